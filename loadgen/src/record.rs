@@ -1,0 +1,326 @@
+//! What a run leaves behind: the shape of `run.json`, and of one measured step in memory.
+//!
+//! In: measurements. Out: plain data that `analysis` summarises and `report` prints. Knows nothing of how a
+//! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Version of the shape of `run.json`.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A whole run: one sweep or one lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The plan's name.
+    pub name: String,
+    /// UTC, RFC 3339.
+    pub started_at: String,
+    /// UTC, RFC 3339.
+    pub finished_at: String,
+    /// Whether it was stopped before its last point.
+    pub interrupted: bool,
+    /// The plan's text, as read.
+    pub plan_toml: String,
+    /// SHA-256 of every config file used, by path.
+    pub config_sha256: BTreeMap<String, String>,
+    /// Machine, software, origins.
+    pub environment: Environment,
+    /// The same load on a null endpoint.
+    pub noise_floor: Option<Point>,
+    /// Lines of `selfcheck`, where it was run.
+    pub selfcheck: Vec<Check>,
+    /// The limits that verdicts are given by.
+    pub limits: Limits,
+    /// Prices used.
+    pub pricing: Option<Pricing>,
+    /// Every configuration, in the plan's order.
+    pub points: Vec<Point>,
+}
+
+/// One line of a self-check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: String,
+    /// What should have come out.
+    pub expected: String,
+    /// What came out.
+    pub measured: String,
+    /// Whether that is within the check's tolerance.
+    pub passed: bool,
+}
+
+/// Where a run was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// CPU model as the kernel names it.
+    pub cpu: String,
+    /// Logical cores.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// File system and mount options below the data, by path.
+    pub filesystems: BTreeMap<String, String>,
+    /// GPUs with their driver; empty without one.
+    pub gpus: Vec<String>,
+    /// ONNX Runtime's version and providers, as the server reports them.
+    pub onnxruntime: String,
+    /// Git commit of the project, with `-dirty` where the tree had changes; `unknown` outside a checkout.
+    pub git_commit: String,
+    /// Version of the load generator.
+    pub version: String,
+    /// What ran on the same cores: load generator, server, origins.
+    pub shared_cores: Vec<String>,
+    /// Per tier: `embedded`, `emulated` or `real`, and the tier's own notes.
+    pub origins: BTreeMap<String, String>,
+}
+
+/// Real-time sends one entity per request, batch sends many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One entity per request.
+    Realtime,
+    /// `batch_size` entities per request.
+    Batch,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Realtime => "realtime",
+            Self::Batch => "batch",
+        })
+    }
+}
+
+/// What tells one configuration from another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Factors {
+    /// The tier.
+    pub tier: String,
+    /// The cache state's name: `cold`, `warm`, …
+    pub cache: String,
+    /// The cache's capacity as share of the table; 0 is no cache.
+    pub cache_share: f64,
+    /// The model.
+    pub model: String,
+    /// Real-time or batch.
+    pub mode: Mode,
+    /// Entities per request.
+    pub batch_size: u32,
+    /// Requests per second offered.
+    pub offered_rps: f64,
+    /// Arrival process in words: `poisson`, `constant`.
+    pub arrivals: String,
+    /// Key distribution in words: `uniform`, `zipf(1.10)`.
+    pub keys: String,
+}
+
+/// One configuration with its repeats.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    /// What was measured.
+    pub factors: Factors,
+    /// Finished repeats, in order.
+    pub repeats: Vec<Repeat>,
+    /// What the repeats say together; made by `analysis`.
+    pub summary: Option<Summary>,
+}
+
+/// One step: one configuration, one seed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repeat {
+    /// Its index, from 0.
+    pub index: u32,
+    /// Seed of its schedule and keys.
+    pub seed: u64,
+    /// UTC, RFC 3339: start of the measured window.
+    pub started_at: String,
+    /// Length of the measured window (by schedule), in seconds.
+    pub window_s: f64,
+    /// Requests scheduled inside the window.
+    pub scheduled: u64,
+    /// Of these, answered well.
+    pub completed: u64,
+    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`).
+    pub errors: BTreeMap<String, u64>,
+    /// Good replies per second of the window, by the time at which they completed.
+    pub achieved_rps: f64,
+    /// Whether every user was busy at some ticket of the window.
+    pub in_flight_limit_hit: bool,
+    /// Mean number in flight over the window.
+    pub mean_in_flight: f64,
+    /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
+    pub backlog_slope: Interval,
+    /// Where the time went, per percentile band of latency.
+    pub bands: Vec<Band>,
+    /// Counters of the server over the step; absent where `/metrics` could not be read.
+    pub server: Option<ServerDelta>,
+    /// File of the histograms, relative to the run's folder.
+    pub hdr_file: String,
+    /// The histograms; kept in `hdr_file`, not in `run.json`.
+    #[serde(skip)]
+    pub histograms: Histograms,
+}
+
+/// The three clocks of a step, each one histogram per time block of the window, in microseconds.
+#[derive(Debug, Clone, Default)]
+pub struct Histograms {
+    /// Length of one block, in seconds.
+    pub block_s: f64,
+    /// Scheduled send to last byte. Errors count with their age.
+    pub latency: Vec<Histogram<u64>>,
+    /// Actual send to last byte.
+    pub service: Vec<Histogram<u64>>,
+    /// Scheduled to actual send.
+    pub lag: Vec<Histogram<u64>>,
+}
+
+/// Mean composition of the latency of requests between two percentiles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// `p0-50`, `p50-90`, `p90-99`, `p99-100`.
+    pub name: String,
+    /// Requests in it.
+    pub count: u64,
+    /// Mean latency, in microseconds.
+    pub mean_us: f64,
+    /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
+    pub parts_us: Vec<(String, f64)>,
+}
+
+/// What the server counted over a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerDelta {
+    /// Rows inferred.
+    pub inferences: f64,
+    /// Requests made by the feature tier.
+    pub tier_requests: f64,
+    /// Bytes over the wire or from the device.
+    pub tier_wire_bytes: f64,
+    /// Retries of the tier.
+    pub tier_retries: f64,
+    /// Blocks found in the cache.
+    pub cache_hits: f64,
+    /// Blocks not found.
+    pub cache_misses: f64,
+    /// Seconds of all session threads by state: compute, storage_wait, no_requests.
+    pub session_seconds: BTreeMap<String, f64>,
+    /// Mean rows per run of the session.
+    pub mean_batch_rows: f64,
+}
+
+/// An estimate with its 95 % interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}
+
+/// What the repeats of a point say together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summary {
+    /// Requests in the percentiles.
+    pub samples: u64,
+    /// Latency percentiles, in microseconds; `None` where there are too few samples.
+    pub p50_us: Option<Interval>,
+    /// See `p50_us`.
+    pub p95_us: Option<Interval>,
+    /// See `p50_us`.
+    pub p99_us: Option<Interval>,
+    /// Service time p99, in microseconds.
+    pub service_p99_us: Option<f64>,
+    /// Send lag p99, in microseconds.
+    pub lag_p99_us: Option<f64>,
+    /// Good replies per second.
+    pub achieved_rps: Interval,
+    /// Rows per second.
+    pub inferences_per_s: Interval,
+    /// Failed share of the scheduled requests.
+    pub error_share: f64,
+    /// Failed requests.
+    pub errors: u64,
+    /// Hit ratio of the cache; `None` where nothing was looked up.
+    pub cache_hit_ratio: Option<f64>,
+    /// Tier requests per inference.
+    pub tier_requests_per_inference: Option<f64>,
+    /// Mean in flight, measured, and rate × mean latency (Little's law).
+    pub in_flight: (f64, f64),
+    /// $/10k inferences at this rate; `None` without prices or inferences.
+    pub usd_per_10k: Option<Interval>,
+    /// Its parts in dollars: compute, storage requests, bytes.
+    pub usd_parts: Vec<(String, f64)>,
+    /// Bands over all repeats.
+    pub bands: Vec<Band>,
+    /// Whether the point may be used.
+    pub verdict: Verdict,
+}
+
+/// Whether a point may be used, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", content = "reasons", rename_all = "lowercase")]
+pub enum Verdict {
+    /// It may.
+    Valid,
+    /// The server could not keep up: a finding, not a latency figure for this rate.
+    Saturated(Vec<String>),
+    /// The measurement did not hold its own rules.
+    Invalid(Vec<String>),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Valid => f.write_str("valid"),
+            Self::Saturated(why) => write!(f, "saturated: {}", why.join("; ")),
+            Self::Invalid(why) => write!(f, "invalid: {}", why.join("; ")),
+        }
+    }
+}
+
+/// The limits that verdicts are given by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Achieved rate off the offered rate by more than this share is invalid.
+    pub rate_error_share: f64,
+    /// Send lag p99 above this share of the latency p99 …
+    pub lag_share_of_p99: f64,
+    /// … and above this many microseconds is invalid.
+    pub lag_us: u64,
+    /// Failed share of the requests above this is invalid.
+    pub error_share: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { rate_error_share: 0.01, lag_share_of_p99: 0.10, lag_us: 1_000, error_share: 0.001 }
+    }
+}
+
+/// The prices that a run was costed with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pricing {
+    /// The instance the plan chose.
+    pub instance: String,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Dollars per storage request, by tier; tiers without request prices are absent.
+    pub usd_per_request: BTreeMap<String, f64>,
+    /// Dollars per byte that leaves the tier, by tier.
+    pub usd_per_byte: BTreeMap<String, f64>,
+    /// Provider, region, date and public source of every price used.
+    pub sources: Vec<String>,
+}

@@ -1,0 +1,49 @@
+//! Names of the metrics that the server exports and the load generator scrapes. Each is registered, typed, by its
+//! owner; the names live here because they are read on the other side of a process boundary. Units are in the names.
+
+/// Infer requests answered, by `model`, `mode` and HTTP `code`.
+pub const REQUESTS: &str = "tierlab_requests_total";
+/// Server time of an infer request, histogram, by `model`, `tier`, `mode`.
+pub const REQUEST_SECONDS: &str = "tierlab_request_duration_seconds";
+/// Time of one stage, histogram, by `stage`, `model`, `tier`, `mode`.
+pub const STAGE_SECONDS: &str = "tierlab_stage_duration_seconds";
+/// Rows inferred, by `model`.
+pub const INFERENCES: &str = "tierlab_inferences_total";
+/// Requests refused before inference, by `reason`.
+pub const REFUSALS: &str = "tierlab_refusals_total";
+/// Requests between admission and reply.
+pub const IN_FLIGHT: &str = "tierlab_in_flight_requests";
+/// Requests waiting in a model's batch queue, by `model`.
+pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
+/// Rows of each run of a session, histogram, by `model`.
+pub const BATCH_ROWS: &str = "tierlab_batch_rows";
+/// Time of a session's thread, by `model`, `instance` and `state` (compute, storage_wait, no_requests).
+pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
+/// Time to load a model, gauge, by `model` and `stage` (read, session, warmup).
+pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";
+/// What runs: value 1, by `version`, `onnxruntime`, `tier`.
+pub const BUILD_INFO: &str = "tierlab_build_info";
+
+/// Requests that a tier made of its device or server, by `tier` and `role` (model, feature).
+pub const TIER_REQUESTS: &str = "tierlab_tier_requests_total";
+/// Bytes that came over the wire or from the device, over-read included, by `tier` and `role`.
+pub const TIER_WIRE_BYTES: &str = "tierlab_tier_wire_bytes_total";
+/// Bytes asked for, by `tier` and `role`.
+pub const TIER_READ_BYTES: &str = "tierlab_tier_read_bytes_total";
+/// Retries of a tier, by `tier` and `role`.
+pub const TIER_RETRIES: &str = "tierlab_tier_retries_total";
+/// Failed reads of a tier, by `tier`, `role` and `kind` of error.
+pub const TIER_ERRORS: &str = "tierlab_tier_errors_total";
+/// Time of a read call, histogram, by `tier` and `role`.
+pub const TIER_READ_SECONDS: &str = "tierlab_tier_read_duration_seconds";
+
+/// Blocks that the cache had, by `tier`.
+pub const CACHE_HITS: &str = "tierlab_cache_hits_total";
+/// Blocks that the cache had not, by `tier`.
+pub const CACHE_MISSES: &str = "tierlab_cache_misses_total";
+/// Misses that joined a read already under way, by `tier`.
+pub const CACHE_JOINED: &str = "tierlab_cache_joined_reads_total";
+/// Bytes held by the cache, by `tier`.
+pub const CACHE_BYTES: &str = "tierlab_cache_bytes";
+/// Bytes that the cache may hold, by `tier`.
+pub const CACHE_CAPACITY_BYTES: &str = "tierlab_cache_capacity_bytes";

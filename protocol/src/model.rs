@@ -1,0 +1,227 @@
+//! A model's `config.toml` and its `manifest.json`, as they lie in a Triton-style repository.
+//!
+//! Layout: `NAME/[config.toml]`, `NAME/[manifest.json]`, `NAME/VERSION/model.onnx`. Both files are optional:
+//! without them everything is derived from the graph.
+
+use crate::tensor::TensorSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The name of the graph's file inside a version folder.
+pub const MODEL_FILE: &str = "model.onnx";
+/// The name of the config file inside a model's folder.
+pub const CONFIG_FILE: &str = "config.toml";
+/// The name of the manifest inside a model's folder.
+pub const MANIFEST_FILE: &str = "manifest.json";
+/// The prefix under which the models lie on a tier.
+pub const MODELS_PREFIX: &str = "models";
+/// The prefix under which the feature tables lie on a tier.
+pub const FEATURES_PREFIX: &str = "features";
+
+/// How a model is served: `NAME/config.toml`. Every key has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelConfig {
+    /// The most rows in one run of the session; at least 1.
+    pub max_batch_size: u32,
+    /// How batches are closed.
+    pub batching: BatchingConfig,
+    /// How many sessions, with how many threads each.
+    pub instances: InstanceConfig,
+    /// Inputs read from a feature table when the client sends `entity_id`, by input name.
+    pub joined: BTreeMap<String, JoinedInput>,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            max_batch_size: 256,
+            batching: BatchingConfig::default(),
+            instances: InstanceConfig::default(),
+            joined: BTreeMap::new(),
+        }
+    }
+}
+
+/// How batches are closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatchingConfig {
+    /// The longest that a request waits for company while every session is busy or the batch is not full, in microseconds.
+    /// 0 closes a batch with whatever is queued.
+    pub max_delay_us: u64,
+    /// Rows that close a batch at once; 0 means `max_batch_size`.
+    pub preferred_rows: u32,
+}
+
+impl Default for BatchingConfig {
+    fn default() -> Self {
+        Self {
+            max_delay_us: 500,
+            preferred_rows: 0,
+        }
+    }
+}
+
+/// How many sessions, with how many threads each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InstanceConfig {
+    /// Sessions, each on a thread of its own; at least 1.
+    pub count: u32,
+    /// ONNX Runtime's intra-op threads of each session; at least 1.
+    pub intra_op_threads: u32,
+}
+
+impl Default for InstanceConfig {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            intra_op_threads: 1,
+        }
+    }
+}
+
+/// An input that the server can read from a feature table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinedInput {
+    /// The table: `features/TABLE.rows` on the feature tier.
+    pub table: String,
+    /// The column of the table; the input's own name when left out.
+    #[serde(default)]
+    pub column: Option<String>,
+}
+
+/// A config or manifest that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadModelFile(pub String);
+
+impl ModelConfig {
+    /// Reads and validates a `config.toml`.
+    ///
+    /// # Errors
+    /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
+    pub fn parse(text: &str) -> Result<Self, BadModelFile> {
+        let config: Self = toml::from_str(text).map_err(|e| BadModelFile(e.to_string()))?;
+        let positive = [
+            ("max_batch_size", config.max_batch_size),
+            ("instances.count", config.instances.count),
+            ("instances.intra_op_threads", config.instances.intra_op_threads),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(BadModelFile(format!("`{key}` must be at least 1")));
+            }
+        }
+        if config.batching.preferred_rows > config.max_batch_size {
+            return Err(BadModelFile(format!(
+                "`batching.preferred_rows` ({}) is above `max_batch_size` ({})",
+                config.batching.preferred_rows, config.max_batch_size
+            )));
+        }
+        for (input, joined) in &config.joined {
+            if !is_plain_name(&joined.table) {
+                return Err(BadModelFile(format!(
+                    "`joined.{input}.table` = `{}` is no plain name (letters, digits, `.`, `_`, `-`)",
+                    joined.table
+                )));
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// Whether a model, table or version name is safe as one path segment: letters, digits, `.`, `_`, `-`,
+/// at most 128 of them, not starting with a dot.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 128
+        && !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// What a generated or imported model consists of: `NAME/manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this document's shape: 1.
+    pub schema_version: u32,
+    /// The model's name.
+    pub name: String,
+    /// What wrote it, with its version and arguments.
+    pub generator: String,
+    /// The seed of the weights; none for imported models.
+    pub seed: Option<u64>,
+    /// Inputs of the graph.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs of the graph.
+    pub outputs: Vec<TensorSpec>,
+    /// Files under the model's folder, with their sums.
+    pub files: Vec<ManifestFile>,
+}
+
+/// One file of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestFile {
+    /// Relative to the model's folder, as `1/model.onnx`.
+    pub path: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// SHA-256 as 64 lower-case hex digits.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// The current shape of the document.
+    pub const SCHEMA_VERSION: u32 = 1;
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// Bad JSON, an unknown key or another schema version.
+    pub fn parse(text: &[u8]) -> Result<Self, BadModelFile> {
+        let manifest: Self = serde_json::from_slice(text).map_err(|e| BadModelFile(e.to_string()))?;
+        if manifest.schema_version != Self::SCHEMA_VERSION {
+            return Err(BadModelFile(format!(
+                "schema_version {} is not {}",
+                manifest.schema_version,
+                Self::SCHEMA_VERSION
+            )));
+        }
+        Ok(manifest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_config_is_the_default() {
+        assert_eq!(ModelConfig::parse("").unwrap(), ModelConfig::default());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_key() {
+        let message = |text: &str| ModelConfig::parse(text).unwrap_err().to_string();
+        assert!(message("max_batch = 3").contains("max_batch"));
+        assert!(message("max_batch_size = 0").contains("max_batch_size"));
+        assert!(message("[instances]\ncount = 0").contains("instances.count"));
+        assert!(message("[joined.image]\ntable = \"../etc\"").contains("joined.image.table"));
+        assert!(message("max_batch_size = 2\n[batching]\npreferred_rows = 3").contains("preferred_rows"));
+    }
+
+    #[test]
+    fn plain_names_stay_in_their_folder() {
+        assert!(is_plain_name("resnet-50_v1.5"));
+        for bad in ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0b", "ä"] {
+            assert!(!is_plain_name(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! The feature-table file format: fixed-stride rows behind a self-describing, checksummed header.
+//!
+//! In: header bytes and row bytes. Out: a validated [`TableHeader`] and checked row payloads. No I/O.
+//!
+//! ```text
+//! 0      8        magic "TLROWS01"
+//! 8      4        CRC-32C of the header with this field zero, u32 LE
+//! 12     4        stride: bytes from one row to the next, u32 LE
+//! 16     8        header_len: where row 0 starts, a multiple of 4096, u64 LE
+//! 24     8        rows, u64 LE
+//! 32     8        first_id: the entity id of row 0; ids run first_id .. first_id + rows, i64 LE
+//! 40     4        rows_per_block: rows under one block checksum, u32 LE
+//! 44     4        schema_len: bytes of the JSON schema, u32 LE
+//! 48     8        seed of the generator, u64 LE (0 for imported data)
+//! 56     8        zero
+//! 64     …        schema, JSON (`TableSchema`)
+//! …      4 × n    CRC-32C of each block's bytes (padding included), u32 LE; n = ceil(rows / rows_per_block)
+//! …               zeros up to header_len
+//! header_len      row 0, row 1, …
+//! ```
+//! A row is its columns' little-endian bytes at the schema's offsets, then, in its last four bytes, the CRC-32C
+//! of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
+//! that it is the row asked for, and a whole block can be proven without looking inside.
+//! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device
+//! blocks than it must.
+
+use crate::model::is_plain_name;
+use crate::tensor::{DataType, element_count};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The first eight bytes of a table.
+pub const MAGIC: [u8; 8] = *b"TLROWS01";
+/// Bytes that suffice to learn the header's length: [`header_len`].
+pub const PRELUDE_BYTES: usize = 64;
+/// Alignment of the first row and of large rows, and the smallest first read worth making.
+pub const ALIGN: u64 = 4096;
+/// The largest header accepted: about 16 million block checksums.
+pub const MAX_HEADER_BYTES: u64 = 64 << 20;
+/// The largest stride accepted.
+pub const MAX_STRIDE: u32 = 64 << 20;
+/// The file name's ending on a tier: `features/NAME.rows`.
+pub const EXTENSION: &str = "rows";
+const ROW_CRC_BYTES: usize = 4;
+
+/// The columns of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSchema {
+    /// The table's name.
+    pub name: String,
+    /// Columns, in the order of their offsets.
+    pub columns: Vec<Column>,
+}
+
+/// One column: a dense tensor per row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// The column's name.
+    pub name: String,
+    /// Element type; `BYTES` has no fixed size and is refused.
+    pub dtype: DataType,
+    /// Shape of one row's value, without the batch dimension.
+    pub shape: Vec<i64>,
+    /// Byte offset inside the row, a multiple of the element size.
+    pub offset: u32,
+}
+
+impl Column {
+    /// Bytes of one row's value; `None` where the type or shape has no fixed size.
+    #[must_use]
+    pub fn byte_len(&self) -> Option<usize> {
+        element_count(&self.shape)?.checked_mul(self.dtype.size()?)
+    }
+}
+
+impl TableSchema {
+    /// Lays columns out one after another, each aligned to its element size.
+    ///
+    /// # Errors
+    /// A column without a fixed size, a bad or repeated name, or a row above [`MAX_STRIDE`].
+    pub fn lay_out(name: &str, columns: &[(&str, DataType, &[i64])]) -> Result<Self, TableError> {
+        let mut offset = 0_usize;
+        let mut laid = Vec::with_capacity(columns.len());
+        for &(column, dtype, shape) in columns {
+            let size = dtype
+                .size()
+                .ok_or_else(|| schema_error(column, "BYTES has no fixed size"))?;
+            offset = offset.next_multiple_of(size);
+            let column = Column {
+                name: column.to_owned(),
+                dtype,
+                shape: shape.to_vec(),
+                offset: u32::try_from(offset).map_err(|_| schema_error(column, "offset too large"))?,
+            };
+            offset = column
+                .byte_len()
+                .and_then(|len| offset.checked_add(len))
+                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            laid.push(column);
+        }
+        let schema = Self {
+            name: name.to_owned(),
+            columns: laid,
+        };
+        schema.validate()?;
+        Ok(schema)
+    }
+
+    /// A column by name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Bytes used by the columns, without the row's checksum.
+    fn payload_len(&self) -> Option<usize> {
+        self.columns.iter().try_fold(0_usize, |end, column| {
+            Some(end.max((column.offset as usize).checked_add(column.byte_len()?)?))
+        })
+    }
+
+    /// The smallest stride the format allows for these columns.
+    ///
+    /// # Errors
+    /// A row above [`MAX_STRIDE`].
+    pub fn stride(&self) -> Result<u32, TableError> {
+        let used = self
+            .payload_len()
+            .and_then(|len| len.checked_add(ROW_CRC_BYTES))
+            .filter(|&used| used <= MAX_STRIDE as usize)
+            .ok_or_else(|| schema_error(&self.name, "rows are larger than 64 MiB"))?;
+        let stride = if used <= ALIGN as usize {
+            used.next_power_of_two()
+        } else {
+            used.next_multiple_of(ALIGN as usize)
+        };
+        u32::try_from(stride).map_err(|_| schema_error(&self.name, "rows are larger than 64 MiB"))
+    }
+
+    fn validate(&self) -> Result<(), TableError> {
+        if !is_plain_name(&self.name) {
+            return Err(schema_error(&self.name, "the table's name is no plain name"));
+        }
+        if self.columns.is_empty() {
+            return Err(schema_error(&self.name, "a table needs a column"));
+        }
+        let mut end = 0_usize;
+        for (i, column) in self.columns.iter().enumerate() {
+            let size = column
+                .dtype
+                .size()
+                .ok_or_else(|| schema_error(&column.name, "BYTES has no fixed size"))?;
+            let len = column
+                .byte_len()
+                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            let offset = column.offset as usize;
+            if offset % size != 0 || offset < end {
+                return Err(schema_error(
+                    &column.name,
+                    "its offset is unaligned or overlaps the column before",
+                ));
+            }
+            end = offset
+                .checked_add(len)
+                .ok_or_else(|| schema_error(&column.name, "too large"))?;
+            if self.columns[..i].iter().any(|other| other.name == column.name) {
+                return Err(schema_error(&column.name, "the name stands twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything before the first row, validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableHeader {
+    /// Columns.
+    pub schema: TableSchema,
+    /// Bytes from one row to the next.
+    pub stride: u32,
+    /// Number of rows.
+    pub rows: u64,
+    /// The entity id of row 0.
+    pub first_id: i64,
+    /// Rows under one block checksum.
+    pub rows_per_block: u32,
+    /// Seed of the generator; 0 for imported data.
+    pub seed: u64,
+    /// CRC-32C of each block.
+    pub block_crcs: Vec<u32>,
+}
+
+impl TableHeader {
+    /// A header for a table about to be written, its block checksums still zero. Blocks hold about 64 KiB of
+    /// rows, and at least one.
+    ///
+    /// # Errors
+    /// A schema that the format cannot hold, or ids beyond `i64`.
+    pub fn new(schema: TableSchema, rows: u64, first_id: i64, seed: u64) -> Result<Self, TableError> {
+        schema.validate()?;
+        let stride = schema.stride()?;
+        let rows_per_block = (65_536 / stride).max(1);
+        let header = Self {
+            schema,
+            stride,
+            rows,
+            first_id,
+            rows_per_block,
+            seed,
+            block_crcs: vec![
+                0;
+                usize::try_from(rows.div_ceil(u64::from(rows_per_block))).map_err(|_| {
+                    TableError::Header {
+                        offset: 24,
+                        what: "too many rows".into(),
+                    }
+                })?
+            ],
+        };
+        header.check_limits()?;
+        Ok(header)
+    }
+
+    /// Where row 0 starts, in bytes.
+    #[must_use]
+    pub fn header_len(&self) -> u64 {
+        header_len_of(self.schema_json().len(), self.block_crcs.len())
+    }
+
+    /// The length of the whole file.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.header_len() + self.rows * u64::from(self.stride)
+    }
+
+    /// The ids that the table holds.
+    #[must_use]
+    pub fn ids(&self) -> Range<i64> {
+        self.first_id..self.first_id + self.rows.cast_signed()
+    }
+
+    /// The byte range of an entity's row; `None` where the table does not hold the id.
+    #[must_use]
+    pub fn row_range(&self, id: i64) -> Option<Range<u64>> {
+        if !self.ids().contains(&id) {
+            return None;
+        }
+        let start = self.header_len() + id.abs_diff(self.first_id) * u64::from(self.stride);
+        Some(start..start + u64::from(self.stride))
+    }
+
+    /// The byte range of a block and the checksum that it must have.
+    #[must_use]
+    pub fn block(&self, index: u64) -> Option<(Range<u64>, u32)> {
+        let crc = *self.block_crcs.get(usize::try_from(index).ok()?)?;
+        let first = index * u64::from(self.rows_per_block);
+        let last = (first + u64::from(self.rows_per_block)).min(self.rows);
+        let at = |row: u64| self.header_len() + row * u64::from(self.stride);
+        Some((at(first)..at(last), crc))
+    }
+
+    /// Seals a row in place: writes its checksum into its last four bytes.
+    ///
+    /// # Panics
+    /// When `row` is not [`TableHeader::stride`] bytes long.
+    pub fn seal_row(&self, id: i64, row: &mut [u8]) {
+        assert_eq!(row.len(), self.stride as usize, "a row is one stride long");
+        let at = row.len() - ROW_CRC_BYTES;
+        let crc = row_crc(id, &row[..at]);
+        row[at..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Checks that `row` is the undamaged row of `id`.
+    ///
+    /// # Errors
+    /// A row of another length, or one whose checksum does not fit.
+    pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
+        let at = self.row_range(id).map_or(0, |range| range.start);
+        let sum = row
+            .len()
+            .checked_sub(ROW_CRC_BYTES)
+            .filter(|_| row.len() == self.stride as usize)
+            .and_then(|at| row.split_at_checked(at))
+            .and_then(|(payload, sum)| Some((payload, u32::from_le_bytes(sum.try_into().ok()?))));
+        match sum {
+            Some((payload, sum)) if row_crc(id, payload) == sum => Ok(()),
+            Some(_) => Err(TableError::Row {
+                id,
+                offset: at,
+                what: "checksum does not fit",
+            }),
+            None => Err(TableError::Row {
+                id,
+                offset: at,
+                what: "not one stride long",
+            }),
+        }
+    }
+
+    /// The header's bytes, [`TableHeader::header_len`] of them.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let schema = self.schema_json();
+        let len = self.header_len();
+        let mut out = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.stride.to_le_bytes());
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&self.rows.to_le_bytes());
+        out.extend_from_slice(&self.first_id.to_le_bytes());
+        out.extend_from_slice(&self.rows_per_block.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&schema);
+        for crc in &self.block_crcs {
+            out.extend_from_slice(&crc.to_le_bytes());
+        }
+        out.resize(usize::try_from(len).unwrap_or(out.len()), 0);
+        let crc = crc32c::crc32c(&out);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header from the first [`header_len`] bytes of a file of `file_len` bytes.
+    ///
+    /// # Errors
+    /// What is wrong, and at which offset: another magic, a checksum that does not fit, fields that contradict each
+    /// other, or a file that is shorter or longer than its header says.
+    pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, TableError> {
+        let wanted = header_len(bytes)?;
+        let bytes = usize::try_from(wanted)
+            .ok()
+            .and_then(|len| bytes.get(..len))
+            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes wanted")))?;
+        let sum = u32_at(bytes, 8);
+        let crc = crc32c::crc32c_append(
+            crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]),
+            &bytes[12..],
+        );
+        if sum != crc {
+            return Err(header_error(8, format!("header checksum {sum:08x} is not {crc:08x}")));
+        }
+        let schema_len = u32_at(bytes, 44) as usize;
+        let schema = bytes[PRELUDE_BYTES..]
+            .get(..schema_len)
+            .ok_or_else(|| header_error(44, "the schema is longer than the header"))?;
+        let schema: TableSchema =
+            serde_json::from_slice(schema).map_err(|e| header_error(PRELUDE_BYTES, format!("schema: {e}")))?;
+        schema.validate()?;
+        let rows = u64_at(bytes, 24);
+        let rows_per_block = u32_at(bytes, 40);
+        if rows_per_block == 0 {
+            return Err(header_error(40, "rows_per_block is 0"));
+        }
+        let crc_bytes = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
+            .ok()
+            .and_then(|blocks| blocks.checked_mul(4))
+            .and_then(|len| bytes[PRELUDE_BYTES + schema_len..].get(..len))
+            .ok_or_else(|| header_error(24, "more rows than the header has block checksums for"))?;
+        let header = Self {
+            schema,
+            stride: u32_at(bytes, 12),
+            rows,
+            first_id: u64_at(bytes, 32).cast_signed(),
+            rows_per_block,
+            seed: u64_at(bytes, 48),
+            block_crcs: crc_bytes.chunks_exact(4).map(|crc| u32_at(crc, 0)).collect(),
+        };
+        header.check_limits()?;
+        if header.header_len() != wanted {
+            return Err(header_error(
+                16,
+                format!("header length {wanted} is not {}", header.header_len()),
+            ));
+        }
+        if header.file_len() != file_len {
+            return Err(TableError::Length {
+                found: file_len,
+                wanted: header.file_len(),
+            });
+        }
+        Ok(header)
+    }
+
+    fn schema_json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.schema).unwrap_or_default()
+    }
+
+    fn check_limits(&self) -> Result<(), TableError> {
+        let fail = |offset, what: &str| Err(header_error(offset, what));
+        let stride_ok = if u64::from(self.stride) <= ALIGN {
+            self.stride.is_power_of_two()
+        } else {
+            u64::from(self.stride) % ALIGN == 0 && self.stride <= MAX_STRIDE
+        };
+        if !stride_ok {
+            return fail(
+                12,
+                "the stride is no power of two up to 4096, nor a multiple of 4096 up to 64 MiB",
+            );
+        }
+        if self.stride < self.schema.stride()? {
+            return fail(12, "the stride is smaller than the columns");
+        }
+        if self.header_len() > MAX_HEADER_BYTES {
+            return fail(16, "the header is larger than 64 MiB");
+        }
+        let last = i64::try_from(self.rows)
+            .ok()
+            .and_then(|rows| self.first_id.checked_add(rows));
+        let bytes = self
+            .rows
+            .checked_mul(u64::from(self.stride))
+            .and_then(|bytes| bytes.checked_add(self.header_len()))
+            .filter(|&bytes| i64::try_from(bytes).is_ok());
+        if last.is_none() || bytes.is_none() {
+            return fail(24, "row count or ids out of range");
+        }
+        Ok(())
+    }
+}
+
+/// The length of the header of a file that begins with `prelude` ([`PRELUDE_BYTES`] or more).
+///
+/// # Errors
+/// No table, or a length that no header can have.
+pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
+    if prelude.len() < PRELUDE_BYTES {
+        return Err(header_error(prelude.len(), "the file ends inside the header"));
+    }
+    if prelude[..8] != MAGIC {
+        return Err(header_error(0, "no feature table: it does not begin with TLROWS01"));
+    }
+    let len = u64_at(prelude, 16);
+    if len == 0 || len % ALIGN != 0 || len > MAX_HEADER_BYTES {
+        return Err(header_error(
+            16,
+            format!("header length {len} is no multiple of 4096 up to 64 MiB"),
+        ));
+    }
+    Ok(len)
+}
+
+fn header_len_of(schema_len: usize, blocks: usize) -> u64 {
+    ((PRELUDE_BYTES + schema_len + 4 * blocks) as u64).next_multiple_of(ALIGN)
+}
+
+fn row_crc(id: i64, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), payload)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+fn header_error(offset: usize, what: impl Into<String>) -> TableError {
+    TableError::Header {
+        offset: offset as u64,
+        what: what.into(),
+    }
+}
+
+fn schema_error(column: &str, what: &str) -> TableError {
+    TableError::Schema {
+        name: column.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
+/// Why bytes are no usable table or row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// The header cannot be used.
+    #[error("table header, offset {offset}: {what}")]
+    Header {
+        /// Byte offset in the file.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A column cannot be used.
+    #[error("table schema, `{name}`: {what}")]
+    Schema {
+        /// The column or table.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file is shorter or longer than its header says.
+    #[error("table is {found} bytes long, its header says {wanted}: truncated or overwritten")]
+    Length {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        wanted: u64,
+    },
+    /// A row is damaged, or is another row.
+    #[error("row of entity {id}, offset {offset}: {what}")]
+    Row {
+        /// The entity id asked for.
+        id: i64,
+        /// Byte offset of the row in the file.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Data types and shapes, as the Open Inference Protocol v2 names them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A tensor element type of the Open Inference Protocol v2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the variants are the protocol's own names")]
+pub enum DataType {
+    #[serde(rename = "BOOL")]
+    Bool,
+    #[serde(rename = "UINT8")]
+    Uint8,
+    #[serde(rename = "UINT16")]
+    Uint16,
+    #[serde(rename = "UINT32")]
+    Uint32,
+    #[serde(rename = "UINT64")]
+    Uint64,
+    #[serde(rename = "INT8")]
+    Int8,
+    #[serde(rename = "INT16")]
+    Int16,
+    #[serde(rename = "INT32")]
+    Int32,
+    #[serde(rename = "INT64")]
+    Int64,
+    #[serde(rename = "FP16")]
+    Fp16,
+    #[serde(rename = "BF16")]
+    Bf16,
+    #[serde(rename = "FP32")]
+    Fp32,
+    #[serde(rename = "FP64")]
+    Fp64,
+    #[serde(rename = "BYTES")]
+    Bytes,
+}
+
+impl DataType {
+    /// Every type, in the protocol's order.
+    pub const ALL: [Self; 14] = [
+        Self::Bool,
+        Self::Uint8,
+        Self::Uint16,
+        Self::Uint32,
+        Self::Uint64,
+        Self::Int8,
+        Self::Int16,
+        Self::Int32,
+        Self::Int64,
+        Self::Fp16,
+        Self::Bf16,
+        Self::Fp32,
+        Self::Fp64,
+        Self::Bytes,
+    ];
+
+    /// The protocol's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bool => "BOOL",
+            Self::Uint8 => "UINT8",
+            Self::Uint16 => "UINT16",
+            Self::Uint32 => "UINT32",
+            Self::Uint64 => "UINT64",
+            Self::Int8 => "INT8",
+            Self::Int16 => "INT16",
+            Self::Int32 => "INT32",
+            Self::Int64 => "INT64",
+            Self::Fp16 => "FP16",
+            Self::Bf16 => "BF16",
+            Self::Fp32 => "FP32",
+            Self::Fp64 => "FP64",
+            Self::Bytes => "BYTES",
+        }
+    }
+
+    /// Bytes of one element; `None` for `BYTES`, whose elements carry their own length.
+    #[must_use]
+    pub const fn size(self) -> Option<usize> {
+        match self {
+            Self::Bool | Self::Uint8 | Self::Int8 => Some(1),
+            Self::Uint16 | Self::Int16 | Self::Fp16 | Self::Bf16 => Some(2),
+            Self::Uint32 | Self::Int32 | Self::Fp32 => Some(4),
+            Self::Uint64 | Self::Int64 | Self::Fp64 => Some(8),
+            Self::Bytes => None,
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is no [`DataType`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no data type of the Open Inference Protocol v2")]
+pub struct UnknownDataType(pub String);
+
+impl FromStr for DataType {
+    type Err = UnknownDataType;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDataType> {
+        Self::ALL
+            .into_iter()
+            .find(|dtype| dtype.as_str() == name)
+            .ok_or_else(|| UnknownDataType(name.to_owned()))
+    }
+}
+
+/// The number of elements of a shape; `None` where a dimension is negative or the product overflows.
+#[must_use]
+pub fn element_count(shape: &[i64]) -> Option<usize> {
+    shape
+        .iter()
+        .try_fold(1_usize, |count, &dim| count.checked_mul(usize::try_from(dim).ok()?))
+}
+
+/// Name, type and shape of a model's input or output. A dimension of -1 is free; the first one is the batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorSpec {
+    /// The tensor's name in the graph.
+    pub name: String,
+    /// Element type.
+    #[serde(rename = "datatype")]
+    pub dtype: DataType,
+    /// Dimensions, the batch dimension (-1) first.
+    pub shape: Vec<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for dtype in DataType::ALL {
+            assert_eq!(dtype.as_str().parse::<DataType>().unwrap(), dtype);
+            assert_eq!(
+                serde_json::to_string(&dtype).unwrap(),
+                format!("\"{}\"", dtype.as_str())
+            );
+        }
+    }
+
+    #[test]
+    fn counts_refuse_negative_and_overflow() {
+        assert_eq!(element_count(&[2, 3]), Some(6));
+        assert_eq!(element_count(&[]), Some(1));
+        assert_eq!(element_count(&[-1, 3]), None);
+        assert_eq!(element_count(&[i64::MAX, i64::MAX]), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! The stages of a request and the `Server-Timing` header that reports them.
+//!
+//! In: durations measured by the server on a monotonic clock. Out: header text, and back.
+//! The eight stages partition the server's time for a request: they sum to `total`.
+//! Header syntax: W3C Server Timing, <https://www.w3.org/TR/server-timing/> (`dur` in milliseconds).
+
+use crate::via::ViaSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// A stage of a request, in the order in which a request passes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Bytes of the body to a typed request.
+    Decode,
+    /// Waiting for, and passing, admission.
+    Admit,
+    /// Looking rows up in the cache (including hits' copies).
+    Cache,
+    /// Waiting for the tier: every read that the cache did not answer.
+    Tier,
+    /// Rows to input tensors: checksum, gather, layout.
+    Join,
+    /// Waiting for the batch to close and for a session to take it.
+    Batch,
+    /// ONNX Runtime.
+    Infer,
+    /// Output tensors to bytes of the reply.
+    Encode,
+}
+
+impl Stage {
+    /// The number of stages.
+    pub const COUNT: usize = 8;
+
+    /// Every stage, in order.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Decode,
+        Self::Admit,
+        Self::Cache,
+        Self::Tier,
+        Self::Join,
+        Self::Batch,
+        Self::Infer,
+        Self::Encode,
+    ];
+
+    /// The name in headers, metrics and results.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Admit => "admit",
+            Self::Cache => "cache",
+            Self::Tier => "tier",
+            Self::Join => "join",
+            Self::Batch => "batch",
+            Self::Infer => "infer",
+            Self::Encode => "encode",
+        }
+    }
+}
+
+/// How the tier stage splits, as the tier reports it. Reads in parallel overlap, so the parts describe
+/// the longest of them and need not sum to the stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierSplit {
+    /// Waiting for a slot, a connection or the engine.
+    pub queue: Duration,
+    /// With the device or the remote side.
+    pub device: Duration,
+    /// Copies made on this side after the bytes had arrived.
+    pub copy: Duration,
+}
+
+/// What one request spent where. Travels with the request through the pipeline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageTimings {
+    stages: [Duration; Stage::COUNT],
+    /// The tier stage, split.
+    pub tier_split: TierSplit,
+    /// The paths that the request's reads took; empty without a join.
+    pub via: ViaSet,
+    /// Requests the tier made for this request (GETs, READs, SQEs).
+    pub tier_requests: u32,
+    /// Rows that the cache had, and rows that it had not.
+    pub cache_hits: u32,
+    /// See `cache_hits`.
+    pub cache_misses: u32,
+    /// Rows in the batch in which the request was inferred.
+    pub batch_rows: u32,
+}
+
+impl StageTimings {
+    /// The time of one stage.
+    #[must_use]
+    pub const fn get(&self, stage: Stage) -> Duration {
+        self.stages[stage as usize]
+    }
+
+    /// Adds to the time of one stage.
+    pub fn add(&mut self, stage: Stage, time: Duration) {
+        self.stages[stage as usize] += time;
+    }
+
+    /// The sum over all stages: the server's time for the request.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.stages.iter().sum()
+    }
+
+    /// The value of the `Server-Timing` header.
+    #[must_use]
+    pub fn to_header(&self) -> String {
+        let mut out = String::with_capacity(320);
+        for stage in Stage::ALL {
+            push_duration(&mut out, stage.as_str(), self.get(stage));
+        }
+        push_duration(&mut out, "tier-queue", self.tier_split.queue);
+        push_duration(&mut out, "tier-device", self.tier_split.device);
+        push_duration(&mut out, "tier-copy", self.tier_split.copy);
+        push_duration(&mut out, "total", self.total());
+        let _ = write!(
+            out,
+            ", rows;desc=\"{}\", cache-hits;desc=\"{}\", cache-misses;desc=\"{}\", tier-requests;desc=\"{}\"",
+            self.batch_rows, self.cache_hits, self.cache_misses, self.tier_requests
+        );
+        if !self.via.is_empty() {
+            let _ = write!(out, ", via;desc=\"{}\"", self.via);
+        }
+        out
+    }
+
+    /// Reads a header written by [`StageTimings::to_header`]. Entries it does not know are passed over, as the
+    /// W3C text asks of a reader; entries that it knows must be well-formed.
+    ///
+    /// # Errors
+    /// A known entry without a finite, non-negative value.
+    pub fn parse_header(header: &str) -> Result<Self, BadTiming> {
+        let mut timings = Self::default();
+        for entry in header.split(',').map(str::trim) {
+            let mut parts = entry.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            let bad = || BadTiming(entry.to_owned());
+            let mut value = |key: &str| {
+                parts
+                    .find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
+                    .map(|value| value.trim_matches('"'))
+                    .ok_or_else(bad)
+            };
+            if let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.as_str() == name) {
+                timings.stages[stage as usize] = parse_duration(value("dur")?).ok_or_else(bad)?;
+                continue;
+            }
+            match name {
+                "tier-queue" => {
+                    timings.tier_split.queue = parse_duration(value("dur")?).ok_or_else(bad)?;
+                }
+                "tier-device" => {
+                    timings.tier_split.device = parse_duration(value("dur")?).ok_or_else(bad)?;
+                }
+                "tier-copy" => {
+                    timings.tier_split.copy = parse_duration(value("dur")?).ok_or_else(bad)?;
+                }
+                "rows" => timings.batch_rows = value("desc")?.parse().map_err(|_| bad())?,
+                "cache-hits" => timings.cache_hits = value("desc")?.parse().map_err(|_| bad())?,
+                "cache-misses" => timings.cache_misses = value("desc")?.parse().map_err(|_| bad())?,
+                "tier-requests" => {
+                    timings.tier_requests = value("desc")?.parse().map_err(|_| bad())?;
+                }
+                "via" => timings.via = value("desc")?.parse().map_err(|_| bad())?,
+                _ => {}
+            }
+        }
+        Ok(timings)
+    }
+}
+
+fn push_duration(out: &mut String, name: &str, time: Duration) {
+    if !out.is_empty() {
+        out.push_str(", ");
+    }
+    let micros = time.as_micros();
+    let _ = write!(out, "{name};dur={}.{:03}", micros / 1_000, micros % 1_000);
+}
+
+fn parse_duration(millis: &str) -> Option<Duration> {
+    let millis: f64 = millis.parse().ok()?;
+    if !millis.is_finite() || millis < 0.0 {
+        return None;
+    }
+    // Rounded to the microsecond that the header carries.
+    Duration::try_from_secs_f64((millis * 1_000.0).round() / 1e6).ok()
+}
+
+/// An entry of a `Server-Timing` header that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Server-Timing entry `{0}` has no readable value")]
+pub struct BadTiming(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::via::Via;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn header_reads_back(micros in prop::array::uniform8(0_u64..100_000_000), rows in 0_u32..5_000) {
+            let mut timings = StageTimings::default();
+            for (stage, micros) in Stage::ALL.into_iter().zip(micros) {
+                timings.add(stage, Duration::from_micros(micros));
+            }
+            timings.batch_rows = rows;
+            timings.via.insert(Via::Http);
+            timings.tier_split.device = Duration::from_micros(micros[0]);
+            prop_assert_eq!(StageTimings::parse_header(&timings.to_header()).unwrap(), timings);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(header in ".{0,200}") {
+            let _ = StageTimings::parse_header(&header);
+        }
+    }
+
+    #[test]
+    fn unknown_entries_are_passed_over_and_bad_ones_refused() {
+        let read = StageTimings::parse_header("cdn;desc=hit, infer;dur=1.5").unwrap();
+        assert_eq!(read.get(Stage::Infer), Duration::from_micros(1_500));
+        assert!(StageTimings::parse_header("infer;dur=soon").is_err());
+        assert!(StageTimings::parse_header("infer").is_err());
+        assert!(StageTimings::parse_header("infer;dur=-1").is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! How a read got its bytes: part of every result, so that a figure never claims a path it did not take.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The path that bytes took from a tier to the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// Already in this process: the memory tier, or a cache hit.
+    Memory,
+    /// A buffered read: the kernel's page cache may have served it.
+    PageCache,
+    /// `O_DIRECT` into the reader's own aligned buffer.
+    Direct,
+    /// Device to a pinned host buffer, then copied on.
+    Bounce,
+    /// cuFile, served by POSIX reads (compatibility mode).
+    CufilePosix,
+    /// GPUDirect Storage, as the driver's own counters say.
+    Gds,
+    /// HTTP range or whole-object GET.
+    Http,
+    /// NFS READ from user space.
+    Nfs,
+}
+
+impl Via {
+    /// Every path, in the order of the enum.
+    pub const ALL: [Self; 8] = [
+        Self::Memory,
+        Self::PageCache,
+        Self::Direct,
+        Self::Bounce,
+        Self::CufilePosix,
+        Self::Gds,
+        Self::Http,
+        Self::Nfs,
+    ];
+
+    /// The name used in headers, metrics and results.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::PageCache => "page-cache",
+            Self::Direct => "direct",
+            Self::Bounce => "bounce",
+            Self::CufilePosix => "cufile-posix",
+            Self::Gds => "gds",
+            Self::Http => "http",
+            Self::Nfs => "nfs",
+        }
+    }
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Via {
+    type Err = UnknownVia;
+
+    fn from_str(name: &str) -> Result<Self, UnknownVia> {
+        Self::ALL
+            .into_iter()
+            .find(|via| via.as_str() == name)
+            .ok_or_else(|| UnknownVia(name.to_owned()))
+    }
+}
+
+/// A name that is no [`Via`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no way that a read can take")]
+pub struct UnknownVia(pub String);
+
+/// The set of paths that one request's or one batch's reads took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ViaSet(u8);
+
+impl ViaSet {
+    /// A set of one.
+    #[must_use]
+    pub const fn of(via: Via) -> Self {
+        Self(1 << via as u8)
+    }
+
+    /// Adds one path.
+    pub fn insert(&mut self, via: Via) {
+        self.0 |= 1 << via as u8;
+    }
+
+    /// Everything in either set.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a path is in the set.
+    #[must_use]
+    pub const fn contains(self, via: Via) -> bool {
+        self.0 & (1 << via as u8) != 0
+    }
+
+    /// Whether nothing was read.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The paths, in the order of [`Via::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Via> {
+        Via::ALL.into_iter().filter(move |via| self.contains(*via))
+    }
+}
+
+/// Names joined by `+`, as `memory+http`; the empty set is the empty string.
+impl fmt::Display for ViaSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, via) in self.iter().enumerate() {
+            if i > 0 {
+                f.write_str("+")?;
+            }
+            f.write_str(via.as_str())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ViaSet {
+    type Err = UnknownVia;
+
+    fn from_str(names: &str) -> Result<Self, UnknownVia> {
+        let mut set = Self::default();
+        for name in names.split('+').filter(|name| !name.is_empty()) {
+            set.insert(name.parse()?);
+        }
+        Ok(set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for via in Via::ALL {
+            assert_eq!(via.as_str().parse::<Via>().unwrap(), via);
+        }
+        assert!("gsd".parse::<Via>().is_err());
+    }
+
+    #[test]
+    fn sets_read_back() {
+        let mut set = ViaSet::of(Via::Http);
+        set.insert(Via::Memory);
+        assert_eq!(set.to_string(), "memory+http");
+        assert_eq!(set.to_string().parse::<ViaSet>().unwrap(), set);
+        assert_eq!("".parse::<ViaSet>().unwrap(), ViaSet::default());
+    }
+}

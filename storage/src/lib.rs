@@ -1,0 +1,28 @@
+//! The storage tiers behind one trait, the wrappers around them, and the conformance suite that each must pass.
+//!
+//! In: object paths and byte ranges. Out: bytes, and how they were got ([`ReadCost`]). This crate knows nothing of
+//! models, requests or load.
+//!
+//! - [`tier`]: the trait, and the types of its calls
+//! - [`path`]: validated object paths
+//! - [`error`]: what can go wrong with a read
+//! - [`config`]: a tier's TOML, and [`open`], which builds a tier from it
+//! - [`tiers`]: the tiers themselves
+//! - [`wrappers`]: `cache` and `metered`
+//! - [`conformance`]: the suite
+//! - [`origin`] (feature `origin`): the embedded S3 and NFSv3 servers
+
+pub mod config;
+pub mod conformance;
+pub mod error;
+#[cfg(feature = "origin")]
+pub mod origin;
+pub mod path;
+pub mod tier;
+pub mod tiers;
+pub mod wrappers;
+
+pub use config::{TierConfig, open};
+pub use error::{ErrorKind, StorageError};
+pub use path::ObjectPath;
+pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};

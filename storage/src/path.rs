@@ -1,0 +1,98 @@
+//! Validated object paths: what a client or a config names can never leave a tier's root.
+
+use crate::error::{ErrorKind, StorageError};
+use std::fmt;
+use std::sync::Arc;
+
+/// A relative path of plain segments joined by `/`, such as `models/ctr/1/model.onnx`. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectPath(Arc<str>);
+
+impl ObjectPath {
+    /// The longest path accepted, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+    /// The longest segment accepted, in bytes: what file systems take.
+    pub const MAX_SEGMENT_BYTES: usize = 255;
+
+    /// Checks a path. Segments may not be empty, `.` or `..`, and may hold no backslash, NUL or control character.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming the path.
+    pub fn new(path: &str) -> Result<Self, StorageError> {
+        let plain = |segment: &str| {
+            !segment.is_empty()
+                && segment.len() <= Self::MAX_SEGMENT_BYTES
+                && segment != "."
+                && segment != ".."
+                && !segment.chars().any(|c| c == '\\' || c.is_control())
+        };
+        if path.len() <= Self::MAX_BYTES && path.split('/').all(plain) {
+            Ok(Self(path.into()))
+        } else {
+            Err(StorageError::new(
+                ErrorKind::Invalid,
+                path,
+                "not a relative path of plain segments",
+            ))
+        }
+    }
+
+    /// The path with one more part below it.
+    ///
+    /// # Errors
+    /// As [`ObjectPath::new`].
+    pub fn join(&self, below: &str) -> Result<Self, StorageError> {
+        Self::new(&format!("{}/{below}", self.0))
+    }
+
+    /// The path as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The segments, first to last.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/')
+    }
+}
+
+impl fmt::Display for ObjectPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for ObjectPath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escapes_are_refused() {
+        for bad in [
+            "", "/", "/etc/passwd", "..", "a/../b", "a/./b", "a//b", "a/", "a\\b", "a\0b", "a\nb",
+        ] {
+            assert_eq!(ObjectPath::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
+        }
+        assert!(ObjectPath::new("models/ctr/1/model.onnx").is_ok());
+        assert!(ObjectPath::new("a..b/...").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn an_accepted_path_stays_below_its_root(path in ".{0,60}") {
+            if let Ok(path) = ObjectPath::new(&path) {
+                let joined = std::path::Path::new("/root").join(path.as_str());
+                prop_assert!(joined.starts_with("/root"));
+                prop_assert!(joined.components().all(|c| !matches!(c, std::path::Component::ParentDir)));
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The one trait of all tiers and wrappers, and the types of its calls.
+
+use crate::error::StorageError;
+use crate::path::ObjectPath;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_protocol::via::ViaSet;
+
+/// An object as it was when it was looked up. Reads go against this version: a tier answers
+/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// Where it lies.
+    pub path: ObjectPath,
+    /// Length in bytes.
+    pub size: u64,
+    /// The tier's own mark of this version (ETag, or inode with modification time); equal marks mean equal bytes.
+    pub version: String,
+}
+
+/// How a read got its bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCost {
+    /// The paths taken.
+    pub via: ViaSet,
+    /// Waiting for a slot, a connection or the engine: the longest of the parts.
+    pub queue: Duration,
+    /// With the device or the remote side: the longest of the parts.
+    pub device: Duration,
+    /// Copies on this side after arrival: the sum.
+    pub copy: Duration,
+    /// Looking up in a cache: the sum. Zero without one.
+    pub cache: Duration,
+    /// Bytes moved, over-read and headers of ranges included.
+    pub wire_bytes: u64,
+    /// Requests made of the device or server (SQEs, GETs, READs).
+    pub requests: u32,
+    /// Of these, repeats after a failure.
+    pub retries: u32,
+    /// Blocks that a cache had.
+    pub cache_hits: u32,
+    /// Blocks that a cache had not.
+    pub cache_misses: u32,
+}
+
+impl ReadCost {
+    /// Adds a read that ran at the same time: waits overlap, counts add.
+    pub fn merge(&mut self, other: &Self) {
+        self.via = self.via.union(other.via);
+        self.queue = self.queue.max(other.queue);
+        self.device = self.device.max(other.device);
+        self.copy += other.copy;
+        self.cache += other.cache;
+        self.wire_bytes += other.wire_bytes;
+        self.requests += other.requests;
+        self.retries += other.retries;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
+    }
+}
+
+/// The bytes of one range.
+#[derive(Debug, Clone, Default)]
+pub struct Read {
+    /// Exactly the range asked for.
+    pub bytes: Bytes,
+    /// How they were got.
+    pub cost: ReadCost,
+}
+
+/// The bytes of many ranges.
+#[derive(Debug, Clone, Default)]
+pub struct ReadMany {
+    /// One per range asked for, in that order.
+    pub parts: Vec<Bytes>,
+    /// How all of them were got.
+    pub cost: ReadCost,
+}
+
+/// What a tier is, for results and logs. Never holds credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierInfo {
+    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `gds`.
+    pub kind: &'static str,
+    /// Root, URL or endpoint.
+    pub location: String,
+    /// The wrappers around it, outermost first.
+    pub wrappers: Vec<String>,
+    /// Notes that belong beside every figure: `buffered: tmpfs refuses O_DIRECT`, `embedded origin`.
+    pub notes: Vec<String>,
+}
+
+/// What to write.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A local file, streamed.
+    File(PathBuf),
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// A place where objects live.
+///
+/// Every method may be called from many tasks at once, and its future may be dropped at any moment without harm.
+/// Errors name the object.
+#[async_trait]
+pub trait Tier: Send + Sync + 'static {
+    /// What this tier is.
+    fn info(&self) -> TierInfo;
+
+    /// Looks an object up, and thereby chooses the version that reads go against.
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError>;
+
+    /// Reads one range. An empty range inside the object reads nothing and succeeds; a range past the end is
+    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange). Never returns fewer bytes than asked for.
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        let mut many = self.read_many(object, &[range]).await?;
+        let bytes = many.parts.pop().unwrap_or_default();
+        Ok(Read { bytes, cost: many.cost })
+    }
+
+    /// Reads many ranges as one request of the tier: all of them, or an error.
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
+
+    /// The objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError>;
+
+    /// Writes an object whole, replacing what was there; readers see the old version or the new one, never a mix.
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError>;
+
+    /// Removes an object.
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError>;
+}
+
+/// Checks ranges against an object's size before any I/O.
+///
+/// # Errors
+/// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) for a reversed range or one past the end.
+pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), StorageError> {
+    for range in ranges {
+        if range.start > range.end || range.end > object.size {
+            return Err(StorageError::new(
+                crate::ErrorKind::OutOfRange,
+                object.path.as_str(),
+                format!("range {}..{} of {} bytes", range.start, range.end, object.size),
+            ));
+        }
+    }
+    Ok(())
+}
