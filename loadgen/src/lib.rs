@@ -1,1 +1,33 @@
-//! x
+//! The load generator: a plan becomes a schedule, a schedule becomes requests, requests become percentiles that can
+//! be trusted. Never links the server; what the two share is `tierlab-protocol`.
+//!
+//! The measuring half, in the order in which a step passes it:
+//! - [`plan`]: TOML to a validated plan
+//! - [`schedule`], [`keys`], [`payload`]: when requests are due, which entities they ask for, and their bodies
+//! - [`pacer`]: releases tickets at their due times, from a thread of its own
+//! - [`driver`]: goose users that take tickets, send and read the reply
+//! - [`recorder`]: samples to one repeat of a point
+//! - [`scrape`], [`environment`]: what the server counted, and where the run was made
+//! - [`sweep`], [`lab`]: the commands that put steps into an order and keep what is finished
+//! - [`null_endpoint`], [`selfcheck`]: the instrument measured by itself
+//!
+//! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
+
+pub mod analysis;
+pub mod cli;
+pub mod driver;
+pub mod environment;
+pub mod keys;
+pub mod lab;
+pub mod null_endpoint;
+pub mod pacer;
+pub mod payload;
+pub mod plan;
+pub mod pricing;
+pub mod record;
+pub mod recorder;
+pub mod report;
+pub mod scrape;
+pub mod schedule;
+pub mod selfcheck;
+pub mod sweep;
