@@ -1,0 +1,52 @@
+# Each target is a line or two over cargo or one of the binaries. `make help` lists them.
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+BIN := target/release
+
+# cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+ifeq ($(NEXTEST),yes)
+RUN_TESTS := $(CARGO) nextest run --release --workspace --no-fail-fast
+else
+RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
+endif
+
+.PHONY: help lab lab-full test setup build lint doc unit selfcheck deny clean-data
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+lab: build ## measure every tier with embedded defaults: a table and results/<run>/report.html
+	$(BIN)/tierlab-loadgen lab configs/labs/quick.toml
+
+lab-full: build ## the long version: more rates, longer steps, five repeats
+	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
+
+test: setup lint doc unit ## format, lints, docs and every test
+
+setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
+	scripts/setup test
+
+build: ## the release binaries, and ONNX Runtime to run them with
+	scripts/setup onnxruntime
+	$(CARGO) build --release --workspace --bins --locked
+
+lint: ## formatting and clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
+
+doc: ## the crates' documentation, without warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
+
+unit: ## the tests alone (they run real processes, so the binaries come first)
+	$(CARGO) build --release --workspace --bins --locked
+	$(RUN_TESTS) --locked
+
+selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
+	$(BIN)/tierlab-loadgen selfcheck
+
+deny: ## licences, duplicate and banned crates, sources (needs: cargo install cargo-deny)
+	$(CARGO) deny check bans licenses sources
+
+clean-data: ## remove generated models, tables and what was published from them
+	rm -rf models/repository models/features data
