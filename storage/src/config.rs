@@ -32,55 +32,9 @@ pub enum TierConfig {
         direct: bool,
     },
     /// An NFSv3 export read in user space, or a kernel mount.
-    Nfs {
-        /// `nfs://host[:port]/export`; the port given serves both NFS and MOUNT, else the portmapper is asked.
-        #[serde(default)]
-        url: Option<String>,
-        /// A kernel mount, instead of `url`.
-        #[serde(default)]
-        path: Option<PathBuf>,
-        /// Connections in the pool.
-        #[serde(default = "default_connections")]
-        connections: u32,
-        /// The limit of one call, in milliseconds.
-        #[serde(default = "default_timeout_ms")]
-        timeout_ms: u64,
-    },
+    Nfs(NfsConfig),
     /// An S3-compatible bucket.
-    S3 {
-        /// The bucket.
-        bucket: String,
-        /// A prefix inside the bucket.
-        #[serde(default)]
-        prefix: Option<String>,
-        /// The region; the environment's when left out.
-        #[serde(default)]
-        region: Option<String>,
-        /// The endpoint of an S3-compatible server; AWS when left out.
-        #[serde(default)]
-        endpoint: Option<String>,
-        /// Whether to send requests unsigned.
-        #[serde(default)]
-        anonymous: bool,
-        /// Whether to allow plain HTTP (embedded and test origins).
-        #[serde(default)]
-        allow_http: bool,
-        /// Range GETs in flight at most.
-        #[serde(default = "default_concurrency")]
-        concurrency: u32,
-        /// Bytes of one range GET of a large object.
-        #[serde(default = "default_part_bytes")]
-        part_bytes: u64,
-        /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
-        #[serde(default = "default_coalesce_bytes")]
-        coalesce_bytes: u64,
-        /// Retries of one request.
-        #[serde(default = "default_retries")]
-        retries: u32,
-        /// The limit of one request with its retries, in milliseconds.
-        #[serde(default = "default_timeout_ms")]
-        timeout_ms: u64,
-    },
+    S3(S3Config),
     /// GPUDirect Storage: local files into device memory through cuFile.
     Gds {
         /// The directory.
@@ -89,6 +43,62 @@ pub enum TierConfig {
         #[serde(default)]
         device: u32,
     },
+}
+
+/// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NfsConfig {
+    /// `nfs://host[:port]/export`; the port given serves both NFS and MOUNT, else the portmapper is asked.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// A kernel mount, instead of `url`.
+    #[serde(default)]
+    pub path: Option<PathBuf>,
+    /// Connections in the pool.
+    #[serde(default = "default_connections")]
+    pub connections: u32,
+    /// The limit of one call, in milliseconds.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+/// An S3-compatible bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct S3Config {
+    /// The bucket.
+    pub bucket: String,
+    /// A prefix inside the bucket.
+    #[serde(default)]
+    pub prefix: Option<String>,
+    /// The region; the environment's when left out.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// The endpoint of an S3-compatible server; AWS when left out.
+    #[serde(default)]
+    pub endpoint: Option<String>,
+    /// Whether to send requests unsigned.
+    #[serde(default)]
+    pub anonymous: bool,
+    /// Whether to allow plain HTTP (embedded and test origins).
+    #[serde(default)]
+    pub allow_http: bool,
+    /// Range GETs in flight at most.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: u32,
+    /// Bytes of one range GET of a large object.
+    #[serde(default = "default_part_bytes")]
+    pub part_bytes: u64,
+    /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
+    #[serde(default = "default_coalesce_bytes")]
+    pub coalesce_bytes: u64,
+    /// Retries of one request.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// The limit of one request with its retries, in milliseconds.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
 }
 
 const fn default_depth() -> u32 {
@@ -123,8 +133,8 @@ impl TierConfig {
         match self {
             Self::Memory { .. } => "memory",
             Self::Nvme { .. } => "nvme",
-            Self::Nfs { .. } => "nfs",
-            Self::S3 { .. } => "s3",
+            Self::Nfs(_) => "nfs",
+            Self::S3(_) => "s3",
             Self::Gds { .. } => "gds",
         }
     }

@@ -51,6 +51,12 @@ impl ObjectPath {
         &self.0
     }
 
+    /// Whether the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
+    #[must_use]
+    pub fn is_below(&self, prefix: &Self) -> bool {
+        self.0.strip_prefix(&*prefix.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// The segments, first to last.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/')
@@ -83,6 +89,15 @@ mod tests {
         }
         assert!(ObjectPath::new("models/ctr/1/model.onnx").is_ok());
         assert!(ObjectPath::new("a..b/...").is_ok());
+    }
+
+    #[test]
+    fn below_goes_by_whole_segments() {
+        let path = |text| ObjectPath::new(text).unwrap();
+        assert!(path("models/ctr/1").is_below(&path("models/ctr")));
+        assert!(path("models/ctr").is_below(&path("models/ctr")));
+        assert!(!path("models/ctr2").is_below(&path("models/ctr")));
+        assert!(!path("models").is_below(&path("models/ctr")));
     }
 
     proptest! {

@@ -1,0 +1,1 @@
+//! The suite that each tier and wrapper must pass.

@@ -1,0 +1,175 @@
+//! The reference tier: objects in this process. In: bytes, or a directory to load. Out: slices of them, without a
+//! copy. It sets the noise floor and says what the other tiers must do; it knows nothing of them.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+use tierlab_protocol::via::{Via, ViaSet};
+
+/// Objects in memory. A version is a number that every write in this tier counts up, so no two are equal.
+#[derive(Debug)]
+pub struct MemoryTier {
+    location: String,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    writes: u64,
+    objects: BTreeMap<ObjectPath, Stored>,
+}
+
+#[derive(Debug, Clone)]
+struct Stored {
+    version: u64,
+    bytes: Bytes,
+}
+
+impl Stored {
+    fn describe(&self, path: &ObjectPath) -> Object {
+        Object { path: path.clone(), size: self.bytes.len() as u64, version: format!("w{}", self.version) }
+    }
+}
+
+impl MemoryTier {
+    /// An empty tier.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { location: "memory".to_owned(), state: RwLock::default() }
+    }
+
+    /// A tier holding every regular file below `root`, as it is now; later changes of the files are not seen.
+    ///
+    /// # Errors
+    /// `root` is no directory, or a file cannot be read; the error names it.
+    pub async fn load(root: &Path) -> Result<Self, StorageError> {
+        let location = format!("memory, filled from {}", root.display());
+        let root = root.to_owned();
+        let loaded = tokio::task::spawn_blocking(move || {
+            let mut files = Vec::new();
+            collect(&root, "", &mut files).map(|()| files)
+        })
+        .await
+        .map_err(|e| StorageError::new(ErrorKind::Unavailable, location.as_str(), e.to_string()))??;
+        let mut state = State::default();
+        for (path, bytes) in loaded {
+            state.insert(&path, bytes);
+        }
+        Ok(Self { location, state: RwLock::new(state) })
+    }
+
+    // Nothing in here panics while the lock is held, so a poisoned lock still guards whole values.
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryTier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn insert(&mut self, path: &ObjectPath, bytes: Bytes) -> Object {
+        self.writes += 1;
+        let stored = Stored { version: self.writes, bytes };
+        let object = stored.describe(path);
+        self.objects.insert(path.clone(), stored);
+        object
+    }
+
+    fn get(&self, path: &ObjectPath) -> Result<&Stored, StorageError> {
+        self.objects.get(path).ok_or_else(|| missing(path))
+    }
+}
+
+fn missing(path: &ObjectPath) -> StorageError {
+    StorageError::new(ErrorKind::NotFound, path.as_str(), "no such object in memory")
+}
+
+/// Reads the regular files below a folder; symbolic links are not followed, so nothing outside is loaded.
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) -> Result<(), StorageError> {
+    let failed = |at: &Path, e: &std::io::Error| StorageError::from_io(at.display().to_string(), e);
+    for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, &e))? {
+        let entry = entry.map_err(|e| failed(folder, &e))?;
+        let at = entry.path();
+        let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            return Err(StorageError::new(ErrorKind::Invalid, at.display().to_string(), "the name is not UTF-8"));
+        };
+        let below = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+        if kind.is_dir() {
+            collect(&at, &below, files)?;
+        } else if kind.is_file() {
+            let bytes = std::fs::read(&at).map_err(|e| failed(&at, &e))?;
+            files.push((ObjectPath::new(&below)?, bytes.into()));
+        }
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Tier for MemoryTier {
+    fn info(&self) -> TierInfo {
+        TierInfo { kind: "memory", location: self.location.clone(), wrappers: Vec::new(), notes: Vec::new() }
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.state().get(path).map(|stored| stored.describe(path))
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let started = Instant::now();
+        let stored = self.state().get(&object.path)?.clone();
+        let now = stored.describe(&object.path);
+        if now != *object {
+            let detail = format!("was {} when looked up, is {} now", object.version, now.version);
+            return Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), detail));
+        }
+        let mut read = ReadMany { parts: Vec::with_capacity(ranges.len()), cost: ReadCost::default() };
+        for range in ranges {
+            // In bounds: the ranges are within `object.size`, which is the length of these bytes.
+            read.parts.push(stored.bytes.slice(range.start as usize..range.end as usize));
+            read.cost.wire_bytes += range.end - range.start;
+        }
+        read.cost.via = ViaSet::of(Via::Memory);
+        read.cost.requests = u32::try_from(ranges.len()).unwrap_or(u32::MAX);
+        read.cost.device = started.elapsed();
+        Ok(read)
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let state = self.state();
+        let chosen = state.objects.iter().filter(|(path, _)| prefix.is_none_or(|p| path.is_below(p)));
+        Ok(chosen.map(|(path, stored)| stored.describe(path)).collect())
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let bytes = match body {
+            // An own copy: a slice of a large buffer would keep the whole of it.
+            Body::Bytes(bytes) => Bytes::copy_from_slice(&bytes),
+            Body::File(file) => {
+                tokio::fs::read(&file).await.map_err(|e| StorageError::from_io(file.display().to_string(), &e))?.into()
+            }
+        };
+        Ok(self.state_mut().insert(path, bytes))
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.state_mut().objects.remove(path).map(drop).ok_or_else(|| missing(path))
+    }
+}

@@ -1,0 +1,25 @@
+//! The tiers. In: a validated [`TierConfig`]. Out: the tier it names. Knows nothing of wrappers.
+
+pub mod gds;
+pub mod memory;
+pub mod nfs;
+pub mod nvme;
+pub mod s3;
+
+use crate::config::TierConfig;
+use crate::error::StorageError;
+use crate::tier::Tier;
+use std::sync::Arc;
+
+pub(crate) async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    Ok(match config {
+        TierConfig::Memory { root: None } => Arc::new(memory::MemoryTier::new()),
+        TierConfig::Memory { root: Some(root) } => Arc::new(memory::MemoryTier::load(root).await?),
+        TierConfig::Nvme { root, queue_depth, direct } => {
+            Arc::new(nvme::NvmeTier::open(root, *queue_depth, *direct).await?)
+        }
+        TierConfig::Nfs(config) => Arc::new(nfs::NfsTier::connect(config).await?),
+        TierConfig::S3(config) => Arc::new(s3::S3Tier::connect(config).await?),
+        TierConfig::Gds { root, device } => Arc::new(gds::GdsTier::open(root, *device).await?),
+    })
+}

@@ -1,0 +1,1 @@
+//! Wrappers: each a tier around a tier.
