@@ -1,0 +1,1 @@
+//! The embedded S3 and NFSv3 servers.
