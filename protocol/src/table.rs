@@ -156,7 +156,7 @@ impl TableSchema {
                 .byte_len()
                 .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
             let offset = column.offset as usize;
-            if offset % size != 0 || offset < end {
+            if !offset.is_multiple_of(size) || offset < end {
                 return Err(schema_error(
                     &column.name,
                     "its offset is unaligned or overlaps the column before",
@@ -436,7 +436,7 @@ pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
         return Err(header_error(0, "no feature table: it does not begin with TLROWS01"));
     }
     let len = u64_at(prelude, 16);
-    if len == 0 || len % ALIGN != 0 || len > MAX_HEADER_BYTES {
+    if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
         return Err(header_error(
             16,
             format!("header length {len} is no multiple of 4096 up to 64 MiB"),

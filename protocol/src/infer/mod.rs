@@ -1,0 +1,335 @@
+//! Infer requests and replies of the Open Inference Protocol v2, as JSON and with the binary tensor extension.
+//!
+//! In: a body and, for the extension, the length of its JSON part. Out: tensors as raw little-endian bytes, and back.
+//! Knows nothing of models: whether a name, type or shape is what a model wants is decided by its user.
+//!
+//! Sources: KServe's Open Inference Protocol (`required_api.md`) and Triton's `extension_binary_data.md`. A request may
+//! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
+
+mod element;
+mod json;
+
+use crate::tensor::{DataType, element_count};
+use bytes::Bytes;
+
+/// The HTTP header that gives the length of the JSON part when binary tensors follow it.
+pub const HEADER_LENGTH: &str = "inference-header-content-length";
+/// Inputs, and requested outputs, of one request at most.
+pub const MAX_TENSORS: usize = 256;
+/// Dimensions of one tensor at most.
+pub const MAX_RANK: usize = 16;
+/// Bytes of a tensor's name, and of a request's id, at most.
+pub const MAX_NAME_BYTES: usize = 1024;
+
+/// Why a body is no valid request or reply. The message names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadRequest(pub String);
+
+/// A tensor with its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Name of the input or output.
+    pub name: String,
+    /// Element type.
+    pub dtype: DataType,
+    /// Dimensions, none of them negative.
+    pub shape: Vec<i64>,
+    /// Row-major little-endian elements; an element of `BYTES` is its length as u32 LE, then its bytes.
+    pub data: Bytes,
+}
+
+impl Tensor {
+    /// Whether the tensor can be written as JSON: `FP16` and `BF16` are binary only, and `BYTES` must be UTF-8.
+    #[must_use]
+    pub fn has_json_form(&self) -> bool {
+        match self.dtype {
+            DataType::Fp16 | DataType::Bf16 => false,
+            DataType::Bytes => bytes_elements(&self.data).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok())),
+            _ => true,
+        }
+    }
+
+    /// Checks that the data is exactly what type and shape say; `role` (`input`, `output`) goes into the message.
+    fn check(&self, role: &str) -> Result<(), BadRequest> {
+        let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
+        let Some(count) = element_count(&self.shape) else {
+            return bad(format!(
+                "`shape` {:?} has a negative dimension or is too large",
+                self.shape
+            ));
+        };
+        let Some(size) = self.dtype.size() else {
+            let mut found = 0_usize;
+            for element in bytes_elements(&self.data) {
+                if element.is_err() {
+                    return bad(format!("BYTES element {found} ends past the tensor's data"));
+                }
+                found += 1;
+            }
+            if found == count {
+                return Ok(());
+            }
+            return bad(format!(
+                "{found} BYTES elements, `shape` {:?} wants {count}",
+                self.shape
+            ));
+        };
+        if count.checked_mul(size) != Some(self.data.len()) {
+            return bad(format!(
+                "{} bytes of data, `shape` {:?} of {} wants {count} elements of {size} bytes",
+                self.data.len(),
+                self.shape,
+                self.dtype
+            ));
+        }
+        if self.dtype == DataType::Bool && self.data.iter().any(|&b| b > 1) {
+            return bad("a BOOL element is neither 0 nor 1".into());
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a `BYTES` tensor's data; an element that is cut off is an error and the last item.
+pub fn bytes_elements(data: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRequest>> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let element = rest.split_first_chunk::<4>().and_then(|(len, tail)| {
+            let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+            tail.split_at_checked(len)
+        });
+        let Some((element, tail)) = element else {
+            rest = &[];
+            return Some(Err(BadRequest("a BYTES element is cut off".into())));
+        };
+        rest = tail;
+        Some(Ok(element))
+    })
+}
+
+/// An output that the client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedOutput {
+    /// Its name.
+    pub name: String,
+    /// Whether its data shall come as binary (`parameters.binary_data`; the request's default where left out).
+    pub binary: bool,
+}
+
+/// A request for inference.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InferRequest {
+    /// Echoed in the reply.
+    pub id: Option<String>,
+    /// Inputs, in the order of the request.
+    pub inputs: Vec<Tensor>,
+    /// Outputs asked for; empty means all.
+    pub outputs: Vec<RequestedOutput>,
+    /// `parameters.binary_data_output`: binary by default where an output does not say.
+    pub binary_output: bool,
+    /// `parameters.timeout`, in microseconds.
+    pub timeout_us: Option<u64>,
+}
+
+impl InferRequest {
+    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`] header; without it all of the body is JSON.
+    /// Binary inputs share the body's memory.
+    ///
+    /// # Errors
+    /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
+    pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
+        let (json, tail) = split(body, json_len)?;
+        let wire = json::parse_request(json)?;
+        let inputs = assemble(wire.inputs, tail, json_len.is_some(), "input")?;
+        Ok(Self {
+            id: wire.id,
+            inputs,
+            outputs: wire
+                .outputs
+                .into_iter()
+                .map(|(name, binary)| RequestedOutput {
+                    name,
+                    binary: binary.unwrap_or(wire.binary_output),
+                })
+                .collect(),
+            binary_output: wire.binary_output,
+            timeout_us: wire.timeout_us,
+        })
+    }
+
+    /// The request as JSON.
+    ///
+    /// # Panics
+    /// When an input has no JSON form ([`Tensor::has_json_form`]).
+    #[must_use]
+    pub fn encode_json(&self) -> Vec<u8> {
+        self.encode(|_| false).0
+    }
+
+    /// The request with all inputs as binary: the body, and the length of its JSON part.
+    #[must_use]
+    pub fn encode_binary(&self) -> (Bytes, usize) {
+        let (body, json_len) = self.encode(|_| true);
+        let json_len = json_len.unwrap_or(body.len());
+        (body.into(), json_len)
+    }
+
+    fn encode(&self, binary: impl Fn(&str) -> bool) -> (Vec<u8>, Option<usize>) {
+        let mut out = json::Writer::with_capacity(256, &self.inputs, &binary);
+        out.raw("{");
+        if let Some(id) = &self.id {
+            out.raw("\"id\":").text(id).raw(",");
+        }
+        if self.binary_output || self.timeout_us.is_some() {
+            out.raw("\"parameters\":{");
+            if self.binary_output {
+                out.raw("\"binary_data_output\":true");
+            }
+            if let Some(timeout) = self.timeout_us {
+                out.raw(if self.binary_output { "," } else { "" })
+                    .raw("\"timeout\":")
+                    .raw(&timeout.to_string());
+            }
+            out.raw("},");
+        }
+        out.raw("\"inputs\":").tensors(&self.inputs, &binary);
+        if !self.outputs.is_empty() {
+            out.raw(",\"outputs\":[");
+            for (i, output) in self.outputs.iter().enumerate() {
+                out.raw(if i > 0 { "," } else { "" })
+                    .raw("{\"name\":")
+                    .text(&output.name);
+                let flag = if output.binary { "true" } else { "false" };
+                out.raw(",\"parameters\":{\"binary_data\":").raw(flag).raw("}}");
+            }
+            out.raw("]");
+        }
+        out.raw("}");
+        out.finish(&self.inputs, &binary)
+    }
+}
+
+/// The reply to an [`InferRequest`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InferReply {
+    /// The model that answered.
+    pub model_name: String,
+    /// Its version.
+    pub model_version: String,
+    /// The request's id.
+    pub id: Option<String>,
+    /// Outputs, in the order asked for.
+    pub outputs: Vec<Tensor>,
+}
+
+impl InferReply {
+    /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says which outputs are;
+    /// an output without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
+    #[must_use]
+    pub fn encode(&self, binary: impl Fn(&str) -> bool) -> (Bytes, Option<usize>) {
+        let forced: Vec<&str> = self
+            .outputs
+            .iter()
+            .filter(|output| !output.has_json_form())
+            .map(|output| output.name.as_str())
+            .collect();
+        let binary = |name: &str| binary(name) || forced.contains(&name);
+        let mut out = json::Writer::with_capacity(160, &self.outputs, &binary);
+        out.raw("{\"model_name\":").text(&self.model_name);
+        out.raw(",\"model_version\":").text(&self.model_version);
+        if let Some(id) = &self.id {
+            out.raw(",\"id\":").text(id);
+        }
+        out.raw(",\"outputs\":").tensors(&self.outputs, &binary).raw("}");
+        let (body, json_len) = out.finish(&self.outputs, &binary);
+        (body.into(), json_len)
+    }
+
+    /// Reads a reply's body, as [`InferRequest::decode`] does a request's. A `null` among floats is NaN.
+    ///
+    /// # Errors
+    /// As [`InferRequest::decode`].
+    pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
+        let (json, tail) = split(body, json_len)?;
+        let wire = json::parse_reply(json)?;
+        let outputs = assemble(wire.outputs, tail, json_len.is_some(), "output")?;
+        Ok(Self {
+            model_name: wire.model_name,
+            model_version: wire.model_version,
+            id: wire.id,
+            outputs,
+        })
+    }
+}
+
+/// Parts a body into its JSON and what follows it.
+fn split(body: &Bytes, json_len: Option<usize>) -> Result<(&[u8], Bytes), BadRequest> {
+    let len = json_len.unwrap_or(body.len());
+    let json = body.get(..len).ok_or_else(|| {
+        BadRequest(format!(
+            "Inference-Header-Content-Length is {len}, but the body has {} bytes",
+            body.len()
+        ))
+    })?;
+    Ok((json, body.slice(len..)))
+}
+
+/// Gives each tensor its data: its own from JSON, or the next bytes of the tail.
+fn assemble(
+    wire: Vec<json::WireTensor>,
+    mut tail: Bytes,
+    has_tail: bool,
+    role: &str,
+) -> Result<Vec<Tensor>, BadRequest> {
+    let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
+    for tensor in wire {
+        let bad = |what: &str| BadRequest(format!("{role} `{}`: {what}", tensor.name));
+        let data = match (tensor.data, tensor.binary_data_size) {
+            (Some(data), None) => Bytes::from(data),
+            (None, Some(_)) if !has_tail => {
+                return Err(bad(
+                    "`binary_data_size` without the Inference-Header-Content-Length header, which says where the \
+                     binary data begins",
+                ));
+            }
+            (None, Some(size)) => {
+                let len = usize::try_from(size)
+                    .ok()
+                    .filter(|&len| len <= tail.len())
+                    .ok_or_else(|| {
+                        bad(&format!(
+                            "`binary_data_size` is {size}, but {} bytes are left in the body",
+                            tail.len()
+                        ))
+                    })?;
+                tail.split_to(len)
+            }
+            (Some(_), Some(_)) => return Err(bad("both `data` and `binary_data_size`")),
+            (None, None) => return Err(bad("neither `data` nor `parameters.binary_data_size`")),
+        };
+        if tensors.iter().any(|other| other.name == tensor.name) {
+            return Err(bad("the name stands twice"));
+        }
+        let tensor = Tensor {
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            data,
+        };
+        tensor.check(role)?;
+        tensors.push(tensor);
+    }
+    if !tail.is_empty() {
+        return Err(BadRequest(format!(
+            "{} bytes follow the last binary {role}",
+            tail.len()
+        )));
+    }
+    Ok(tensors)
+}
+
+#[cfg(test)]
+mod tests;
