@@ -71,7 +71,11 @@ impl StorageError {
     /// An error about `object` (a path, an address or a config key); `detail` says what, and what to do.
     #[must_use]
     pub fn new(kind: ErrorKind, object: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, object: object.into(), detail: detail.into() }))
+        Self(Arc::new(Inner {
+            kind,
+            object: object.into(),
+            detail: detail.into(),
+        }))
     }
 
     /// An error of the operating system, its kind told from the errno.

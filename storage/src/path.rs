@@ -31,7 +31,7 @@ impl ObjectPath {
         } else {
             Err(StorageError::new(
                 ErrorKind::Invalid,
-                path,
+                format!("{path:?}"),
                 "not a relative path of plain segments",
             ))
         }
@@ -54,7 +54,9 @@ impl ObjectPath {
     /// Whether the path begins with all segments of `prefix`: it is below that folder, or is that object itself.
     #[must_use]
     pub fn is_below(&self, prefix: &Self) -> bool {
-        self.0.strip_prefix(&*prefix.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        self.0
+            .strip_prefix(&*prefix.0)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// The segments, first to last.
@@ -83,7 +85,17 @@ mod tests {
     #[test]
     fn escapes_are_refused() {
         for bad in [
-            "", "/", "/etc/passwd", "..", "a/../b", "a/./b", "a//b", "a/", "a\\b", "a\0b", "a\nb",
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "a/../b",
+            "a/./b",
+            "a//b",
+            "a/",
+            "a\\b",
+            "a\0b",
+            "a\nb",
         ] {
             assert_eq!(ObjectPath::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
         }

@@ -16,7 +16,11 @@ impl GdsTier {
     /// # Errors
     /// Always.
     pub async fn open(_root: &std::path::Path, _device: u32) -> Result<Self, StorageError> {
-        Err(StorageError::new(crate::ErrorKind::Unsupported, "gds", "not in this build"))
+        Err(StorageError::new(
+            crate::ErrorKind::Unsupported,
+            "gds",
+            "not in this build",
+        ))
     }
 }
 

@@ -34,7 +34,11 @@ struct Stored {
 
 impl Stored {
     fn describe(&self, path: &ObjectPath) -> Object {
-        Object { path: path.clone(), size: self.bytes.len() as u64, version: format!("w{}", self.version) }
+        Object {
+            path: path.clone(),
+            size: self.bytes.len() as u64,
+            version: format!("w{}", self.version),
+        }
     }
 }
 
@@ -42,7 +46,10 @@ impl MemoryTier {
     /// An empty tier.
     #[must_use]
     pub fn new() -> Self {
-        Self { location: "memory".to_owned(), state: RwLock::default() }
+        Self {
+            location: "memory".to_owned(),
+            state: RwLock::default(),
+        }
     }
 
     /// A tier holding every regular file below `root`, as it is now; later changes of the files are not seen.
@@ -62,7 +69,10 @@ impl MemoryTier {
         for (path, bytes) in loaded {
             state.insert(&path, bytes);
         }
-        Ok(Self { location, state: RwLock::new(state) })
+        Ok(Self {
+            location,
+            state: RwLock::new(state),
+        })
     }
 
     // Nothing in here panics while the lock is held, so a poisoned lock still guards whole values.
@@ -84,7 +94,10 @@ impl Default for MemoryTier {
 impl State {
     fn insert(&mut self, path: &ObjectPath, bytes: Bytes) -> Object {
         self.writes += 1;
-        let stored = Stored { version: self.writes, bytes };
+        let stored = Stored {
+            version: self.writes,
+            bytes,
+        };
         let object = stored.describe(path);
         self.objects.insert(path.clone(), stored);
         object
@@ -108,9 +121,17 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) ->
         let kind = entry.file_type().map_err(|e| failed(&at, &e))?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
-            return Err(StorageError::new(ErrorKind::Invalid, at.display().to_string(), "the name is not UTF-8"));
+            return Err(StorageError::new(
+                ErrorKind::Invalid,
+                at.display().to_string(),
+                "the name is not UTF-8",
+            ));
         };
-        let below = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+        let below = if prefix.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{prefix}/{name}")
+        };
         if kind.is_dir() {
             collect(&at, &below, files)?;
         } else if kind.is_file() {
@@ -124,7 +145,12 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(ObjectPath, Bytes)>) ->
 #[async_trait]
 impl Tier for MemoryTier {
     fn info(&self) -> TierInfo {
-        TierInfo { kind: "memory", location: self.location.clone(), wrappers: Vec::new(), notes: Vec::new() }
+        TierInfo {
+            kind: "memory",
+            location: self.location.clone(),
+            wrappers: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
@@ -140,10 +166,14 @@ impl Tier for MemoryTier {
             let detail = format!("was {} when looked up, is {} now", object.version, now.version);
             return Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), detail));
         }
-        let mut read = ReadMany { parts: Vec::with_capacity(ranges.len()), cost: ReadCost::default() };
+        let mut read = ReadMany {
+            parts: Vec::with_capacity(ranges.len()),
+            cost: ReadCost::default(),
+        };
         for range in ranges {
             // In bounds: the ranges are within `object.size`, which is the length of these bytes.
-            read.parts.push(stored.bytes.slice(range.start as usize..range.end as usize));
+            read.parts
+                .push(stored.bytes.slice(range.start as usize..range.end as usize));
             read.cost.wire_bytes += range.end - range.start;
         }
         read.cost.via = ViaSet::of(Via::Memory);
@@ -154,7 +184,10 @@ impl Tier for MemoryTier {
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let state = self.state();
-        let chosen = state.objects.iter().filter(|(path, _)| prefix.is_none_or(|p| path.is_below(p)));
+        let chosen = state
+            .objects
+            .iter()
+            .filter(|(path, _)| prefix.is_none_or(|p| path.is_below(p)));
         Ok(chosen.map(|(path, stored)| stored.describe(path)).collect())
     }
 
@@ -162,14 +195,19 @@ impl Tier for MemoryTier {
         let bytes = match body {
             // An own copy: a slice of a large buffer would keep the whole of it.
             Body::Bytes(bytes) => Bytes::copy_from_slice(&bytes),
-            Body::File(file) => {
-                tokio::fs::read(&file).await.map_err(|e| StorageError::from_io(file.display().to_string(), &e))?.into()
-            }
+            Body::File(file) => tokio::fs::read(&file)
+                .await
+                .map_err(|e| StorageError::from_io(file.display().to_string(), &e))?
+                .into(),
         };
         Ok(self.state_mut().insert(path, bytes))
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.state_mut().objects.remove(path).map(drop).ok_or_else(|| missing(path))
+        self.state_mut()
+            .objects
+            .remove(path)
+            .map(drop)
+            .ok_or_else(|| missing(path))
     }
 }

@@ -16,7 +16,11 @@ impl NvmeTier {
     /// # Errors
     /// Always.
     pub async fn open(_root: &std::path::Path, _queue_depth: u32, _direct: bool) -> Result<Self, StorageError> {
-        Err(StorageError::new(crate::ErrorKind::Unsupported, "nvme", "not in this build"))
+        Err(StorageError::new(
+            crate::ErrorKind::Unsupported,
+            "nvme",
+            "not in this build",
+        ))
     }
 }
 

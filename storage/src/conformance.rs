@@ -1,1 +1,0 @@
-//! The suite that each tier and wrapper must pass.

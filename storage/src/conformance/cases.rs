@@ -1,0 +1,382 @@
+//! The cases, and those that only read. In: a suite. Out: what was seen, where it is not what the trait promises.
+
+use super::{Suite, content, mix};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, Read, ReadMany};
+use bytes::Bytes;
+use futures::future::join_all;
+use std::fmt::{self, Debug};
+use std::ops::Range;
+use std::time::Duration;
+
+pub(super) type Outcome = Result<(), String>;
+
+/// One promise of the trait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Case {
+    /// What was put is looked up with its size; what was not is not found.
+    Stat,
+    /// Ranges at the start, at the end, unaligned, across blocks, and the whole.
+    Ranges,
+    /// Empty ranges and an empty object.
+    Empty,
+    /// Ranges past the end and reversed ones.
+    PastEnd,
+    /// Many ranges in one call: unordered, overlapping, repeated, empty.
+    ManyAtOnce,
+    /// Many tasks at once, on two objects.
+    Concurrent,
+    /// Futures dropped before they are done; what is read afterwards is right.
+    Cancelled,
+    /// The object is replaced between look-up and read.
+    Changed,
+    /// The object is removed between look-up and read.
+    Removed,
+    /// Readers while a writer replaces the object over and over.
+    Racing,
+    /// Different bytes of equal length are different versions.
+    Versions,
+    /// Paths that leave the root are refused, odd names are only names.
+    Names,
+    /// A put replaces the whole object and leaves nothing else behind.
+    PutReplaces,
+    /// Order and prefixes of listings.
+    List,
+    /// A big file, streamed to the tier and read back.
+    Big,
+    /// Each read says how it got its bytes.
+    Cost,
+}
+
+impl Case {
+    /// Every case.
+    pub const ALL: [Self; 16] = [
+        Self::Stat,
+        Self::Ranges,
+        Self::Empty,
+        Self::PastEnd,
+        Self::ManyAtOnce,
+        Self::Concurrent,
+        Self::Cancelled,
+        Self::Changed,
+        Self::Removed,
+        Self::Racing,
+        Self::Versions,
+        Self::Names,
+        Self::PutReplaces,
+        Self::List,
+        Self::Big,
+        Self::Cost,
+    ];
+
+    /// Its name in reports, and the folder that it works in.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stat => "stat",
+            Self::Ranges => "ranges",
+            Self::Empty => "empty",
+            Self::PastEnd => "past-end",
+            Self::ManyAtOnce => "many-at-once",
+            Self::Concurrent => "concurrent",
+            Self::Cancelled => "cancelled",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::Racing => "racing",
+            Self::Versions => "versions",
+            Self::Names => "names",
+            Self::PutReplaces => "put-replaces",
+            Self::List => "list",
+            Self::Big => "big",
+            Self::Cost => "cost",
+        }
+    }
+}
+
+pub(super) async fn run(suite: &Suite, case: Case) -> Outcome {
+    let folder = suite.folder.join(case.name()).map_err(text)?;
+    let bench = Bench { suite, folder };
+    match case {
+        Case::Stat => bench.stat().await,
+        Case::Ranges => bench.ranges().await,
+        Case::Empty => bench.empty().await,
+        Case::PastEnd => bench.past_end().await,
+        Case::ManyAtOnce => bench.many_at_once().await,
+        Case::Concurrent => bench.concurrent().await,
+        Case::Cancelled => bench.cancelled().await,
+        Case::Changed => bench.changed().await,
+        Case::Removed => bench.removed().await,
+        Case::Racing => bench.racing().await,
+        Case::Versions => bench.versions().await,
+        Case::Names => bench.names().await,
+        Case::PutReplaces => bench.put_replaces().await,
+        Case::List => bench.list().await,
+        Case::Big => bench.big().await,
+        Case::Cost => bench.cost().await,
+    }
+}
+
+/// One case at work, in its own folder.
+pub(super) struct Bench<'a> {
+    pub(super) suite: &'a Suite,
+    pub(super) folder: ObjectPath,
+}
+
+pub(super) fn text(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Outcome {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Outcome {
+    match result {
+        Err(e) if kinds.contains(&e.kind()) && !e.object().is_empty() => Ok(()),
+        Err(e) => Err(format!("{what}: {e}, where {kinds:?} with the object's name should be")),
+        Ok(_) => Err(format!("{what}: succeeded, where {kinds:?} should be")),
+    }
+}
+
+/// Compares without printing megabytes: only the first difference is told.
+fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Outcome {
+    let want = content(seed, range.clone());
+    ensure(got.len() == want.len(), || {
+        format!("{what} {range:?}: {} bytes", got.len())
+    })?;
+    match got.iter().zip(&want).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "{what} {range:?}: the byte at {} is wrong",
+            range.start + at as u64
+        )),
+    }
+}
+
+/// The ranges worth asking of an object of `size` bytes: around its ends and around device, cache and page blocks.
+fn interesting(size: u64) -> Vec<Range<u64>> {
+    let mut ranges = vec![0..1, 0..size, size - 1..size, size / 2..size, 0..size / 3];
+    for edge in [512, 4096, 8192, 65_536] {
+        if edge + 1 < size {
+            ranges.extend([
+                edge - 1..edge + 1,
+                edge..edge + 1,
+                0..edge,
+                edge..size,
+                edge - 511..size - 1,
+            ]);
+        }
+    }
+    ranges
+}
+
+/// `count` ranges of an object of `size` bytes that look random, each at most `longest` bytes.
+fn scattered(seed: u64, count: u64, size: u64, longest: u64) -> Vec<Range<u64>> {
+    let one = |i: u64| {
+        let start = mix(seed ^ (i << 20)) % size;
+        start..(start + mix(seed ^ (i << 20) ^ 1) % longest).min(size)
+    };
+    (0..count).map(one).collect()
+}
+
+impl Bench<'_> {
+    pub(super) fn path(&self, name: &str) -> Result<ObjectPath, String> {
+        self.folder.join(name).map_err(text)
+    }
+
+    pub(super) async fn put(&self, name: &str, seed: u64, size: u64) -> Result<Object, String> {
+        let body = Body::Bytes(content(seed, 0..size).into());
+        let object = self.suite.tier.put(&self.path(name)?, body).await.map_err(text)?;
+        ensure(object.size == size, || {
+            format!("a put of {size} bytes says {}", object.size)
+        })?;
+        Ok(object)
+    }
+
+    pub(super) async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        self.suite.tier.read(object, range).await
+    }
+
+    pub(super) async fn expect(&self, object: &Object, seed: u64, range: Range<u64>) -> Outcome {
+        let read = self.read(object, range.clone()).await.map_err(text)?;
+        expect_bytes("read", &read.bytes, seed, &range)
+    }
+
+    /// A read of a version that is gone: an error that says so, or, where allowed, exactly the old bytes.
+    pub(super) fn expect_gone(
+        &self,
+        what: &str,
+        result: Result<Read, StorageError>,
+        seed: u64,
+        range: &Range<u64>,
+    ) -> Outcome {
+        match result {
+            Ok(read) if !self.suite.notices_changes => expect_bytes(what, &read.bytes, seed, range),
+            other => expect_kind(what, other, &[ErrorKind::Changed, ErrorKind::NotFound]),
+        }
+    }
+
+    async fn stat(&self) -> Outcome {
+        let object = self.put("here", 1, 10_000).await?;
+        let seen = self.suite.tier.stat(&object.path).await.map_err(text)?;
+        ensure(seen == object, || format!("stat says {seen:?}, put said {object:?}"))?;
+        let absent = self.path("absent")?;
+        expect_kind(
+            "stat of nothing",
+            self.suite.tier.stat(&absent).await,
+            &[ErrorKind::NotFound],
+        )?;
+        expect_kind(
+            "stat of a folder",
+            self.suite.tier.stat(&self.folder).await,
+            &[ErrorKind::NotFound, ErrorKind::Invalid],
+        )?;
+        let made_up = Object { path: absent, ..object };
+        expect_kind(
+            "read of nothing",
+            self.read(&made_up, 0..1).await,
+            &[ErrorKind::NotFound],
+        )
+    }
+
+    async fn ranges(&self) -> Outcome {
+        for size in [1, 511, 4096, 4097, 200_003] {
+            let object = self.put(&format!("of-{size}"), size, size).await?;
+            for range in interesting(size) {
+                self.expect(&object, size, range).await?;
+            }
+            for range in scattered(size, 20, size, 20_000) {
+                self.expect(&object, size, range).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn empty(&self) -> Outcome {
+        let object = self.put("full", 2, 5000).await?;
+        for at in [0, 1, 4096, 4999, 5000] {
+            self.expect(&object, 2, at..at).await?;
+        }
+        let nothing = self.put("nothing", 2, 0).await?;
+        ensure(
+            self.suite.tier.stat(&nothing.path).await.map_err(text)? == nothing,
+            || "size 0 is lost".to_owned(),
+        )?;
+        self.expect(&nothing, 2, 0..0).await?;
+        let none = self.suite.tier.read_many(&object, &[]).await.map_err(text)?;
+        ensure(none.parts.is_empty(), || "no ranges gave parts".to_owned())
+    }
+
+    async fn past_end(&self) -> Outcome {
+        let object = self.put("short", 3, 5000).await?;
+        let past = [
+            0..5001,
+            4999..5001,
+            5000..5001,
+            6000..6001,
+            6000..6000,
+            0..u64::MAX,
+            u64::MAX - 1..u64::MAX,
+        ];
+        #[expect(clippy::reversed_empty_ranges, reason = "a reversed range is what is tested")]
+        let reversed = [10..9, 5000..0];
+        for range in past.into_iter().chain(reversed) {
+            let what = format!("read of {range:?} of 5000 bytes");
+            expect_kind(&what, self.read(&object, range.clone()).await, &[ErrorKind::OutOfRange])?;
+            let many = self.suite.tier.read_many(&object, &[0..10, range]).await;
+            expect_kind(&what, many, &[ErrorKind::OutOfRange])?;
+        }
+        self.expect(&object, 3, 0..5000).await
+    }
+
+    async fn many_at_once(&self) -> Outcome {
+        let size = 300_007;
+        let object = self.put("table", 4, size).await?;
+        let mut ranges = scattered(4, 400, size, 3000);
+        ranges.extend(interesting(size));
+        ranges.extend((0..100).map(|i| i * 512..(i + 1) * 512));
+        ranges.extend([7..7, 0..size, 0..size, size..size, 100..612, 100..612]);
+        let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+        expect_parts(&many, 4, &ranges)
+    }
+
+    async fn concurrent(&self) -> Outcome {
+        let size = 250_001;
+        let objects = [self.put("a", 5, size).await?, self.put("b", 6, size).await?];
+        let tasks = (0..16u64).map(|task| {
+            let tier = self.suite.tier.clone();
+            let object = objects[(task % 2) as usize].clone();
+            let seed = 5 + task % 2;
+            tokio::spawn(async move {
+                for round in 0..20 {
+                    let ranges = scattered(task % 4 * 100 + round, 12, size, 9000);
+                    let many = tier.read_many(&object, &ranges).await.map_err(text)?;
+                    expect_parts(&many, seed, &ranges)?;
+                }
+                Ok::<(), String>(())
+            })
+        });
+        join_all(tasks)
+            .await
+            .into_iter()
+            .try_for_each(|done| done.map_err(text)?)
+    }
+
+    async fn cancelled(&self) -> Outcome {
+        let size = 400_009;
+        let object = self.put("dropped", 7, size).await?;
+        for round in 0..100u64 {
+            let ranges = scattered(round % 7, 8, size, 30_000);
+            let dropped = (0..4).map(|_| self.suite.tier.read_many(&object, &ranges));
+            // Polled at least once, given up after so short a time that most are still under way.
+            let limit = Duration::from_micros(mix(round) % 400);
+            if let Ok(finished) = tokio::time::timeout(limit, join_all(dropped)).await {
+                for many in finished {
+                    expect_parts(&many.map_err(text)?, 7, &ranges)?;
+                }
+            }
+            if round % 5 == 0 {
+                let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+                expect_parts(&many, 7, &ranges)?;
+            }
+        }
+        self.expect(&object, 7, 0..size).await
+    }
+
+    /// The paths below a folder, without the folder.
+    pub(super) async fn names_below(&self, folder: &ObjectPath) -> Result<Vec<String>, String> {
+        let listed = self.suite.tier.list(Some(folder)).await.map_err(text)?;
+        let cut = folder.as_str().len() + 1;
+        Ok(listed
+            .into_iter()
+            .map(|object| object.path.as_str().chars().skip(cut).collect())
+            .collect())
+    }
+
+    async fn cost(&self) -> Outcome {
+        let object = self.put("counted", 13, 100_000).await?;
+        let mut before = 0;
+        for range in [0..50_000, 0..50_000, 99_000..100_000] {
+            let Read { bytes, cost } = self.read(&object, range.clone()).await.map_err(text)?;
+            ensure(!cost.via.is_empty(), || {
+                format!("{range:?} came from nowhere: {cost:?}")
+            })?;
+            let accounted = cost.cache_hits > 0 || (cost.requests > 0 && cost.wire_bytes >= bytes.len() as u64);
+            ensure(accounted, || format!("{range:?} cost nothing: {cost:?}"))?;
+            ensure(cost.retries <= cost.requests, || {
+                format!("more retries than requests: {cost:?}")
+            })?;
+            before += bytes.len();
+        }
+        ensure(before == 101_000, || format!("{before} bytes"))
+    }
+}
+
+pub(super) fn expect_parts(many: &ReadMany, seed: u64, ranges: &[Range<u64>]) -> Outcome {
+    ensure(many.parts.len() == ranges.len(), || {
+        format!("{} parts for {} ranges", many.parts.len(), ranges.len())
+    })?;
+    let mut pairs = many.parts.iter().zip(ranges);
+    pairs.try_for_each(|(part, range): (&Bytes, _)| expect_bytes("read_many", part, seed, range))
+}

@@ -1,0 +1,220 @@
+//! The cases in which objects change: replaced, removed, raced, listed, streamed.
+
+use super::cases::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
+use super::content;
+use crate::error::ErrorKind;
+use crate::path::ObjectPath;
+use crate::tier::Body;
+use futures::future::join_all;
+use std::collections::BTreeMap;
+
+impl Bench<'_> {
+    pub(super) async fn changed(&self) -> Outcome {
+        let size = 20_000;
+        for (name, new_size) in [("same-size", size), ("longer", 30_000), ("shorter", 100)] {
+            let old = self.put(name, 8, size).await?;
+            // Half of it was read before, and may be held by a cache.
+            self.expect(&old, 8, 0..5000).await?;
+            let new = self.put(name, 9, new_size).await?;
+            for range in [0..size, 0..100, 4000..9000, size - 1..size] {
+                let what = format!("{name}: {range:?} of the old version");
+                self.expect_gone(&what, self.read(&old, range.clone()).await, 8, &range)?;
+            }
+            self.expect(&new, 9, 0..new_size).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn removed(&self) -> Outcome {
+        let object = self.put("gone", 10, 20_000).await?;
+        self.expect(&object, 10, 0..5000).await?;
+        self.suite.tier.delete(&object.path).await.map_err(text)?;
+        for range in [0..20_000, 0..100, 15_000..15_001] {
+            self.expect_gone(
+                "read of what was removed",
+                self.read(&object, range.clone()).await,
+                10,
+                &range,
+            )?;
+        }
+        expect_kind(
+            "stat of what was removed",
+            self.suite.tier.stat(&object.path).await,
+            &[ErrorKind::NotFound],
+        )
+    }
+
+    pub(super) async fn racing(&self) -> Outcome {
+        let sizes = [40_000u64, 50_123];
+        let path = self.put("raced", 0, sizes[0]).await?.path;
+        let readers = (0..4).map(|_| {
+            let (tier, path) = (self.suite.tier.clone(), path.clone());
+            tokio::spawn(async move {
+                for _ in 0..40 {
+                    let object = match tier.stat(&path).await {
+                        Ok(object) => object,
+                        Err(e) => return expect_kind("stat in a race", Err::<(), _>(e), &[ErrorKind::NotFound]),
+                    };
+                    let ranges = [0..object.size, 1000..1100];
+                    match tier.read_many(&object, &ranges).await {
+                        Ok(many) => {
+                            let seed = u64::from(object.size == sizes[1]);
+                            expect_parts(&many, seed, &ranges)?;
+                        }
+                        error => {
+                            expect_kind("read in a race", error, &[ErrorKind::Changed, ErrorKind::NotFound])?;
+                        }
+                    }
+                }
+                Ok(())
+            })
+        });
+        let readers = readers.collect::<Vec<_>>();
+        for round in 1..25usize {
+            self.put("raced", (round % 2) as u64, sizes[round % 2]).await?;
+        }
+        join_all(readers)
+            .await
+            .into_iter()
+            .try_for_each(|done| done.map_err(text)?)
+    }
+
+    pub(super) async fn versions(&self) -> Outcome {
+        let mut seen = Vec::new();
+        for seed in 0..8 {
+            let object = self.put("versioned", seed, 3000).await?;
+            ensure(!seen.contains(&object.version), || {
+                format!("version {} came twice", object.version)
+            })?;
+            seen.push(object.version);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn names(&self) -> Outcome {
+        for bad in [
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "../x",
+            "a/../../b",
+            "a//b",
+            "a/./b",
+            "a\\..\\b",
+            "a\0b",
+        ] {
+            expect_kind(
+                &format!("the path {bad:?}"),
+                ObjectPath::new(bad),
+                &[ErrorKind::Invalid],
+            )?;
+        }
+        let odd = [
+            "with space",
+            "per%2Fcent",
+            "plus+sign",
+            "hash#mark",
+            "what?",
+            "ümläut",
+            "..dots..",
+            "a&b=c;d",
+            "~",
+        ];
+        for (seed, name) in odd.into_iter().enumerate() {
+            let object = self.put(name, seed as u64, 1000).await?;
+            self.expect(&object, seed as u64, 0..1000)
+                .await
+                .map_err(|e| format!("{name:?}: {e}"))?;
+        }
+        let listed = self.names_below(&self.folder).await?;
+        let mut want = odd.map(str::to_owned);
+        want.sort();
+        ensure(listed == want, || format!("listed {listed:?}"))
+    }
+
+    pub(super) async fn put_replaces(&self) -> Outcome {
+        for (seed, size) in [(1, 9000), (2, 100), (3, 0), (4, 70_000)] {
+            let object = self.put("replaced", seed, size).await?;
+            let seen = self.suite.tier.stat(&object.path).await.map_err(text)?;
+            ensure(seen == object, || format!("stat says {seen:?}, put said {object:?}"))?;
+            self.expect(&object, seed, 0..size).await?;
+        }
+        let missing = Body::File(self.suite.scratch.join("no-such-file"));
+        let refused = self.suite.tier.put(&self.path("replaced")?, missing).await;
+        expect_kind("put of a missing file", refused, &[ErrorKind::NotFound])?;
+        let listed = self.names_below(&self.folder).await?;
+        ensure(listed == ["replaced"], || format!("left behind: {listed:?}"))?;
+        let left = self.suite.tier.stat(&self.path("replaced")?).await.map_err(text)?;
+        self.expect(&left, 4, 0..70_000).await
+    }
+
+    pub(super) async fn list(&self) -> Outcome {
+        let names = ["b/2", "b/10", "a", "b.c", "b/1/deep/er", "bb/1", "b-", "c"];
+        let mut sizes = BTreeMap::new();
+        for (i, name) in names.into_iter().enumerate() {
+            sizes.insert(name.to_owned(), self.put(name, 1, 10 + i as u64).await?);
+        }
+        let listed = self.names_below(&self.folder).await?;
+        let want = sizes.keys().cloned().collect::<Vec<_>>();
+        ensure(listed == want, || {
+            format!("listed {listed:?}, where {want:?} should be")
+        })?;
+        let below = self.names_below(&self.path("b")?).await?;
+        ensure(below == ["1/deep/er", "10", "2"], || format!("below b: {below:?}"))?;
+        for object in self.suite.tier.list(None).await.map_err(text)? {
+            let cut = object
+                .path
+                .as_str()
+                .strip_prefix(self.folder.as_str())
+                .and_then(|rest| rest.strip_prefix('/'));
+            if let Some(name) = cut {
+                let put = sizes.remove(name);
+                ensure(put.as_ref() == Some(&object), || {
+                    format!("listed {object:?}, put {put:?}")
+                })?;
+            }
+        }
+        ensure(sizes.is_empty(), || format!("missing in the whole list: {sizes:?}"))?;
+        let one = self.suite.tier.list(Some(&self.path("a")?)).await.map_err(text)?;
+        ensure(one.len() == 1, || format!("an object's own path lists {one:?}"))?;
+        let none = self.suite.tier.list(Some(&self.path("nowhere")?)).await.map_err(text)?;
+        ensure(none.is_empty(), || format!("nothing lists {none:?}"))
+    }
+
+    pub(super) async fn big(&self) -> Outcome {
+        let size = (9 << 20) + 123;
+        let file = self.suite.scratch.join("big.bin");
+        tokio::fs::write(&file, content(11, 0..size)).await.map_err(text)?;
+        let path = self.path("big")?;
+        let object = self
+            .suite
+            .tier
+            .put(&path, Body::File(file.clone()))
+            .await
+            .map_err(text)?;
+        ensure(object.size == size, || {
+            format!("a put of {size} bytes says {}", object.size)
+        })?;
+        self.expect(&object, 11, 0..size).await?;
+        let ranges = [
+            (1 << 20) - 5..(1 << 20) + 5,
+            (4 << 20) + 1..(7 << 20),
+            size - 1..size,
+            0..1,
+        ];
+        let many = self.suite.tier.read_many(&object, &ranges).await.map_err(text)?;
+        expect_parts(&many, 11, &ranges)?;
+        // Replaced by a stream of another content: a reader of the old version is told.
+        tokio::fs::write(&file, content(12, 0..size)).await.map_err(text)?;
+        let new = self.suite.tier.put(&path, Body::File(file)).await.map_err(text)?;
+        let range = size - 5000..size;
+        self.expect_gone(
+            "the old big object",
+            self.read(&object, range.clone()).await,
+            11,
+            &range,
+        )?;
+        self.expect(&new, 12, range).await
+    }
+}

@@ -1,0 +1,140 @@
+//! The suite that each tier and wrapper must pass. In: a [`Suite`] naming a tier that can be written, and places to
+//! write to. Out: nothing, or every case that failed and why. Knows nothing of any tier.
+//!
+//! Contents depend on the position ([`content`]), so that a wrong, shifted or mixed byte is seen.
+
+mod cases;
+mod changes;
+
+use crate::path::ObjectPath;
+use crate::tier::Tier;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use cases::Case;
+
+/// The longest that one case may take before it counts as hung.
+pub const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// A tier under test.
+#[derive(Clone)]
+pub struct Suite {
+    /// The tier.
+    pub tier: Arc<dyn Tier>,
+    /// The folder on the tier that the cases write below; each case in a folder of its own. Must be unused.
+    pub folder: ObjectPath,
+    /// A local folder for the file that is streamed to the tier.
+    pub scratch: PathBuf,
+    /// Whether the tier itself looks at each read if the object is still the one looked up. A cache need not: what it
+    /// holds of the version that was looked up stays right. Bytes of another version are never accepted.
+    pub notices_changes: bool,
+}
+
+/// The cases that failed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Failures(pub Vec<(Case, String)>);
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} conformance cases failed:", self.0.len(), Case::ALL.len())?;
+        for (case, why) in &self.0 {
+            write!(f, "\n  {}: {why}", case.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// As shown, so that `unwrap` in a test says what failed.
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Failures {}
+
+impl Suite {
+    /// Runs every case, one after another.
+    ///
+    /// # Errors
+    /// The cases that failed, each with what was seen.
+    pub async fn run(&self) -> Result<(), Failures> {
+        let mut failures = Vec::new();
+        for case in Case::ALL {
+            if let Err(why) = self.run_case(case).await {
+                failures.push((case, why));
+            }
+        }
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(Failures(failures))
+        }
+    }
+
+    /// Runs one case.
+    ///
+    /// # Errors
+    /// What was seen.
+    pub async fn run_case(&self, case: Case) -> Result<(), String> {
+        let running = Box::pin(cases::run(self, case));
+        match tokio::time::timeout(CASE_LIMIT, running).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("not finished after {} s", CASE_LIMIT.as_secs())),
+        }
+    }
+}
+
+/// Bytes `range` of the endless content named by `seed`: no two places and no two seeds look alike.
+#[must_use]
+pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let word = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (at / 8)).to_le_bytes();
+        let from = (at % 8) as usize;
+        let take = (8 - from).min((range.end - at) as usize);
+        bytes.extend_from_slice(&word[from..from + take]);
+        at += take as u64;
+    }
+    bytes
+}
+
+/// A 64-bit finaliser (MurmurHash3's constants): a bijection in which each input bit reaches every output bit.
+const fn mix(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    x ^ (x >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::memory::MemoryTier;
+
+    #[test]
+    fn content_is_the_same_from_anywhere() {
+        let whole = content(7, 0..1000);
+        for (start, end) in [(0, 1), (1, 9), (7, 8), (500, 1000), (333, 777)] {
+            assert_eq!(content(7, start..end), whole[start as usize..end as usize]);
+        }
+        assert_ne!(content(8, 0..1000), whole);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn memory_conforms() {
+        let scratch = tempfile::tempdir().unwrap();
+        let suite = Suite {
+            tier: Arc::new(MemoryTier::new()),
+            folder: ObjectPath::new("suite").unwrap(),
+            scratch: scratch.path().to_owned(),
+            notices_changes: true,
+        };
+        suite.run().await.unwrap();
+    }
+}
