@@ -1,1 +1,169 @@
-fn main() {}
+//! `tierlab-origin`: serves folders over S3 and NFSv3. Parses flags, binds, prints one line, runs until told to stop.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::io::Write;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tierlab_storage::origin::{nfs::NfsOrigin, s3::S3Origin};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+const AFTER_HELP: &str = "\
+Once ready, one line of JSON goes to stdout, absent parts left out:
+  {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\"}
+
+S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`.
+
+Examples:
+  tierlab-origin --s3-root /tmp/s3
+  tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049";
+
+/// Serve folders over S3 and NFSv3, for tests and for the lab
+#[derive(Debug, Parser)]
+#[command(version, after_help = AFTER_HELP)]
+struct Flags {
+    /// Folder to serve over S3: each folder in it is a bucket; made when missing
+    #[arg(long, value_name = "DIR", required_unless_present = "nfs_root")]
+    s3_root: Option<PathBuf>,
+    /// Address of the S3 server; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "s3_root")]
+    s3_listen: SocketAddr,
+    /// Bucket to make when missing
+    #[arg(long, default_value = "tierlab", requires = "s3_root")]
+    bucket: String,
+    /// Folder to serve over NFSv3 as /export; made when missing
+    #[arg(long, value_name = "DIR")]
+    nfs_root: Option<PathBuf>,
+    /// Address of the NFSv3 server, MOUNT included (IPv4); port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "nfs_root")]
+    nfs_listen: SocketAddrV4,
+    /// Allow addresses that other machines can reach: anyone there may read and write the folders
+    #[arg(long)]
+    allow_remote: bool,
+    /// Stop when the process that started this one ends
+    #[arg(long)]
+    exit_with_parent: bool,
+    /// What to log to stderr, as `tracing` filter directives
+    #[arg(long, value_name = "FILTER", env = "TIERLAB_LOG", default_value = "warn,s3s=off,nfs3_server=off")]
+    log: String,
+}
+
+/// The line on stdout.
+#[derive(Debug, Default, serde::Serialize)]
+struct Ready {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s3: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bucket: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nfs: Option<String>,
+}
+
+fn main() -> ExitCode {
+    // Asked for first, so that a parent that ends during the start is noticed.
+    let parent = std::os::unix::process::parent_id();
+    let flags = Flags::parse();
+    let filter = match EnvFilter::try_new(&flags.log) {
+        Ok(filter) => filter,
+        Err(e) => return refuse(&format!("--log `{}`: {e}", flags.log)),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let s3 = flags.s3_root.as_ref().map(|_| ("--s3-listen", flags.s3_listen));
+    let nfs = flags.nfs_root.as_ref().map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
+    for (flag, address) in s3.into_iter().chain(nfs) {
+        if !address.ip().is_loopback() && !flags.allow_remote {
+            return refuse(&format!(
+                "{flag} {address} can be reached by other machines, and anyone there could read and write the folder; \
+                 use 127.0.0.1, or add --allow-remote if that is meant"
+            ));
+        }
+    }
+    let ran = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+        .and_then(|runtime| runtime.block_on(run(flags, parent)));
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("tierlab-origin: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(message: &str) -> ExitCode {
+    eprintln!("tierlab-origin: {message}");
+    ExitCode::from(2)
+}
+
+async fn run(flags: Flags, parent: u32) -> Result<()> {
+    let mut ready = Ready::default();
+    let s3 = match &flags.s3_root {
+        None => None,
+        Some(root) => {
+            let folder = || format!("cannot serve --s3-root {}", root.display());
+            let origin = S3Origin::open(root).with_context(folder)?;
+            origin.ensure_bucket(&flags.bucket).with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
+            let bound = TcpListener::bind(flags.s3_listen).await;
+            let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
+            ready.s3 = Some(format!("http://{}", listener.local_addr()?));
+            ready.bucket = Some(flags.bucket.clone());
+            Some((origin, listener))
+        }
+    };
+    let nfs = match &flags.nfs_root {
+        None => None,
+        Some(root) => {
+            let what = || format!("cannot serve --nfs-root {} on --nfs-listen {}", root.display(), flags.nfs_listen);
+            let origin = NfsOrigin::bind(flags.nfs_listen, root).await.with_context(what)?;
+            ready.nfs = Some(origin.url());
+            Some(origin)
+        }
+    };
+    let (stop, stopped) = watch::channel(false);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let told = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = parent_ends(parent), if flags.exit_with_parent => {}
+        }
+        // Received below for as long as the servers run.
+        let _ = stop.send(true);
+        std::future::pending::<()>().await;
+    };
+    let wait = |mut stopped: watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{}", serde_json::to_string(&ready)?).and_then(|()| stdout.flush()).context("cannot write to stdout")?;
+    let s3 = async {
+        match s3 {
+            Some((origin, listener)) => origin.serve(listener, wait(stopped.clone())).await.context("S3 server"),
+            None => Ok(()),
+        }
+    };
+    let nfs = async {
+        match nfs {
+            Some(origin) => origin.serve(wait(stopped.clone())).await.context("NFS server"),
+            None => Ok(()),
+        }
+    };
+    tokio::select! {
+        served = async { tokio::try_join!(s3, nfs) } => served.map(|_| ()),
+        () = told => Ok(()),
+    }
+}
+
+/// Resolves once the process has another parent than the one that started it.
+async fn parent_ends(parent: u32) {
+    while std::os::unix::process::parent_id() == parent {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,63 @@
+//! An NFSv3 server over a folder, exported as `/export`. MOUNT and NFS share one port; there is no portmapper.
+//!
+//! In: an address and a root folder. Out: NFSv3 over TCP. Made for tests and for the lab on loopback: every client is
+//! served with the rights of this process, and locks are not offered.
+
+mod export;
+mod nodes;
+
+use export::Export;
+use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::Path;
+
+/// The path that clients mount.
+pub const EXPORT: &str = "/export";
+
+/// A root folder, bound to an address and ready to be served.
+pub struct NfsOrigin {
+    listener: NFSTcpListener<Export>,
+}
+
+impl NfsOrigin {
+    /// Opens a root folder, making it when missing, and binds an address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// A folder that cannot be opened, or an address that cannot be bound.
+    pub async fn bind(address: SocketAddrV4, root: &Path) -> io::Result<Self> {
+        let export = Export::open(root)?;
+        let mut listener = NFSTcpListener::bind(&address.to_string(), export).await?;
+        listener.with_export_name(EXPORT);
+        Ok(Self { listener })
+    }
+
+    /// The address in use.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.listener.get_listen_ip(), self.listener.get_listen_port())
+    }
+
+    /// What a client connects to: `nfs://127.0.0.1:PORT/export`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nfs://{}{EXPORT}", self.address())
+    }
+
+    /// Serves until `shutdown` resolves. Connections end with the runtime that this ran on.
+    ///
+    /// # Errors
+    /// A listener that fails for good.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        tokio::select! {
+            () = shutdown => Ok(()),
+            ended = self.listener.handle_forever() => ended,
+        }
+    }
+}
+
+impl std::fmt::Debug for NfsOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NfsOrigin").field("url", &self.url()).finish_non_exhaustive()
+    }
+}

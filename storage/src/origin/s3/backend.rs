@@ -1,0 +1,434 @@
+//! S3's calls on a [`Folder`]. In: decoded requests. Out: decoded replies. Knows nothing of sockets or signatures.
+
+use super::body::{self, CHUNK_BYTES, FileStream, ReceiveError};
+use super::folder::{Condition, Folder, FolderError, Stored};
+use super::listing::Query;
+use bytes::Bytes;
+use s3s::dto::*;
+use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use std::fs::File;
+use std::ops::Range as Span;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Keys on a page when the client does not say, and at most.
+const PAGE_KEYS: i32 = 1000;
+
+/// The calls' receiver.
+pub(super) struct Backend {
+    folder: Arc<Folder>,
+}
+
+impl From<FolderError> for S3Error {
+    fn from(error: FolderError) -> Self {
+        let code = match &error {
+            FolderError::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+            FolderError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+            FolderError::NoSuchKey => S3ErrorCode::NoSuchKey,
+            FolderError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+            FolderError::BadKey(_) => S3ErrorCode::InvalidArgument,
+            FolderError::Precondition => S3ErrorCode::PreconditionFailed,
+            FolderError::BadPart(_) => S3ErrorCode::InvalidPart,
+            FolderError::PartOrder => S3ErrorCode::InvalidPartOrder,
+            FolderError::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
+            FolderError::Io(e) => {
+                tracing::error!("S3 origin: {e}");
+                S3ErrorCode::InternalError
+            }
+        };
+        Self::with_message(code, error.to_string())
+    }
+}
+
+impl From<ReceiveError> for S3Error {
+    fn from(error: ReceiveError) -> Self {
+        let code = match error {
+            ReceiveError::Folder(e) => return e.into(),
+            ReceiveError::Broken(_) | ReceiveError::Length { .. } => S3ErrorCode::IncompleteBody,
+            ReceiveError::Digest => S3ErrorCode::BadDigest,
+        };
+        Self::with_message(code, error.to_string())
+    }
+}
+
+/// The conditions of a GET or HEAD.
+struct ReadConditions {
+    matches: Option<ETagCondition>,
+    none_match: Option<ETagCondition>,
+    modified_since: Option<Timestamp>,
+    unmodified_since: Option<Timestamp>,
+}
+
+impl ReadConditions {
+    /// In the order of RFC 9110, section 13.2.2.
+    fn check(&self, stored: &Stored) -> S3Result<()> {
+        let names = |condition: &ETagCondition| match condition {
+            ETagCondition::Any => true,
+            ETagCondition::ETag(tag) => tag.value() == stored.version,
+        };
+        let modified = Timestamp::from(whole_seconds(stored.modified));
+        let precondition = match (&self.matches, &self.unmodified_since) {
+            (Some(condition), _) => names(condition),
+            (None, Some(since)) => modified <= *since,
+            (None, None) => true,
+        };
+        if !precondition {
+            return Err(s3_error!(PreconditionFailed, "the object is another version"));
+        }
+        let unchanged = match (&self.none_match, &self.modified_since) {
+            (Some(condition), _) => names(condition),
+            (None, Some(since)) => modified <= *since,
+            (None, None) => false,
+        };
+        if unchanged { Err(s3_error!(NotModified)) } else { Ok(()) }
+    }
+}
+
+/// HTTP dates have no fractions.
+fn whole_seconds(time: SystemTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+}
+
+fn write_condition(matches: Option<&ETagCondition>, none_match: Option<&ETagCondition>) -> S3Result<Condition> {
+    match (matches, none_match) {
+        (None, None) => Ok(Condition::Always),
+        (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
+        (Some(ETagCondition::Any), None) => Ok(Condition::Matches(None)),
+        (Some(ETagCondition::ETag(tag)), None) => Ok(Condition::Matches(Some(tag.value().to_owned()))),
+        _ => Err(s3_error!(NotImplemented, "this pair of conditions on a write")),
+    }
+}
+
+fn span(range: Option<&Range>, size: u64) -> S3Result<Span<u64>> {
+    range.map_or(Ok(0..size), |range| Ok(range.check(size)?))
+}
+
+fn content_range(range: Option<&Range>, span: &Span<u64>, size: u64) -> Option<String> {
+    // A suffix of an empty object is all of it.
+    range.filter(|_| !span.is_empty()).map(|_| format!("bytes {}-{}/{size}", span.start, span.end - 1))
+}
+
+fn length(bytes: u64) -> Option<i64> {
+    i64::try_from(bytes).ok()
+}
+
+fn etag(stored: &Stored) -> Option<ETag> {
+    Some(ETag::Strong(stored.version.clone()))
+}
+
+fn announced(content_length: Option<i64>) -> Option<u64> {
+    content_length.and_then(|len| u64::try_from(len).ok())
+}
+
+/// For `encoding-type=url`: everything but unreserved characters and `/`.
+fn url_encode(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+impl Backend {
+    pub(super) fn new(folder: Arc<Folder>) -> Self {
+        Self { folder }
+    }
+
+    /// Runs one call on the folder off the async threads.
+    async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static,
+    ) -> S3Result<T> {
+        let folder = Arc::clone(&self.folder);
+        tokio::task::spawn_blocking(move || call(&folder)).await.map_err(S3Error::internal_error)?
+    }
+}
+
+/// What one hop to a blocking thread gets of an object: its first chunk, and the file where more is to follow.
+struct Opened {
+    stored: Stored,
+    span: Span<u64>,
+    first: Bytes,
+    more: Option<File>,
+}
+
+#[async_trait::async_trait]
+impl S3 for Backend {
+    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = req.input;
+        let conditions = ReadConditions {
+            matches: input.if_match,
+            none_match: input.if_none_match,
+            modified_since: input.if_modified_since,
+            unmodified_since: input.if_unmodified_since,
+        };
+        let range = input.range;
+        let opened = self.run(move |folder| {
+            let (file, stored) = folder.get(&input.bucket, &input.key)?;
+            conditions.check(&stored)?;
+            let span = span(range.as_ref(), stored.size)?;
+            let end = span.end.min(span.start + CHUNK_BYTES);
+            let first = body::read_exact(&file, span.start..end).map_err(FolderError::Io)?;
+            Ok(Opened { stored, first, more: (end < span.end).then_some(file), span })
+        });
+        let Opened { stored, span, first, more } = opened.await?;
+        let content_range = content_range(range.as_ref(), &span, stored.size);
+        let content_length = length(span.end - span.start);
+        let body = match more {
+            Some(file) => {
+                let rest = span.start + first.len() as u64..span.end;
+                StreamingBlob::new(FileStream::new(file, first, rest))
+            }
+            None => StreamingBlob::new(Body::from(first)),
+        };
+        Ok(S3Response::new(GetObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            body: Some(body),
+            content_length,
+            content_range,
+            e_tag: etag(&stored),
+            last_modified: Some(stored.modified.into()),
+            ..GetObjectOutput::default()
+        }))
+    }
+
+    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = req.input;
+        let conditions = ReadConditions {
+            matches: input.if_match,
+            none_match: input.if_none_match,
+            modified_since: input.if_modified_since,
+            unmodified_since: input.if_unmodified_since,
+        };
+        let stored = self.run(move |folder| {
+            let (_, stored) = folder.get(&input.bucket, &input.key)?;
+            conditions.check(&stored)?;
+            Ok(stored)
+        });
+        let stored = stored.await?;
+        let span = span(input.range.as_ref(), stored.size)?;
+        Ok(S3Response::new(HeadObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            content_length: length(span.end - span.start),
+            content_range: content_range(input.range.as_ref(), &span, stored.size),
+            e_tag: etag(&stored),
+            last_modified: Some(stored.modified.into()),
+            ..HeadObjectOutput::default()
+        }))
+    }
+
+    async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let input = req.input;
+        let condition = write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+        let announced = announced(input.content_length);
+        let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
+        let commit = self.run(move |folder| Ok(folder.commit(staged, &input.bucket, &input.key, &condition)?));
+        let stored = commit.await?;
+        Ok(S3Response::new(PutObjectOutput { e_tag: etag(&stored), ..PutObjectOutput::default() }))
+    }
+
+    async fn delete_object(&self, req: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = req.input;
+        self.run(move |folder| Ok(folder.delete(&input.bucket, &input.key)?)).await?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete_objects(&self, req: S3Request<DeleteObjectsInput>) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let DeleteObjectsInput { bucket, delete, .. } = req.input;
+        let quiet = delete.quiet.unwrap_or_default();
+        let results = self.run(move |folder| {
+            folder.bucket(&bucket)?;
+            let one = |object: ObjectIdentifier| (folder.delete(&bucket, &object.key).map_err(S3Error::from), object.key);
+            Ok(delete.objects.into_iter().map(one).collect::<Vec<_>>())
+        });
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        for (result, key) in results.await? {
+            match result {
+                Ok(()) if quiet => {}
+                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
+                Err(e) => errors.push(Error {
+                    code: Some(e.code().as_str().to_owned()),
+                    key: Some(key),
+                    message: e.message().map(str::to_owned),
+                    ..Error::default()
+                }),
+            }
+        }
+        Ok(S3Response::new(DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(errors),
+            ..DeleteObjectsOutput::default()
+        }))
+    }
+
+    async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let input = req.input;
+        let max_keys = input.max_keys.unwrap_or(PAGE_KEYS).clamp(1, PAGE_KEYS);
+        let query = Query {
+            prefix: input.prefix.clone().unwrap_or_default(),
+            delimiter: input.delimiter.clone(),
+            start_after: input.start_after.clone(),
+            token: input.continuation_token.clone(),
+            max_keys: usize::try_from(max_keys).unwrap_or_default(),
+        };
+        let bucket = input.bucket.clone();
+        let page = self.run(move |folder| Ok(folder.list(&bucket, &query)?)).await?;
+        let encoded = input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
+        let name = |key: &str| if encoded { url_encode(key) } else { key.to_owned() };
+        let contents: Vec<Object> = page
+            .objects
+            .iter()
+            .map(|(key, stored)| Object {
+                key: Some(name(key)),
+                size: length(stored.size),
+                e_tag: etag(stored),
+                last_modified: Some(stored.modified.into()),
+                ..Object::default()
+            })
+            .collect();
+        let prefixes: Vec<CommonPrefix> =
+            page.prefixes.iter().map(|prefix| CommonPrefix { prefix: Some(name(prefix)) }).collect();
+        Ok(S3Response::new(ListObjectsV2Output {
+            name: Some(input.bucket),
+            prefix: input.prefix.as_deref().map(name),
+            delimiter: input.delimiter.as_deref().map(name),
+            start_after: input.start_after.as_deref().map(name),
+            encoding_type: input.encoding_type,
+            max_keys: Some(max_keys),
+            key_count: i32::try_from(contents.len() + prefixes.len()).ok(),
+            is_truncated: Some(page.next.is_some()),
+            continuation_token: input.continuation_token,
+            next_continuation_token: page.next,
+            contents: Some(contents),
+            common_prefixes: Some(prefixes),
+            ..ListObjectsV2Output::default()
+        }))
+    }
+
+    async fn list_buckets(&self, _: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+        let buckets = self.run(|folder| Ok(folder.buckets()?)).await?;
+        let buckets = buckets
+            .into_iter()
+            .map(|(name, made)| Bucket { name: Some(name), creation_date: Some(made.into()), ..Bucket::default() })
+            .collect();
+        Ok(S3Response::new(ListBucketsOutput { buckets: Some(buckets), ..ListBucketsOutput::default() }))
+    }
+
+    async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
+        let location = format!("/{}", req.input.bucket);
+        self.run(move |folder| Ok(folder.create_bucket(&req.input.bucket)?)).await?;
+        Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+    }
+
+    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.run(move |folder| Ok(folder.bucket(&req.input.bucket)?)).await?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        req: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let CreateMultipartUploadInput { bucket, key, .. } = req.input;
+        let begun = self.run(move |folder| Ok((folder.begin_upload(&bucket, &key)?, bucket, key)));
+        let (id, bucket, key) = begun.await?;
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(bucket),
+            key: Some(key),
+            upload_id: Some(id),
+            ..CreateMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+        let UploadPartInput { bucket, key, upload_id, part_number, body, content_length, content_md5, .. } = req.input;
+        let staged = body::receive(&self.folder, body, announced(content_length), content_md5.as_deref()).await?;
+        let keep = self.run(move |folder| Ok(folder.keep_part(&bucket, &key, &upload_id, part_number, staged)?));
+        let stored = keep.await?;
+        Ok(S3Response::new(UploadPartOutput { e_tag: etag(&stored), ..UploadPartOutput::default() }))
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        req: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = req.input;
+        let condition = write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+        let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        let named = |part: CompletedPart| Some((part.part_number?, part.e_tag?.into_value()));
+        let Some(parts) = listed.into_iter().map(named).collect::<Option<Vec<_>>>().filter(|parts| !parts.is_empty())
+        else {
+            return Err(s3_error!(MalformedXML, "a list of parts, each with PartNumber and ETag, is needed"));
+        };
+        let (bucket, key) = (input.bucket.clone(), input.key.clone());
+        let done = self.run(move |folder| {
+            Ok(folder.complete_upload(&input.bucket, &input.key, &input.upload_id, &parts, &condition)?)
+        });
+        let stored = done.await?;
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            bucket: Some(bucket),
+            key: Some(key),
+            e_tag: etag(&stored),
+            ..CompleteMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        req: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let AbortMultipartUploadInput { bucket, key, upload_id, .. } = req.input;
+        self.run(move |folder| Ok(folder.abort_upload(&bucket, &key, &upload_id)?)).await?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> Stored {
+        Stored { size: 10, modified: UNIX_EPOCH + Duration::from_millis(5_500), version: "v-1".to_owned() }
+    }
+
+    fn conditions() -> ReadConditions {
+        ReadConditions { matches: None, none_match: None, modified_since: None, unmodified_since: None }
+    }
+
+    fn tag(value: &str) -> Option<ETagCondition> {
+        Some(ETagCondition::ETag(ETag::Strong(value.to_owned())))
+    }
+
+    fn at(seconds: u64) -> Option<Timestamp> {
+        Some((UNIX_EPOCH + Duration::from_secs(seconds)).into())
+    }
+
+    #[test]
+    fn conditions_follow_the_rfc() {
+        let code = |conditions: ReadConditions| conditions.check(&stored()).err().map(|e| e.code().clone());
+        assert_eq!(code(conditions()), None);
+        assert_eq!(code(ReadConditions { matches: tag("v-1"), ..conditions() }), None);
+        assert_eq!(
+            code(ReadConditions { matches: tag("v-2"), ..conditions() }),
+            Some(S3ErrorCode::PreconditionFailed)
+        );
+        assert_eq!(code(ReadConditions { none_match: tag("v-1"), ..conditions() }), Some(S3ErrorCode::NotModified));
+        // The date of the last modification has no fraction, so it counts as unmodified since itself.
+        assert_eq!(code(ReadConditions { unmodified_since: at(5), ..conditions() }), None);
+        assert_eq!(
+            code(ReadConditions { unmodified_since: at(4), ..conditions() }),
+            Some(S3ErrorCode::PreconditionFailed)
+        );
+        assert_eq!(code(ReadConditions { modified_since: at(5), ..conditions() }), Some(S3ErrorCode::NotModified));
+        assert_eq!(code(ReadConditions { modified_since: at(4), ..conditions() }), None);
+    }
+
+    #[test]
+    fn keys_are_encoded_for_urls() {
+        assert_eq!(url_encode("a b/ü+%.rows"), "a%20b/%C3%BC%2B%25.rows");
+    }
+}

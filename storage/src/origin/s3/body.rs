@@ -1,0 +1,200 @@
+//! Object bytes between files and HTTP bodies, in large chunks and off the async threads.
+//!
+//! In: an open file and a range, or a request body. Out: a body that reads one chunk ahead, or a staged file.
+
+use super::folder::{Folder, FolderError, Staged};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+use md5::{Digest, Md5};
+use s3s::dto::StreamingBlob;
+use s3s::stream::{ByteStream, RemainingLength};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::task::JoinHandle;
+
+/// Bytes read or written at a time: large enough that the hop to a blocking thread is noise.
+pub(super) const CHUNK_BYTES: u64 = 512 << 10;
+
+/// Reads exactly `range`.
+pub(super) fn read_exact(file: &File, range: Range<u64>) -> io::Result<Bytes> {
+    let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, range.start)?;
+    Ok(bytes.into())
+}
+
+/// A file's range as a stream: `first` has been read already, the rest is read one chunk ahead of the network.
+pub(super) struct FileStream {
+    file: Arc<File>,
+    first: Option<Bytes>,
+    rest: Range<u64>,
+    /// Bytes not yet yielded.
+    remaining: u64,
+    ahead: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl FileStream {
+    pub(super) fn new(file: File, first: Bytes, rest: Range<u64>) -> Self {
+        let remaining = first.len() as u64 + (rest.end - rest.start);
+        Self { file: Arc::new(file), first: Some(first), rest, remaining, ahead: None }
+    }
+
+    fn read_ahead(&mut self) {
+        if self.rest.is_empty() {
+            return;
+        }
+        let chunk = self.rest.start..self.rest.end.min(self.rest.start + CHUNK_BYTES);
+        self.rest.start = chunk.end;
+        let file = Arc::clone(&self.file);
+        self.ahead = Some(tokio::task::spawn_blocking(move || read_exact(&file, chunk)));
+    }
+}
+
+impl Stream for FileStream {
+    type Item = Result<Bytes, s3s::StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            self.remaining -= first.len() as u64;
+            self.read_ahead();
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let Some(ahead) = &mut self.ahead else { return Poll::Ready(None) };
+        let read = ready!(Pin::new(ahead).poll(cx)).map_err(io::Error::other).flatten();
+        self.ahead = None;
+        if let Ok(bytes) = &read {
+            self.remaining -= bytes.len() as u64;
+            self.read_ahead();
+        }
+        Poll::Ready(Some(read.map_err(Into::into)))
+    }
+}
+
+impl ByteStream for FileStream {
+    fn remaining_length(&self) -> RemainingLength {
+        usize::try_from(self.remaining).map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)
+    }
+}
+
+/// What went wrong with a body on its way in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReceiveError {
+    #[error("the body broke off: {0}")]
+    Broken(s3s::StdError),
+    #[error("{got} bytes came where {announced} were announced")]
+    Length { got: u64, announced: u64 },
+    #[error("the body does not have the Content-MD5 given")]
+    Digest,
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
+/// Takes a body in as a staged file. `content_md5` is checked when given, as base64.
+pub(super) async fn receive(
+    folder: &Arc<Folder>,
+    body: Option<StreamingBlob>,
+    announced: Option<u64>,
+    content_md5: Option<&str>,
+) -> Result<Staged, ReceiveError> {
+    let mut sink = Sink { staged: folder.stage()?, buffer: BytesMut::new(), written: 0, md5: content_md5.map(|_| Md5::new()) };
+    if let Some(mut body) = body {
+        while let Some(bytes) = body.next().await {
+            sink.buffer.extend_from_slice(&bytes.map_err(ReceiveError::Broken)?);
+            if sink.buffer.len() as u64 >= CHUNK_BYTES {
+                sink = sink.flush().await?;
+            }
+        }
+    }
+    sink = sink.flush().await?;
+    if let Some(announced) = announced.filter(|announced| *announced != sink.written) {
+        return Err(ReceiveError::Length { got: sink.written, announced });
+    }
+    let digest = sink.md5.map(|md5| base64(&md5.finalize()));
+    if digest.as_deref() != content_md5 {
+        return Err(ReceiveError::Digest);
+    }
+    Ok(sink.staged)
+}
+
+struct Sink {
+    staged: Staged,
+    buffer: BytesMut,
+    written: u64,
+    md5: Option<Md5>,
+}
+
+impl Sink {
+    async fn flush(mut self) -> Result<Self, FolderError> {
+        let flushed = tokio::task::spawn_blocking(move || {
+            if let Some(md5) = &mut self.md5 {
+                md5.update(&self.buffer);
+            }
+            self.staged.file.write_all_at(&self.buffer, self.written)?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
+            Ok(self)
+        });
+        flushed.await.map_err(io::Error::other)?
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let at = |i: usize| u32::from(group.get(i).copied().unwrap_or_default());
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let index = (bits >> (18 - 6 * digit)) & 63;
+            text.push(if digit > group.len() { '=' } else { char::from(DIGITS[index as usize]) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn base64_of_the_rfc() {
+        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        for (plain, encoded) in pairs {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_yields_its_range_and_knows_its_length() {
+        let mut file = tempfile::tempfile().unwrap();
+        let whole: Vec<u8> = (0..3 * CHUNK_BYTES + 77).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        file.write_all(&whole).unwrap();
+        let first = read_exact(&file, 5..10).unwrap();
+        let mut stream = FileStream::new(file, first, 10..whole.len() as u64);
+        assert_eq!(stream.remaining_length().exact(), Some(whole.len() - 5));
+        let mut got = Vec::new();
+        while let Some(chunk) = stream.next().await {
+            got.extend_from_slice(&chunk.unwrap());
+        }
+        assert_eq!(got, &whole[5..]);
+        assert_eq!(stream.remaining_length().exact(), Some(0));
+    }
+
+    #[tokio::test]
+    async fn a_file_cut_short_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"short").unwrap();
+        let mut stream = FileStream::new(file, Bytes::new(), 0..CHUNK_BYTES);
+        let mut last = None;
+        while let Some(chunk) = stream.next().await {
+            last = Some(chunk);
+        }
+        assert!(last.unwrap().is_err());
+    }
+}

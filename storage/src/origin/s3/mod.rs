@@ -1,0 +1,140 @@
+//! An S3 server over a folder: each sub-folder is a bucket, each file below it an object.
+//!
+//! In: a listener and a root folder. Out: the object calls of S3 (ranges, conditions, listings, multipart uploads),
+//! signed with the test credentials or unsigned. Made for tests and for the lab on loopback: no versions, no access
+//! control lists, no encryption, and checksums of its own other than Content-MD5 are not checked.
+
+mod backend;
+mod body;
+mod folder;
+mod listing;
+mod uploads;
+
+use backend::Backend;
+use folder::{Folder, FolderError};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use s3s::S3Result;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// The access key that the origin knows.
+pub const ACCESS_KEY: &str = "tierlab";
+/// The secret that belongs to it. Public: the origin serves test data on loopback.
+pub const SECRET_KEY: &str = "tierlab-secret";
+
+/// Connections served at a time; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 1024;
+/// How long requests under way may take to end at shutdown.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// How long a client may take to send a request's head.
+const HEAD_LIMIT: Duration = Duration::from_secs(30);
+
+/// A root folder, ready to be served.
+#[derive(Debug, Clone)]
+pub struct S3Origin {
+    folder: Arc<Folder>,
+}
+
+impl S3Origin {
+    /// Opens a root folder, making it when missing. Blocking.
+    ///
+    /// # Errors
+    /// A folder that cannot be made or written.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self { folder: Arc::new(Folder::open(root)?) })
+    }
+
+    /// Makes a bucket unless it is there. Blocking.
+    ///
+    /// # Errors
+    /// A name that is no bucket's, or a folder that cannot be made.
+    pub fn ensure_bucket(&self, bucket: &str) -> io::Result<()> {
+        match self.folder.create_bucket(bucket) {
+            Ok(()) | Err(FolderError::BucketExists) => Ok(()),
+            Err(FolderError::Io(e)) => Err(e),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("`{bucket}` is no bucket name: 3 to 63 of a-z, 0-9, `-` and `.`, no dot in front"),
+            )),
+        }
+    }
+
+    /// Serves until `shutdown` resolves, then lets the requests under way end.
+    ///
+    /// # Errors
+    /// A listener that fails for good.
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let service = self.service();
+        let graceful = GracefulShutdown::new();
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let accepted = async {
+                // The semaphore is never closed.
+                let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
+                Ok::<_, io::Error>((listener.accept().await, slot))
+            };
+            let (accepted, slot) = tokio::select! {
+                () = &mut shutdown => break,
+                accepted = accepted => accepted?,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(e) if is_passing(&e) => {
+                    tracing::warn!("S3 origin: accept: {e}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            stream.set_nodelay(true)?;
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
+            let connection = builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned();
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                if let Err(e) = connection.await {
+                    tracing::debug!("S3 origin: connection: {e}");
+                }
+                drop(slot);
+            });
+        }
+        drop(listener);
+        if tokio::time::timeout(DRAIN_LIMIT, graceful.shutdown()).await.is_err() {
+            tracing::warn!("S3 origin: requests still under way after {DRAIN_LIMIT:?} are cut off");
+        }
+        Ok(())
+    }
+
+    fn service(&self) -> S3Service {
+        let mut builder = S3ServiceBuilder::new(Backend::new(Arc::clone(&self.folder)));
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        builder.set_access(Unsigned);
+        builder.build()
+    }
+}
+
+/// Lets unsigned requests in. A signature that does not fit is refused before this is asked.
+struct Unsigned;
+
+#[async_trait::async_trait]
+impl S3Access for Unsigned {
+    async fn check(&self, _: &mut S3AccessContext<'_>) -> S3Result<()> {
+        Ok(())
+    }
+}
+
+/// Errors of accepting one connection that say nothing of the next.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
