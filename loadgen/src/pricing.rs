@@ -4,7 +4,15 @@
 //! or wrong. Must not know of measurements.
 
 use crate::record::Pricing;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Bytes of the gigabyte that storage services charge by: 2^30.
+const BYTES_PER_GB: f64 = 1_073_741_824.0;
+
+/// What `[tiers]` says of a tier that costs nothing beyond the instance.
+const INCLUDED: &str = "included";
 
 /// Why prices could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -17,20 +25,373 @@ pub enum PricingError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The file is not what it should be.
+    #[error("prices {}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A value makes no sense.
+    #[error("prices {}: {key} is {value}: a price must be a finite number, zero or above", path.display())]
+    BadPrice {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: f64,
+    },
+    /// The instance is not in the file.
+    #[error("prices {}: no [instances.\"{instance}\"]; it has {known}. Add it, or choose one of these", path.display())]
+    UnknownInstance {
+        /// The file.
+        path: PathBuf,
+        /// The instance asked for.
+        instance: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The tier is not in the file.
+    #[error("prices {}: [tiers] does not say what tier `{tier}` costs. Add `{tier} = \"included\"` if the instance's \
+             price covers it, or name one of [storage]: {known}", path.display())]
+    UnknownTier {
+        /// The file.
+        path: PathBuf,
+        /// The tier asked for.
+        tier: String,
+        /// The storage prices there are.
+        known: String,
+    },
+    /// The tier names a storage price that is not in the file.
+    #[error("prices {}: tiers.{tier} names `{storage}`, but there is no [storage.{storage}]; it has {known}", path.display())]
+    UnknownStorage {
+        /// The file.
+        path: PathBuf,
+        /// The tier.
+        tier: String,
+        /// What it names.
+        storage: String,
+        /// The storage prices there are.
+        known: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceFile {
+    instances: BTreeMap<String, Instance>,
+    storage: BTreeMap<String, Storage>,
+    tiers: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Instance {
+    usd_per_hour: f64,
+    provider: String,
+    region: String,
+    as_of: String,
+    checked: bool,
+    source: String,
+    // Read so that it is checked; people read the file itself.
+    #[serde(default, rename = "note")]
+    _note: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Storage {
+    #[serde(default)]
+    usd_per_1000_get_requests: f64,
+    // A run only reads: this price is checked, and not used.
+    #[serde(default)]
+    usd_per_1000_put_requests: f64,
+    #[serde(default)]
+    usd_per_gb_read: f64,
+    #[serde(default)]
+    usd_per_hour: f64,
+    provider: String,
+    region: String,
+    as_of: String,
+    checked: bool,
+    source: String,
+    #[serde(default, rename = "note")]
+    _note: String,
 }
 
 /// Reads the prices of one instance type and some tiers.
 ///
 /// # Errors
-/// The file cannot be read or parsed, or has no price for the instance or for a tier.
+/// The file cannot be read or parsed, holds an unknown key or a negative price, or has no price for the instance or
+/// for a tier.
 pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, PricingError> {
-    let _ = (instance, tiers);
-    std::fs::read_to_string(path).map_err(|source| PricingError::Read { path: path.to_owned(), source })?;
-    Ok(Pricing {
+    let text = std::fs::read_to_string(path).map_err(|source| PricingError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let file: PriceFile = toml::from_str(&text).map_err(|source| PricingError::Parse {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })?;
+    file.check(path)?;
+    let Some(priced) = file.instances.get(instance) else {
+        let (path, known) = (path.to_owned(), names(&file.instances));
+        return Err(PricingError::UnknownInstance {
+            path,
+            instance: instance.to_owned(),
+            known,
+        });
+    };
+    let mut pricing = Pricing {
         instance: instance.to_owned(),
-        usd_per_hour: 0.0,
-        usd_per_request: Default::default(),
-        usd_per_byte: Default::default(),
-        sources: Vec::new(),
-    })
+        usd_per_hour: priced.usd_per_hour,
+        usd_per_hour_by_tier: BTreeMap::new(),
+        usd_per_request: BTreeMap::new(),
+        usd_per_byte: BTreeMap::new(),
+        sources: vec![priced.describe(instance)],
+    };
+    for tier in tiers {
+        let Some(storage) = file.storage_of(path, tier)? else {
+            continue;
+        };
+        let entry = &file.storage[storage];
+        let mut put = |prices: fn(&mut Pricing) -> &mut BTreeMap<String, f64>, price: f64| {
+            if price > 0.0 {
+                prices(&mut pricing).insert(tier.clone(), price);
+            }
+        };
+        put(|pricing| &mut pricing.usd_per_hour_by_tier, entry.usd_per_hour);
+        put(
+            |pricing| &mut pricing.usd_per_request,
+            entry.usd_per_1000_get_requests / 1_000.0,
+        );
+        put(
+            |pricing| &mut pricing.usd_per_byte,
+            entry.usd_per_gb_read / BYTES_PER_GB,
+        );
+        let source = entry.describe(tier, storage);
+        if !pricing.sources.contains(&source) {
+            pricing.sources.push(source);
+        }
+    }
+    Ok(pricing)
+}
+
+impl PriceFile {
+    /// The storage price of a tier; `None` where the instance's price includes it.
+    fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
+        let (path, known) = (path.to_owned(), names(&self.storage));
+        match self.tiers.get(tier).map(String::as_str) {
+            None => Err(PricingError::UnknownTier {
+                path,
+                tier: tier.to_owned(),
+                known,
+            }),
+            Some(INCLUDED) => Ok(None),
+            Some(storage) if self.storage.contains_key(storage) => Ok(Some(storage)),
+            Some(storage) => {
+                let (tier, storage) = (tier.to_owned(), storage.to_owned());
+                Err(PricingError::UnknownStorage {
+                    path,
+                    tier,
+                    storage,
+                    known,
+                })
+            }
+        }
+    }
+
+    fn check(&self, path: &Path) -> Result<(), PricingError> {
+        let instances = self
+            .instances
+            .iter()
+            .map(|(name, i)| (format!("instances.\"{name}\".usd_per_hour"), i.usd_per_hour));
+        let storage = self.storage.iter().flat_map(|(name, s)| {
+            [
+                ("usd_per_1000_get_requests", s.usd_per_1000_get_requests),
+                ("usd_per_1000_put_requests", s.usd_per_1000_put_requests),
+                ("usd_per_gb_read", s.usd_per_gb_read),
+                ("usd_per_hour", s.usd_per_hour),
+            ]
+            .map(|(key, value)| (format!("storage.{name}.{key}"), value))
+        });
+        for (key, value) in instances.chain(storage) {
+            if !value.is_finite() || value < 0.0 {
+                return Err(PricingError::BadPrice {
+                    path: path.to_owned(),
+                    key,
+                    value,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Instance {
+    fn describe(&self, name: &str) -> String {
+        let price = format!("${}/h", self.usd_per_hour);
+        provenance(
+            name,
+            &price,
+            &self.provider,
+            &self.region,
+            &self.as_of,
+            self.checked,
+            &self.source,
+        )
+    }
+}
+
+impl Storage {
+    fn describe(&self, tier: &str, name: &str) -> String {
+        let prices: Vec<String> = [
+            (self.usd_per_1000_get_requests, "1,000 GET requests"),
+            (self.usd_per_gb_read, "GB read"),
+            (self.usd_per_hour, "hour"),
+        ]
+        .iter()
+        .filter(|(usd, _)| *usd > 0.0)
+        .map(|(usd, unit)| format!("${usd} per {unit}"))
+        .collect();
+        let price = if prices.is_empty() {
+            "free of charge".to_owned()
+        } else {
+            prices.join(", ")
+        };
+        let name = format!("{tier}: {name}");
+        provenance(
+            &name,
+            &price,
+            &self.provider,
+            &self.region,
+            &self.as_of,
+            self.checked,
+            &self.source,
+        )
+    }
+}
+
+fn provenance(
+    name: &str,
+    price: &str,
+    provider: &str,
+    region: &str,
+    as_of: &str,
+    checked: bool,
+    source: &str,
+) -> String {
+    let note = if checked { "" } else { " (from memory, not checked)" };
+    format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
+}
+
+fn names<T>(map: &BTreeMap<String, T>) -> String {
+    map.keys().cloned().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml")
+    }
+
+    fn tiers(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn load_text(text: &str, tier: &str) -> Result<Pricing, PricingError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prices.toml");
+        std::fs::write(&path, text).unwrap();
+        load(&path, "box", &tiers(&[tier]))
+    }
+
+    const FILE: &str = r#"
+        [instances.box]
+        usd_per_hour = 1.5
+        provider = "P"
+        region = "r"
+        as_of = "2026-01"
+        checked = true
+        source = "https://example.org/a"
+        [storage.blobs]
+        usd_per_1000_get_requests = 0.4
+        usd_per_gb_read = 2.147483648
+        usd_per_hour = 0.25
+        provider = "P"
+        region = "r"
+        as_of = "2026-02"
+        checked = false
+        source = "https://example.org/b"
+        [tiers]
+        s3 = "blobs"
+        nvme = "included"
+        nfs = "gone"
+    "#;
+
+    #[test]
+    fn units_become_requests_and_bytes() {
+        let pricing = load_text(FILE, "s3").unwrap();
+        assert_eq!(pricing.usd_per_hour, 1.5);
+        assert!((pricing.usd_per_request["s3"] - 4e-4).abs() < 1e-15);
+        assert!((pricing.usd_per_byte["s3"] - 2e-9).abs() < 1e-20);
+        assert_eq!(pricing.usd_per_hour_by_tier["s3"], 0.25);
+        assert_eq!(
+            pricing.sources[0],
+            "box: $1.5/h, P r, as of 2026-01, https://example.org/a"
+        );
+        assert!(pricing.sources[1].contains("as of 2026-02 (from memory, not checked)"));
+    }
+
+    #[test]
+    fn an_included_tier_costs_nothing_and_an_unnamed_one_is_an_error() {
+        let pricing = load_text(FILE, "nvme").unwrap();
+        assert!(pricing.usd_per_request.is_empty() && pricing.usd_per_byte.is_empty() && pricing.sources.len() == 1);
+        let error = load_text(FILE, "tape").unwrap_err().to_string();
+        assert!(
+            error.contains("what tier `tape` costs") && error.contains("blobs"),
+            "{error}"
+        );
+        let error = load_text(FILE, "nfs").unwrap_err().to_string();
+        assert!(error.contains("tiers.nfs names `gone`"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = load_text(&FILE.replace("usd_per_hour = 1.5", "usd_per_hours = 1.5"), "s3").unwrap_err();
+        assert!(error.to_string().contains("usd_per_hours"), "{error}");
+        let error = load_text(&FILE.replace("= 0.4", "= -0.4"), "s3").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("storage.blobs.usd_per_1000_get_requests is -0.4"),
+            "{error}"
+        );
+        let error = load_text(&FILE.replace("[instances.box]", "[instances.other]"), "s3").unwrap_err();
+        assert!(error.to_string().contains("it has other"), "{error}");
+        assert!(matches!(
+            load(Path::new("/no/such"), "box", &[]),
+            Err(PricingError::Read { .. })
+        ));
+    }
+
+    #[test]
+    fn the_shipped_prices_load_for_every_instance_and_tier() {
+        let text = std::fs::read_to_string(shipped()).unwrap();
+        let file: PriceFile = toml::from_str(&text).unwrap();
+        assert!(file.instances.len() >= 3);
+        let all: Vec<String> = file.tiers.keys().cloned().collect();
+        for (instance, priced) in &file.instances {
+            let pricing = load(&shipped(), instance, &all).unwrap();
+            assert!(pricing.usd_per_hour > 0.0 && pricing.usd_per_request["s3"] > 0.0);
+            assert!(priced.source.starts_with("https://") && !priced.as_of.is_empty());
+        }
+        for priced in file.storage.values() {
+            assert!(priced.source.starts_with("https://") && !priced.as_of.is_empty());
+        }
+    }
 }

@@ -342,7 +342,7 @@ pub struct Summary {
     pub in_flight: (f64, f64),
     /// $/10k inferences at this rate; `None` without prices or inferences.
     pub usd_per_10k: Option<Interval>,
-    /// Its parts in dollars: compute, storage requests, bytes.
+    /// Its parts in dollars: compute, tier capacity, storage requests, bytes; absent where nothing is charged.
     pub usd_parts: Vec<(String, f64)>,
     /// Bands over all repeats.
     pub bands: Vec<Band>,
@@ -399,6 +399,9 @@ pub struct Pricing {
     pub instance: String,
     /// Dollars per hour.
     pub usd_per_hour: f64,
+    /// Dollars per hour for capacity that the tier itself provisions, by tier; tiers paid by use are absent.
+    #[serde(default)]
+    pub usd_per_hour_by_tier: BTreeMap<String, f64>,
     /// Dollars per storage request, by tier; tiers without request prices are absent.
     pub usd_per_request: BTreeMap<String, f64>,
     /// Dollars per byte that leaves the tier, by tier.

@@ -1,0 +1,195 @@
+//! Dollars per 10,000 inferences.
+//!
+//! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
+//! latencies.
+
+use super::bootstrap::mean_interval;
+use crate::record::{Factors, Interval, Pricing, Repeat};
+
+/// The parts, in order.
+const PARTS: [&str; 4] = ["compute", "tier capacity", "storage requests", "bytes"];
+
+/// The cost of a point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost {
+    /// Dollars per 10,000 inferences.
+    pub usd_per_10k: Interval,
+    /// What it is made of, in dollars; sums to the value.
+    pub parts: Vec<(String, f64)>,
+}
+
+/// `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
+/// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
+/// repeat the interval is that of the rate alone.
+///
+/// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
+/// counters do not tell: a cost with a part missing would look like a cheap tier.
+#[must_use]
+pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
+    let per_repeat: Vec<[f64; 4]> = repeats
+        .iter()
+        .map(|repeat| parts(factors, repeat, pricing))
+        .collect::<Option<Vec<_>>>()?;
+    if per_repeat.is_empty() {
+        return None;
+    }
+    let count = per_repeat.len() as f64;
+    let means: [f64; 4] = std::array::from_fn(|part| per_repeat.iter().map(|parts| parts[part]).sum::<f64>() / count);
+    let value: f64 = means.iter().sum();
+    let totals: Vec<f64> = per_repeat.iter().map(|parts| parts.iter().sum()).collect();
+    let usd_per_10k = match mean_interval(&totals) {
+        Some(interval) => Interval {
+            value,
+            lo: interval.lo.max(0.0),
+            hi: interval.hi,
+        },
+        None => {
+            let (hourly, rest) = (means[0] + means[1], means[2] + means[3]);
+            // A rate above zero has an interval above zero.
+            let end = |rate_end: f64| rest + hourly * rate.value / rate_end;
+            Interval {
+                value,
+                lo: end(rate.hi),
+                hi: end(rate.lo),
+            }
+        }
+    };
+    let parts = PARTS.iter().zip(means).filter(|(_, usd)| *usd > 0.0);
+    Some(Cost {
+        usd_per_10k,
+        parts: parts.map(|(name, usd)| ((*name).to_owned(), usd)).collect(),
+    })
+}
+
+fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 4]> {
+    let inferences_per_s = repeat.achieved_rps * f64::from(factors.batch_size);
+    if inferences_per_s <= 0.0 {
+        return None;
+    }
+    let hourly = |usd_per_hour: f64| usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
+    let tier = &factors.tier;
+    let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
+        None => Some(0.0),
+        Some(price) => {
+            let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0)?;
+            Some(of(server) / server.inferences * price * 1e4)
+        }
+    };
+    Some([
+        hourly(pricing.usd_per_hour),
+        hourly(pricing.usd_per_hour_by_tier.get(tier).copied().unwrap_or(0.0)),
+        counted(pricing.usd_per_request.get(tier), |server| server.tier_requests)?,
+        counted(pricing.usd_per_byte.get(tier), |server| server.tier_wire_bytes)?,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Histograms, Mode, ServerDelta};
+    use std::collections::BTreeMap;
+
+    fn factors(tier: &str, batch_size: u32) -> Factors {
+        Factors {
+            tier: tier.to_owned(),
+            cache: "cold".to_owned(),
+            cache_share: 0.0,
+            model: "ctr".to_owned(),
+            mode: if batch_size == 1 { Mode::Realtime } else { Mode::Batch },
+            batch_size,
+            offered_rps: 100.0,
+            arrivals: "poisson".to_owned(),
+            keys: "uniform".to_owned(),
+        }
+    }
+
+    fn repeat(achieved_rps: f64, server: Option<ServerDelta>) -> Repeat {
+        Repeat {
+            index: 0,
+            seed: 0,
+            started_at: String::new(),
+            window_s: 10.0,
+            scheduled: 1_000,
+            completed: 1_000,
+            errors: BTreeMap::new(),
+            achieved_rps,
+            in_flight_limit_hit: false,
+            mean_in_flight: 1.0,
+            backlog_slope: Interval::default(),
+            bands: Vec::new(),
+            server,
+            hdr_file: String::new(),
+            histograms: Histograms::default(),
+        }
+    }
+
+    fn delta() -> Option<ServerDelta> {
+        let mut delta = ServerDelta::default();
+        (delta.inferences, delta.tier_requests, delta.tier_wire_bytes) = (1_000.0, 2_000.0, 4_096_000.0);
+        Some(delta)
+    }
+
+    fn pricing() -> Pricing {
+        let by = |tier: &str, usd: f64| BTreeMap::from([(tier.to_owned(), usd)]);
+        Pricing {
+            instance: "test".to_owned(),
+            usd_per_hour: 3.6,
+            usd_per_hour_by_tier: by("nfs", 1.8),
+            usd_per_request: by("s3", 4e-7),
+            usd_per_byte: by("s3", 1e-9),
+            sources: Vec::new(),
+        }
+    }
+
+    fn rate(value: f64) -> Interval {
+        Interval {
+            value,
+            lo: value * 0.9,
+            hi: value * 1.1,
+        }
+    }
+
+    #[test]
+    fn the_formula_by_hand() {
+        // $3.6/h is $0.001/s; at 100 inferences/s that is $0.1 per 10k. 2 requests × $4e-7 and 4,096 B × $1e-9 each.
+        let cost = cost(&factors("s3", 1), &[repeat(100.0, delta())], &rate(100.0), &pricing()).unwrap();
+        let expected = [("compute", 0.1), ("storage requests", 0.008), ("bytes", 0.040_96)];
+        assert_eq!(cost.parts.len(), 3);
+        for ((name, usd), (expected_name, expected_usd)) in cost.parts.iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert!((usd - expected_usd).abs() < 1e-12, "{name}");
+        }
+        assert!((cost.usd_per_10k.value - 0.148_96).abs() < 1e-12);
+        assert!((cost.usd_per_10k.hi - (0.048_96 + 0.1 / 0.9)).abs() < 1e-9);
+        assert!((cost.usd_per_10k.lo - (0.048_96 + 0.1 / 1.1)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn batches_spread_the_instance_over_more_inferences_and_capacity_counts() {
+        let cost = cost(&factors("nfs", 10), &[repeat(100.0, None)], &rate(100.0), &pricing()).unwrap();
+        assert!((cost.usd_per_10k.value - 0.015).abs() < 1e-12);
+        assert_eq!(cost.parts[1].0, "tier capacity");
+    }
+
+    #[test]
+    fn repeats_carry_their_spread_into_the_interval() {
+        let repeats = [repeat(90.0, delta()), repeat(100.0, delta()), repeat(110.0, delta())];
+        let cost = cost(&factors("s3", 1), &repeats, &rate(100.0), &pricing()).unwrap();
+        assert!(cost.usd_per_10k.lo < cost.usd_per_10k.value && cost.usd_per_10k.value < cost.usd_per_10k.hi);
+        let sum: f64 = cost.parts.iter().map(|(_, usd)| usd).sum();
+        assert!((sum - cost.usd_per_10k.value).abs() < 1e-12);
+    }
+
+    #[test]
+    fn no_cost_where_a_part_is_unknown() {
+        assert_eq!(
+            cost(&factors("s3", 1), &[repeat(100.0, None)], &rate(100.0), &pricing()),
+            None
+        );
+        assert_eq!(
+            cost(&factors("s3", 1), &[repeat(0.0, delta())], &rate(0.0), &pricing()),
+            None
+        );
+        assert_eq!(cost(&factors("s3", 1), &[], &rate(0.0), &pricing()), None);
+    }
+}
