@@ -1,47 +1,244 @@
-//! Local files.
+//! Local files through io_uring. In: object paths below a root folder. Out: bytes read straight into aligned buffers.
+//! Knows nothing of wrappers.
+//!
+//! Reads are direct (`O_DIRECT`), widened to the device's alignment; where the file system refuses that they are
+//! buffered, and both [`TierInfo`] and each read's `via` say so. Nothing is copied on the way to the caller.
+//!
+//! **What a version promises.** A version is inode, size, modification and change time. The path is asked once more
+//! after the last byte of a call, so the bytes of one call are all of the version that was looked up, or the call
+//! answers `Changed` or `NotFound`. One gap remains before Linux 6.13: a writer that overwrites a file in place twice
+//! within one clock tick leaves both times as they were. Files that are replaced by renaming, as `put` does, have no
+//! such gap. A file that somebody else removes keeps its disk space while it is among the few that stay open.
 
-use crate::error::StorageError;
+mod buffer;
+mod engine;
+mod files;
+mod plan;
+pub(crate) mod root;
+mod slots;
+pub(crate) mod store;
+mod worker;
+
+use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+use tierlab_protocol::via::{Via, ViaSet};
 
-/// Local files.
+use buffer::Pool;
+use engine::Engine;
+use files::{OpenFile, OpenFiles};
+use plan::Plan;
+use root::Root;
+
+/// How to open a folder as a tier.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// The folder.
+    pub root: PathBuf,
+    /// The kind that [`TierInfo`] tells: `nvme`, or `nfs` for a kernel mount.
+    pub kind: &'static str,
+    /// Notes that [`TierInfo`] tells, such as mount options.
+    pub notes: Vec<String>,
+    /// Reads in flight at most.
+    pub queue_depth: u32,
+    /// Whether to read with `O_DIRECT` where that is possible.
+    pub direct: bool,
+}
+
+/// A local folder read through io_uring. Dropping it stops and joins its thread.
 #[derive(Debug)]
-pub enum NvmeTier {}
+pub struct NvmeTier {
+    root: Arc<Root>,
+    engine: Engine,
+    pool: Pool,
+    files: OpenFiles,
+    options: LocalOptions,
+    /// Why reads are buffered, once a file has shown it.
+    buffered: OnceLock<&'static str>,
+}
 
 impl NvmeTier {
-    /// Connects.
+    /// Opens a local folder.
     ///
     /// # Errors
-    /// Always.
-    pub async fn open(_root: &std::path::Path, _queue_depth: u32, _direct: bool) -> Result<Self, StorageError> {
-        Err(StorageError::new(
-            crate::ErrorKind::Unsupported,
-            "nvme",
-            "not in this build",
-        ))
+    /// As [`NvmeTier::open_with`].
+    pub async fn open(root: &Path, queue_depth: u32, direct: bool) -> Result<Self, StorageError> {
+        let options = LocalOptions {
+            root: root.to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth,
+            direct,
+        };
+        Self::open_with(options).await
+    }
+
+    /// Opens a folder under another kind's name.
+    ///
+    /// # Errors
+    /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
+    pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
+        let location = options.root.display().to_string();
+        blocking(&location, move || {
+            let root = Arc::new(Root::open(&options.root)?);
+            let engine = Engine::start(options.kind, root.clone(), options.queue_depth)?;
+            let buffered = OnceLock::new();
+            if options.direct && root.is_page_cache() {
+                let _ = buffered.set(files::PAGE_CACHE);
+            }
+            Ok(Self {
+                root,
+                engine,
+                pool: Pool::default(),
+                files: OpenFiles::default(),
+                options,
+                buffered,
+            })
+        })
+        .await
+    }
+
+    /// The open file of the version that was looked up.
+    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
+        if let Some(file) = self.files.get(object) {
+            return Ok(file);
+        }
+        let (root, path, direct) = (self.root.clone(), object.path.clone(), self.options.direct);
+        let file = blocking(object.path.as_str(), move || OpenFile::open(&root, &path, direct)).await?;
+        if !file.is_version_of(object) {
+            return Err(file.changed(object));
+        }
+        if let Some(why) = file.refusal {
+            self.buffered.get_or_init(|| why);
+        }
+        let file = Arc::new(file);
+        self.files.keep(file.clone());
+        Ok(file)
+    }
+
+    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let started = Instant::now();
+        let file = self.open_file(object).await?;
+        let plan = Plan::new(ranges, file.direct_align.map_or(1, u64::from));
+        if plan.segments.is_empty() {
+            return Ok(ReadMany {
+                parts: vec![Bytes::new(); ranges.len()],
+                cost: ReadCost::default(),
+            });
+        }
+        let place = self.engine.place(&file).await?;
+        let mut segments = Vec::with_capacity(plan.segments.len());
+        for segment in &plan.segments {
+            let len = segment.end - segment.start;
+            let buffer = usize::try_from(len)
+                .ok()
+                .and_then(|len| self.pool.take(len))
+                .ok_or_else(|| {
+                    let detail = format!("no memory for {len} bytes; read it in smaller ranges");
+                    StorageError::new(ErrorKind::Unavailable, object.path.as_str(), detail)
+                })?;
+            segments.push((*segment, buffer));
+        }
+        let done = self.engine.read(&file, segments, place, started).await?;
+        let whole: Vec<Bytes> = done.buffers.into_iter().map(Bytes::from_owner).collect();
+        let slice = |part: &plan::Part| match part.len {
+            0 => Bytes::new(),
+            len => whole[part.segment].slice(part.offset..part.offset + len),
+        };
+        let via = if file.direct_align.is_some() {
+            Via::Direct
+        } else {
+            Via::PageCache
+        };
+        let cost = ReadCost {
+            via: ViaSet::of(via),
+            queue: done.queue,
+            device: done.device,
+            wire_bytes: done.wire_bytes,
+            requests: done.requests,
+            retries: done.retries,
+            ..ReadCost::default()
+        };
+        Ok(ReadMany {
+            parts: plan.parts.iter().map(slice).collect(),
+            cost,
+        })
+    }
+}
+
+/// Runs what blocks off the reactor. Dropping the future does not undo it.
+pub(crate) async fn blocking<T: Send + 'static>(
+    object: &str,
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, StorageError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(StorageError::new(
+            ErrorKind::Unavailable,
+            object,
+            format!("a blocking call failed: {e}"),
+        )),
     }
 }
 
 #[async_trait]
 impl Tier for NvmeTier {
     fn info(&self) -> TierInfo {
-        match *self {}
+        let mut notes = self.options.notes.clone();
+        match self.buffered.get() {
+            Some(why) => notes.push(format!("buffered: {why}")),
+            None if !self.options.direct => notes.push("buffered: configured".to_owned()),
+            None => {}
+        }
+        let location = self.root.location().display().to_string();
+        TierInfo {
+            kind: self.options.kind,
+            location,
+            wrappers: Vec::new(),
+            notes,
+        }
     }
-    async fn stat(&self, _path: &ObjectPath) -> Result<Object, StorageError> {
-        match *self {}
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || root.stat_file(&of).map(|id| id.describe(&of))).await
     }
-    async fn read_many(&self, _object: &Object, _ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        match *self {}
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let read = self.read_file(object, ranges).await;
+        if let Err(e) = &read
+            && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)
+        {
+            self.files.forget(&object.path);
+        }
+        read
     }
-    async fn list(&self, _prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        match *self {}
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let (root, prefix) = (self.root.clone(), prefix.cloned());
+        let location = self.root.location().display().to_string();
+        blocking(&location, move || store::list(&root, prefix.as_ref())).await
     }
-    async fn put(&self, _path: &ObjectPath, _body: Body) -> Result<Object, StorageError> {
-        match *self {}
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || store::put(&root, &of, &body)).await
     }
-    async fn delete(&self, _path: &ObjectPath) -> Result<(), StorageError> {
-        match *self {}
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
+        self.files.forget(path);
+        deleted
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Aligned buffers, taken from a bounded pool and given back when the last reader of their bytes drops them.
+//! In: lengths. Out: buffers that the kernel may write and that then become `Bytes` without a copy.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Alignment of every buffer: what direct reads of all usual devices ask for.
+pub(super) const BUFFER_ALIGN: usize = 4096;
+/// Buffers up to this size are pooled, in classes that are powers of two from [`BUFFER_ALIGN`].
+const LARGEST_POOLED: usize = 1 << 20;
+const CLASSES: usize = (LARGEST_POOLED / BUFFER_ALIGN).ilog2() as usize + 1;
+/// The pool keeps at most this many bytes of each class: 36 MiB in all.
+const KEPT_PER_CLASS: usize = 4 << 20;
+/// What a test finds in a buffer that nobody has written since it was given back.
+#[cfg(test)]
+pub(super) const POISON: u8 = 0xDB;
+
+/// Free buffers. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pool(Arc<[Mutex<Vec<Block>>; CLASSES]>);
+
+/// Memory, owned.
+#[derive(Debug)]
+struct Block {
+    at: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a block is plain memory with one owner.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// `None` where there is no memory. `capacity` is not zero.
+    fn allocate(capacity: usize) -> Option<Self> {
+        assert!(capacity > 0);
+        let layout = Layout::from_size_align(capacity, BUFFER_ALIGN).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { at, layout })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `allocate` with this very layout, and dropped once.
+        unsafe { dealloc(self.at.as_ptr(), self.layout) }
+    }
+}
+
+/// A buffer of at least the length asked for. All of it is initialised memory, zero or left from an earlier read.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    block: Option<Block>,
+    len: usize,
+    pool: Pool,
+}
+
+// SAFETY: shared, a buffer can only be read; its pointer for writing needs `&mut`.
+unsafe impl Sync for Buffer {}
+
+/// The class of a capacity, if it is pooled.
+fn class(capacity: usize) -> Option<usize> {
+    (capacity <= LARGEST_POOLED).then(|| (capacity / BUFFER_ALIGN).ilog2() as usize)
+}
+
+impl Pool {
+    /// Takes a buffer of `len` bytes; `None` where there is no memory for it.
+    pub(super) fn take(&self, len: usize) -> Option<Buffer> {
+        let rounded = len.max(1).checked_next_multiple_of(BUFFER_ALIGN)?;
+        let capacity = if rounded <= LARGEST_POOLED {
+            rounded.next_power_of_two()
+        } else {
+            rounded
+        };
+        let free = class(capacity).and_then(|class| self.lock(class).pop());
+        let block = match free {
+            Some(block) => block,
+            None => Block::allocate(capacity)?,
+        };
+        #[cfg(test)]
+        block.assert_untouched();
+        Some(Buffer {
+            block: Some(block),
+            len,
+            pool: self.clone(),
+        })
+    }
+
+    fn lock(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Block>> {
+        self.0[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffer {
+    /// Where the kernel may write, for as long as the buffer lives and nobody reads it.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.block
+            .as_ref()
+            .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
+    }
+}
+
+#[cfg(test)]
+impl Block {
+    /// Every buffer in a test's pool is poisoned when it comes back, so a write after that shows here.
+    fn assert_untouched(&self) {
+        // SAFETY: the block is that many bytes, initialised, and this is its only owner.
+        let bytes = unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) };
+        let first = bytes[0];
+        let clean = (first == POISON || first == 0) && bytes.iter().all(|&b| b == first);
+        assert!(clean, "a buffer was written after it was given back");
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        match &self.block {
+            // SAFETY: the block is at least `len` bytes, initialised, and nobody writes while it is borrowed here:
+            // the kernel writes only while the engine holds the buffer, and the engine does not read it.
+            Some(block) => unsafe { std::slice::from_raw_parts(block.at.as_ptr(), self.len) },
+            None => &[],
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else { return };
+        #[cfg(test)]
+        // SAFETY: the block is that many bytes, and this is its only owner.
+        unsafe {
+            std::ptr::write_bytes(block.at.as_ptr(), POISON, block.layout.size());
+        }
+        if let Some(class) = class(block.layout.size()) {
+            let mut free = self.pool.lock(class);
+            if (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
+                free.push(block);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_come_back() {
+        let pool = Pool::default();
+        for len in [0, 1, 4096, 4097, 1 << 20, (1 << 20) + 1, 5 << 20] {
+            let mut buffer = pool.take(len).unwrap();
+            assert_eq!(buffer.as_mut_ptr() as usize % BUFFER_ALIGN, 0);
+            assert_eq!(buffer.as_ref().len(), len);
+        }
+        let first = pool.take(5000).unwrap().as_mut_ptr();
+        assert_eq!(
+            pool.take(8192).unwrap().as_mut_ptr(),
+            first,
+            "the freed buffer of the same class is taken again"
+        );
+    }
+
+    #[test]
+    fn the_pool_is_bounded() {
+        let pool = Pool::default();
+        drop((0..64).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
+        assert_eq!(pool.lock(CLASSES - 1).len(), KEPT_PER_CLASS >> 20);
+        assert!(pool.take(usize::MAX).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "written after it was given back")]
+    fn a_late_write_is_noticed() {
+        let pool = Pool::default();
+        let late = pool.take(4096).unwrap().as_mut_ptr();
+        // SAFETY: the block lies in the pool, so the memory is still allocated, and nothing else runs in this test.
+        unsafe { late.write(1) };
+        pool.take(4096);
+    }
+}

@@ -1,0 +1,223 @@
+//! The reading engine: one named thread that owns one io_uring. In: jobs, each the reads of one call. Out: filled
+//! buffers and what they cost. Knows nothing of tiers; asks the root whether a path still names the file it read.
+//!
+//! - A job owns its buffers from submission to the last completion; the caller's future only waits. So a future may be
+//!   dropped at any moment: its job's reads under way finish into memory that is still theirs, the rest is not started.
+//! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight; jobs take
+//!   turns, read by read, so that a small job does not wait for a large one.
+//! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives.
+
+use super::buffer::Buffer;
+use super::files::OpenFile;
+use super::plan::Segment;
+use super::root::Root;
+use super::worker::Worker;
+use crate::error::{ErrorKind, StorageError};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Jobs accepted and not yet answered; further callers wait, without holding memory.
+const BACKLOG: usize = 4096;
+/// Reads in flight at most, whatever the configuration says: the largest ring that every kernel gives.
+pub(super) const LARGEST_DEPTH: u32 = 4096;
+
+/// The reads of one call.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) file: Arc<OpenFile>,
+    /// What to read, and the buffer that takes it: one to one, each buffer as long as its segment.
+    pub(super) segments: Vec<(Segment, Buffer)>,
+    pub(super) started: Instant,
+    pub(super) reply: oneshot::Sender<Result<Done, StorageError>>,
+    /// The place in the backlog, free again when the job is gone.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// A finished job.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The filled buffers, in the order of the segments.
+    pub(super) buffers: Vec<Buffer>,
+    /// From the call to its first read's submission.
+    pub(super) queue: Duration,
+    /// From there to the last completion and the check of the version.
+    pub(super) device: Duration,
+    pub(super) wire_bytes: u64,
+    pub(super) requests: u32,
+    pub(super) retries: u32,
+}
+
+/// What the thread and its callers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Set while the thread sleeps or is about to.
+    parked: AtomicBool,
+    stopping: AtomicBool,
+    wake: File,
+}
+
+impl Shared {
+    fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        let wake = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self {
+            parked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            wake: wake.into(),
+        })
+    }
+
+    /// Called after a job was sent: wakes the thread if it sleeps.
+    fn notify(&self) {
+        // Pairs with the fence in `park`: either the thread sees the job, or this sees that it is parked.
+        fence(Ordering::SeqCst);
+        if self.parked.swap(false, Ordering::SeqCst) {
+            // A full counter refuses the write, and then the thread is being woken anyway.
+            let _ = (&self.wake).write(&1u64.to_ne_bytes());
+        }
+    }
+
+    /// Called before the thread looks for jobs a last time and sleeps.
+    pub(super) fn park(&self) {
+        self.parked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn unpark(&self) {
+        self.parked.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(super) const fn wake_event(&self) -> &File {
+        &self.wake
+    }
+
+    /// Resets the wake-up event.
+    pub(super) fn drain_wake_event(&self) {
+        // Empty is fine: it was drained before.
+        let _ = (&self.wake).read(&mut [0; 8]);
+    }
+}
+
+/// The callers' side. Dropping it stops the thread and waits for it: reads in flight finish first.
+#[derive(Debug)]
+pub(super) struct Engine {
+    shared: Arc<Shared>,
+    jobs: mpsc::Sender<Job>,
+    places: Arc<Semaphore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread, with `depth` reads in flight at most.
+    pub(super) fn start(name: &str, root: Arc<Root>, depth: u32) -> Result<Self, StorageError> {
+        if depth == 0 || depth > LARGEST_DEPTH {
+            let detail = format!("must be 1 to {LARGEST_DEPTH}, is {depth}");
+            return Err(StorageError::new(ErrorKind::Invalid, "queue_depth", detail));
+        }
+        let shared = Arc::new(Shared::new().map_err(|e| unusable(&e))?);
+        let (jobs, queue) = mpsc::channel();
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let of_thread = shared.clone();
+        let body = move || match Worker::new(root, of_thread, queue, depth) {
+            Ok(worker) => {
+                let _ = ready.send(Ok(()));
+                worker.run();
+            }
+            Err(e) => {
+                let _ = ready.send(Err(e));
+            }
+        };
+        let spawned = std::thread::Builder::new().name(format!("tierlab-{name}")).spawn(body);
+        let thread = spawned.map_err(|e| unusable(&e))?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok(Self {
+                shared,
+                jobs,
+                places: Arc::new(Semaphore::new(BACKLOG)),
+                thread: Some(thread),
+            }),
+            Ok(Err(e)) => Err(unusable(&e)),
+            Err(_) => Err(unusable(&io::Error::other("its thread ended"))),
+        }
+    }
+
+    /// Waits for a place in the backlog.
+    pub(super) async fn place(&self, file: &OpenFile) -> Result<OwnedSemaphorePermit, StorageError> {
+        self.places.clone().acquire_owned().await.map_err(|_| stopped(file))
+    }
+
+    /// Reads `segments` of a file. May be dropped at any moment.
+    pub(super) async fn read(
+        &self,
+        file: &Arc<OpenFile>,
+        segments: Vec<(Segment, Buffer)>,
+        place: OwnedSemaphorePermit,
+        started: Instant,
+    ) -> Result<Done, StorageError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job {
+            file: file.clone(),
+            segments,
+            started,
+            reply,
+            _place: place,
+        };
+        self.jobs.send(job).map_err(|_| stopped(file))?;
+        self.shared.notify();
+        answer.await.unwrap_or_else(|_| Err(stopped(file)))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Whatever it does, it wakes: the event is level-triggered.
+        let _ = (&self.shared.wake).write(&1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the reading thread of a tier had panicked");
+        }
+    }
+}
+
+fn stopped(file: &OpenFile) -> StorageError {
+    StorageError::new(
+        ErrorKind::Unavailable,
+        file.path.as_str(),
+        "the reading thread has stopped; restart the process",
+    )
+}
+
+fn unusable(error: &io::Error) -> StorageError {
+    let advice = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            ": allow it with `sysctl kernel.io_uring_disabled=0`, and in a container with a seccomp profile that permits \
+             io_uring_setup, io_uring_enter and io_uring_register"
+        }
+        Some(libc::ENOSYS) => ": Linux 5.6 or later, built with io_uring, is needed",
+        Some(libc::ENOMEM) => ": raise the limit of locked memory (`ulimit -l`), or lower `queue_depth`",
+        _ => "",
+    };
+    StorageError::new(
+        ErrorKind::Unsupported,
+        "io_uring",
+        format!("cannot be used: {error}{advice}"),
+    )
+}

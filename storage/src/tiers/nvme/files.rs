@@ -1,0 +1,185 @@
+//! Files opened for reading, and a bounded set of them kept open. In: objects. Out: open files of that very version.
+
+use super::buffer::BUFFER_ALIGN;
+use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::Object;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Files kept open at most. An open file that somebody else removes holds its disk space until it leaves the set.
+const KEPT_OPEN: usize = 128;
+/// Alignment of direct reads where the file system does not tell: enough for every usual device.
+const DEFAULT_ALIGN: u32 = 4096;
+/// Why files on tmpfs are not read directly: there is no device behind them.
+pub(super) const PAGE_CACHE: &str = "the file system lives in the page cache (tmpfs)";
+/// Larger alignments than this would over-read so much that buffered reads are better.
+const LARGEST_ALIGN: u32 = 64 << 10;
+
+/// A file opened for reading.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(super) fd: OwnedFd,
+    pub(super) path: ObjectPath,
+    pub(super) c_path: CString,
+    pub(super) id: FileId,
+    version: String,
+    /// Alignment of direct reads in bytes; `None` where reads are buffered.
+    pub(super) direct_align: Option<u32>,
+    /// Why reads are buffered, where direct ones were wanted.
+    pub(super) refusal: Option<&'static str>,
+}
+
+impl OpenFile {
+    /// Opens the file at a path. Blocks.
+    pub(crate) fn open(root: &Root, path: &ObjectPath, direct: bool) -> Result<Self, StorageError> {
+        // Asked first, because opening a pipe would wait for its writer.
+        root.stat_file(path)?;
+        let c_path = c_path(path);
+        let failed = |e: &io::Error| root.explain(path.as_str(), e);
+        let mut refusal = None;
+        let mut opened = None;
+        if direct {
+            match Self::open_direct(root, &c_path).map_err(|e| failed(&e))? {
+                Ok(file) => opened = Some(file),
+                Err(why) => refusal = Some(why),
+            }
+        }
+        let (fd, direct_align) = match opened {
+            Some((fd, align)) => (fd, Some(align)),
+            None => (root.open_raw(&c_path, libc::O_RDONLY).map_err(|e| failed(&e))?, None),
+        };
+        let stat = stat_fd(fd.as_fd()).map_err(|e| failed(&e))?;
+        if !stat.is_file {
+            return Err(not_a_file(path));
+        }
+        Ok(Self {
+            fd,
+            path: path.clone(),
+            c_path,
+            id: stat.id,
+            version: stat.id.version(),
+            direct_align,
+            refusal,
+        })
+    }
+
+    /// The file and its alignment, or why direct reads are refused.
+    fn open_direct(root: &Root, path: &CString) -> io::Result<Result<(OwnedFd, u32), &'static str>> {
+        if root.is_page_cache() {
+            return Ok(Err(PAGE_CACHE));
+        }
+        let fd = match root.open_raw(path, libc::O_RDONLY | libc::O_DIRECT) {
+            Ok(fd) => fd,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                return Ok(Err("the file system refuses O_DIRECT"));
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(match stat_fd(fd.as_fd())?.direct_io {
+            DirectIo::Unknown => Ok((fd, DEFAULT_ALIGN)),
+            DirectIo::Refused => Err("the file system serves this file without direct I/O"),
+            DirectIo::Aligned { memory, offset } if usable(memory, offset) => Ok((fd, offset)),
+            DirectIo::Aligned { .. } => Err("the device asks for an alignment that is too large"),
+        })
+    }
+
+    /// Whether this is the version that was looked up.
+    pub(super) fn is_version_of(&self, object: &Object) -> bool {
+        self.id.size() == object.size && self.version == object.version
+    }
+
+    /// The error of a reader that looked up another version than this one.
+    pub(super) fn changed(&self, object: &Object) -> StorageError {
+        let detail = format!("was {} when looked up, is {} now", object.version, self.version);
+        StorageError::new(ErrorKind::Changed, object.path.as_str(), detail)
+    }
+}
+
+fn usable(memory: u32, offset: u32) -> bool {
+    memory as usize <= BUFFER_ALIGN && offset.is_power_of_two() && offset <= LARGEST_ALIGN
+}
+
+/// The files kept open, the least recently used leaving first. Holding a version is no promise that the path still
+/// names it: each read asks that again after its last byte.
+#[derive(Debug, Default)]
+pub(super) struct OpenFiles(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    uses: u64,
+    files: HashMap<ObjectPath, (Arc<OpenFile>, u64)>,
+}
+
+impl OpenFiles {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open file of this version.
+    pub(super) fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
+        let mut kept = self.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        let (file, used) = kept.files.get_mut(&object.path)?;
+        *used = now;
+        file.is_version_of(object).then(|| file.clone())
+    }
+
+    /// Keeps a file open.
+    pub(super) fn keep(&self, file: Arc<OpenFile>) {
+        let mut kept = self.lock();
+        kept.uses += 1;
+        let now = kept.uses;
+        kept.files.insert(file.path.clone(), (file, now));
+        if kept.files.len() > KEPT_OPEN {
+            let oldest = kept
+                .files
+                .iter()
+                .min_by_key(|(_, (_, used))| *used)
+                .map(|(path, _)| path.clone());
+            if let Some(oldest) = oldest {
+                kept.files.remove(&oldest);
+            }
+        }
+    }
+
+    /// Lets go of whatever is kept for a path.
+    pub(super) fn forget(&self, path: &ObjectPath) {
+        self.lock().files.remove(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_file_leaves() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let files = OpenFiles::default();
+        let mut objects = Vec::new();
+        for i in 0..=KEPT_OPEN {
+            let path = ObjectPath::new(&format!("f{i}")).unwrap();
+            std::fs::write(folder.path().join(path.as_str()), [0; 3]).unwrap();
+            let file = OpenFile::open(&root, &path, true).unwrap();
+            objects.push(file.id.describe(&path));
+            files.keep(Arc::new(file));
+            assert!(files.get(&objects[0]).is_some(), "used all the time");
+        }
+        assert!(files.get(&objects[1]).is_none(), "longest unused");
+        assert!(files.get(&objects[KEPT_OPEN]).is_some());
+        let other = Object {
+            version: "other".to_owned(),
+            ..objects[0].clone()
+        };
+        assert!(files.get(&other).is_none());
+        files.forget(&objects[0].path);
+        assert!(files.get(&objects[0]).is_none());
+    }
+}

@@ -1,0 +1,136 @@
+//! Which aligned stretches of a file to read for the ranges asked for. In: ranges and an alignment. Out: a [`Plan`].
+//! Pure arithmetic; knows nothing of files.
+
+use std::ops::Range;
+
+/// An aligned stretch of the file that one buffer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Where it starts: a multiple of the alignment.
+    pub(super) start: u64,
+    /// Where the last byte asked for ends.
+    pub(super) wanted_end: u64,
+    /// Where it ends: a multiple of the alignment, maybe past the file's end.
+    pub(super) end: u64,
+}
+
+/// Where one range asked for lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Index of its segment.
+    pub(super) segment: usize,
+    /// Where in the segment it starts.
+    pub(super) offset: usize,
+    /// Its length in bytes; 0 for an empty range, which needs no segment.
+    pub(super) len: usize,
+}
+
+/// What to read, and where in it the ranges are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In order of the file, apart from each other.
+    pub(super) segments: Vec<Segment>,
+    /// One per range, in the order asked for.
+    pub(super) parts: Vec<Part>,
+}
+
+impl Plan {
+    /// Widens each range to `align` (a power of two) and joins those that then touch or overlap, so that no block is
+    /// read twice.
+    pub(super) fn new(ranges: &[Range<u64>], align: u64) -> Self {
+        let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
+        order.sort_unstable_by_key(|&i| ranges[i].start);
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut parts = vec![
+            Part {
+                segment: 0,
+                offset: 0,
+                len: 0
+            };
+            ranges.len()
+        ];
+        for i in order {
+            let range = &ranges[i];
+            let start = range.start & !(align - 1);
+            let end = range.end.next_multiple_of(align);
+            match segments.last_mut() {
+                Some(last) if start <= last.end => {
+                    last.end = last.end.max(end);
+                    last.wanted_end = last.wanted_end.max(range.end);
+                }
+                _ => segments.push(Segment {
+                    start,
+                    wanted_end: range.end,
+                    end,
+                }),
+            }
+            let segment = segments.len() - 1;
+            let offset = (range.start - segments[segment].start) as usize;
+            parts[i] = Part {
+                segment,
+                offset,
+                len: (range.end - range.start) as usize,
+            };
+        }
+        Self { segments, parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_share_a_read() {
+        let plan = Plan::new(&[512..1024, 0..512, 9000..9001, 5..5, 1000..4097], 4096);
+        assert_eq!(
+            plan.segments,
+            [Segment {
+                start: 0,
+                wanted_end: 9001,
+                end: 12_288
+            }]
+        );
+        assert_eq!(
+            plan.parts[2],
+            Part {
+                segment: 0,
+                offset: 9000,
+                len: 1
+            }
+        );
+        assert_eq!(plan.parts[3].len, 0);
+        assert_eq!(Plan::new(&[], 4096).segments, []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_range_is_inside_an_aligned_segment(
+            ranges in prop::collection::vec((0u64..100_000, 0u64..10_000), 0..40),
+            shift in 0u32..14,
+        ) {
+            let align = 1u64 << shift;
+            let ranges: Vec<_> = ranges.into_iter().map(|(start, len)| start..start + len).collect();
+            let plan = Plan::new(&ranges, align);
+            prop_assert_eq!(plan.parts.len(), ranges.len());
+            for segment in &plan.segments {
+                prop_assert!(segment.start % align == 0 && segment.end % align == 0);
+                prop_assert!(segment.start < segment.wanted_end && segment.wanted_end <= segment.end);
+                prop_assert!(segment.end - segment.wanted_end < align);
+            }
+            prop_assert!(plan.segments.windows(2).all(|pair| pair[0].end < pair[1].start));
+            for (part, range) in plan.parts.iter().zip(&ranges) {
+                prop_assert_eq!(part.len as u64, range.end - range.start);
+                if part.len > 0 {
+                    let segment = plan.segments[part.segment];
+                    prop_assert_eq!(segment.start + part.offset as u64, range.start);
+                    prop_assert!(range.end <= segment.wanted_end);
+                }
+            }
+            let read: u64 = plan.segments.iter().map(|s| s.end - s.start).sum();
+            let asked: u64 = ranges.iter().filter(|r| !r.is_empty()).map(|r| r.end - r.start + 2 * (align - 1)).sum();
+            prop_assert!(read <= asked);
+        }
+    }
+}

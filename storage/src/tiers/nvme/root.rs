@@ -1,0 +1,301 @@
+//! A folder that no path leaves. In: object paths. Out: open files and what `statx` says of them.
+//!
+//! Every look-up goes through `openat2` with `RESOLVE_BENEATH`, so that neither `..` nor a symbolic link leads out of
+//! the folder, not even one that is exchanged between a check and its use. Links that stay inside are followed.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::Object;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// `STATX_DIOALIGN` of linux/stat.h, which the libc crate lacks for this target.
+const STATX_DIOALIGN: u32 = 0x2000;
+/// `RAMFS_MAGIC` of linux/magic.h.
+const RAMFS_MAGIC: i64 = 0x8584_58F6;
+/// `openat2` may ask to be called again when something was renamed meanwhile.
+const OPEN_ATTEMPTS: u32 = 16;
+
+/// The folder.
+#[derive(Debug)]
+pub(crate) struct Root {
+    dir: OwnedFd,
+    location: PathBuf,
+}
+
+/// What tells one version of a file from another: equal identities mean equal bytes, as long as nobody writes in place
+/// twice within one tick of the file system's clock (some milliseconds before Linux 6.13, which made it fine-grained).
+/// A file that is replaced by renaming, as [`put`](super::store::put) does, always differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    inode: u64,
+    size: u64,
+    modified_ns: i128,
+    changed_ns: i128,
+}
+
+/// What a file system says of direct reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectIo {
+    /// It does not say.
+    Unknown,
+    /// Not of this file.
+    Refused,
+    /// With these alignments, in bytes.
+    Aligned { memory: u32, offset: u32 },
+}
+
+/// What `statx` says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileStat {
+    pub(crate) id: FileId,
+    pub(crate) is_file: bool,
+    pub(crate) is_dir: bool,
+    pub(crate) direct_io: DirectIo,
+}
+
+impl FileId {
+    /// The version mark that readers see.
+    pub(crate) fn version(&self) -> String {
+        let Self {
+            inode,
+            size,
+            modified_ns,
+            changed_ns,
+        } = self;
+        format!("{inode:x}-{size:x}-{modified_ns:x}-{changed_ns:x}")
+    }
+
+    pub(crate) fn describe(&self, path: &ObjectPath) -> Object {
+        Object {
+            path: path.clone(),
+            size: self.size,
+            version: self.version(),
+        }
+    }
+
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+/// An object path as the kernel takes it.
+pub(crate) fn c_path(path: &ObjectPath) -> CString {
+    // An object path holds no control characters, so no NUL either; `ObjectPath::new` has checked it.
+    CString::new(path.as_str()).unwrap_or_default()
+}
+
+impl Root {
+    /// Opens the folder. Blocks.
+    pub(crate) fn open(location: &Path) -> Result<Self, StorageError> {
+        let failed = |e: &io::Error| {
+            let what = format!("cannot use this folder as the root of a tier: {e}; create it, or set `root`");
+            StorageError::new(
+                StorageError::from_io("", e).kind(),
+                location.display().to_string(),
+                what,
+            )
+        };
+        let options = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let dir = std::os::unix::fs::OpenOptionsExt::custom_flags(std::fs::OpenOptions::new().read(true), options)
+            .open(location)
+            .map_err(|e| failed(&e))?;
+        let root = Self {
+            dir: dir.into(),
+            location: location.to_owned(),
+        };
+        // One look-up now, so that a kernel without openat2 is found at the start and not at the first read.
+        root.open_raw(c".", libc::O_PATH).map_err(|e| root.explain(".", &e))?;
+        Ok(root)
+    }
+
+    pub(crate) fn location(&self) -> &Path {
+        &self.location
+    }
+
+    /// Opens what lies at a path below the folder; `.` is the folder.
+    pub(crate) fn open_raw(&self, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+        // SAFETY: `open_how` is plain numbers, for which zero is a valid value.
+        let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+        how.flags = (flags | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+        let mut attempts = 0;
+        loop {
+            // SAFETY: the path ends in NUL, `how` is valid for the size given, and both outlive the call.
+            let fd = unsafe {
+                libc::syscall(
+                    libc::SYS_openat2,
+                    self.dir.as_raw_fd(),
+                    path.as_ptr(),
+                    &raw const how,
+                    size_of::<libc::open_how>(),
+                )
+            };
+            if fd >= 0 {
+                // SAFETY: the kernel has just given this descriptor to us alone; descriptors fit an i32.
+                return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+            }
+            let error = io::Error::last_os_error();
+            attempts += 1;
+            let again = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
+            if !again || attempts == OPEN_ATTEMPTS {
+                return Err(error);
+            }
+        }
+    }
+
+    /// What lies at a path, links inside the folder followed. Blocks.
+    pub(crate) fn stat(&self, path: &ObjectPath) -> Result<FileStat, StorageError> {
+        let fd = self
+            .open_raw(&c_path(path), libc::O_PATH)
+            .map_err(|e| self.explain(path.as_str(), &e))?;
+        stat_fd(fd.as_fd()).map_err(|e| self.explain(path.as_str(), &e))
+    }
+
+    /// The regular file at a path. Blocks.
+    pub(crate) fn stat_file(&self, path: &ObjectPath) -> Result<FileId, StorageError> {
+        let stat = self.stat(path)?;
+        if stat.is_file {
+            Ok(stat.id)
+        } else {
+            Err(not_a_file(path))
+        }
+    }
+
+    /// What the path names now, without opening it: cheap enough for the reading thread. Links are followed wherever
+    /// they lead, so this only ever serves to compare with a file that [`open_raw`](Self::open_raw) has opened.
+    pub(crate) fn identity(&self, path: &CStr) -> io::Result<FileId> {
+        statx(self.dir.as_fd(), path, 0).map(|stat| stat.id)
+    }
+
+    /// Whether files here live in the page cache alone, where a direct read is none.
+    pub(crate) fn is_page_cache(&self) -> bool {
+        let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: the descriptor is open, and `stat` is writable and of the right type.
+        if unsafe { libc::fstatfs(self.dir.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        // SAFETY: the kernel has filled it, and it is plain numbers.
+        let magic = unsafe { stat.assume_init() }.f_type;
+        #[expect(
+            clippy::useless_conversion,
+            reason = "the type of f_type differs between architectures"
+        )]
+        let magic = i64::from(magic);
+        magic == libc::TMPFS_MAGIC || magic == RAMFS_MAGIC
+    }
+
+    /// An error of the kernel about a path, with what to do about it.
+    pub(crate) fn explain(&self, path: &str, error: &io::Error) -> StorageError {
+        let (kind, what) = match error.raw_os_error() {
+            Some(libc::EXDEV) => (
+                ErrorKind::Denied,
+                "a symbolic link leads out of the tier's root".to_owned(),
+            ),
+            Some(libc::ELOOP) => (ErrorKind::Denied, "too many symbolic links, or a magic one".to_owned()),
+            Some(libc::ENOSYS) => (
+                ErrorKind::Unsupported,
+                "the kernel has no openat2: Linux 5.6 or later is needed".to_owned(),
+            ),
+            _ => {
+                let plain = StorageError::from_io(path, error);
+                (plain.kind(), error.to_string())
+            }
+        };
+        StorageError::new(kind, path, format!("{what}, below {}", self.location.display()))
+    }
+}
+
+pub(crate) fn not_a_file(path: &ObjectPath) -> StorageError {
+    StorageError::new(
+        ErrorKind::NotFound,
+        path.as_str(),
+        "is a folder or a special file, not an object",
+    )
+}
+
+/// What an open file is.
+pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
+    statx(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<FileStat> {
+    let mut buffer = MaybeUninit::<libc::statx>::zeroed();
+    let mask = libc::STATX_BASIC_STATS | STATX_DIOALIGN;
+    // SAFETY: the descriptor is open, the path ends in NUL, and the buffer is writable and of the right type.
+    let result = unsafe { libc::statx(dir.as_raw_fd(), path.as_ptr(), flags, mask, buffer.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled it, and it is plain numbers.
+    let stat = unsafe { buffer.assume_init() };
+    let nanoseconds = |t: libc::statx_timestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
+    let format = u32::from(stat.stx_mode) & libc::S_IFMT;
+    let direct_io = match (stat.stx_mask & STATX_DIOALIGN, stat.stx_dio_offset_align) {
+        (0, _) => DirectIo::Unknown,
+        (_, 0) => DirectIo::Refused,
+        (_, offset) => DirectIo::Aligned {
+            memory: stat.stx_dio_mem_align,
+            offset,
+        },
+    };
+    Ok(FileStat {
+        id: FileId {
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            modified_ns: nanoseconds(stat.stx_mtime),
+            changed_ns: nanoseconds(stat.stx_ctime),
+        },
+        is_file: format == libc::S_IFREG,
+        is_dir: format == libc::S_IFDIR,
+        direct_io,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_may_stay_inside_but_not_leave() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        std::fs::create_dir(inside.path().join("d")).unwrap();
+        std::fs::write(inside.path().join("d/plain"), "yy").unwrap();
+        symlink("d/plain", inside.path().join("good")).unwrap();
+        symlink("d", inside.path().join("folder")).unwrap();
+        symlink(outside.path().join("secret"), inside.path().join("absolute")).unwrap();
+        symlink("../../../../../../etc", inside.path().join("up")).unwrap();
+        symlink("/proc/self/root", inside.path().join("magic")).unwrap();
+        symlink("loop", inside.path().join("loop")).unwrap();
+        let root = Root::open(inside.path()).unwrap();
+        let stat = |path| root.stat_file(&ObjectPath::new(path).unwrap());
+        assert_eq!(stat("good").unwrap().size(), 2);
+        assert_eq!(stat("folder/plain").unwrap().size(), 2);
+        for (path, kind) in [
+            ("absolute", ErrorKind::Denied),
+            ("up/passwd", ErrorKind::Denied),
+            ("magic/etc/passwd", ErrorKind::Denied),
+            ("loop", ErrorKind::Denied),
+            ("d", ErrorKind::NotFound),
+            ("good/below", ErrorKind::NotFound),
+        ] {
+            let error = stat(path).unwrap_err();
+            assert_eq!((error.kind(), error.object()), (kind, path), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_root_must_be_a_folder() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(Root::open(file.path()).is_err());
+        let error = Root::open(Path::new("/no/such/folder")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("/no/such/folder"), "{error}");
+    }
+}

@@ -1,0 +1,250 @@
+use super::*;
+use crate::conformance::{Suite, content};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use tempfile::TempDir;
+
+fn path(text: &str) -> ObjectPath {
+    ObjectPath::new(text).unwrap()
+}
+
+/// A folder beside the test's own binary: on a disk, where a temporary folder may be in memory.
+fn on_disk() -> TempDir {
+    let exe = std::env::current_exe().unwrap();
+    tempfile::tempdir_in(exe.parent().unwrap()).unwrap()
+}
+
+async fn conforms(root: &Path, direct: bool, depth: u32) {
+    let scratch = tempfile::tempdir().unwrap();
+    let suite = Suite {
+        tier: Arc::new(NvmeTier::open(root, depth, direct).await.unwrap()),
+        folder: path("suite/deep"),
+        scratch: scratch.path().to_owned(),
+        notices_changes: true,
+    };
+    suite.run().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn direct_conforms() {
+    conforms(on_disk().path(), true, 32).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_read_in_flight_conforms() {
+    conforms(on_disk().path(), true, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buffered_conforms() {
+    conforms(on_disk().path(), false, 32).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_way_taken_is_told() {
+    let root = on_disk();
+    for direct in [true, false] {
+        let tier = NvmeTier::open(root.path(), 8, direct).await.unwrap();
+        let object = tier
+            .put(&path("x"), Bytes::from(content(1, 0..10_000)).into())
+            .await
+            .unwrap();
+        let read = tier.read(&object, 4000..4200).await.unwrap();
+        let said = tier.info().notes.iter().any(|note| note.starts_with("buffered"));
+        assert_eq!(
+            read.cost.via,
+            ViaSet::of(if said { Via::PageCache } else { Via::Direct })
+        );
+        assert!(direct || said);
+        // Over-read to whole blocks, whatever their size, when direct; exactly the range when buffered.
+        assert!(if said {
+            read.cost.wire_bytes == 200
+        } else {
+            read.cost.wire_bytes > 200
+        });
+        assert_eq!(read.cost.requests, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_file_systems_are_read_buffered() {
+    // Where there is no tmpfs, there is nothing to fall back from.
+    let Ok(root) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let tier = NvmeTier::open(root.path(), 8, true).await.unwrap();
+    assert!(
+        tier.info().notes.iter().any(|note| note.contains("tmpfs")),
+        "{:?}",
+        tier.info()
+    );
+    let object = tier
+        .put(&path("x"), Bytes::from(content(1, 0..10_000)).into())
+        .await
+        .unwrap();
+    let read = tier.read(&object, 0..10_000).await.unwrap();
+    assert_eq!(
+        (read.cost.via, read.bytes),
+        (ViaSet::of(Via::PageCache), content(1, 0..10_000).into())
+    );
+}
+
+/// Buffers are poisoned when they come back to the pool and checked when they leave it: a read that still ran into
+/// one after its future was dropped would be caught there, or by the contents of the reads in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_dropped_reads_harm_nothing() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 16, true).await.unwrap();
+    let size = 3_000_000;
+    let object = tier
+        .put(&path("x"), Bytes::from(content(5, 0..size)).into())
+        .await
+        .unwrap();
+    let mut nobody = Context::from_waker(Waker::noop());
+    tier.read(&object, 0..1).await.unwrap();
+    let mut dropped = 0;
+    let mut round = 0u64;
+    while dropped < 4000 {
+        round += 1;
+        assert!(
+            round < 100_000,
+            "only {dropped} reads of {round} were still under way after one poll"
+        );
+        let start = (round * 7919) % (size - 300_000);
+        let ranges = [
+            start..start + 100,
+            start + 50_000..start + 50_000 + (round % 3) * 100_000,
+        ];
+        let mut read = pin!(tier.read_many(&object, &ranges));
+        // The first poll submits it: the file is open and the backlog has room. Rarely it is answered at once.
+        let answered = read.as_mut().poll(&mut nobody);
+        dropped += u64::from(answered.is_pending());
+        if round.is_multiple_of(16) && answered.is_pending() {
+            let many = read.await.unwrap();
+            for (part, range) in many.parts.iter().zip(&ranges) {
+                assert!(*part == content(5, range.clone()), "round {round}");
+            }
+        }
+    }
+    assert!(tier.read(&object, 0..size).await.unwrap().bytes == content(5, 0..size));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_changed_by_others_are_noticed() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 8, true).await.unwrap();
+    let file = root.path().join("x");
+    let old = tier
+        .put(&path("x"), Bytes::from(content(1, 0..50_000)).into())
+        .await
+        .unwrap();
+    assert!(tier.read(&old, 0..50_000).await.unwrap().bytes == content(1, 0..50_000));
+
+    // Truncated in place: the open file is the same one.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_len(20_000)
+        .unwrap();
+    for range in [0..10, 0..50_000, 30_000..40_000] {
+        let error = tier.read(&old, range).await.unwrap_err();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Changed, "x"), "{error}");
+    }
+    // Replaced by renaming.
+    let short = tier.stat(&path("x")).await.unwrap();
+    assert_eq!(tier.read(&short, 0..20_000).await.unwrap().bytes, content(1, 0..20_000));
+    std::fs::write(root.path().join("y"), content(2, 0..20_000)).unwrap();
+    std::fs::rename(root.path().join("y"), &file).unwrap();
+    assert_eq!(tier.read(&short, 0..10).await.unwrap_err().kind(), ErrorKind::Changed);
+    let new = tier.stat(&path("x")).await.unwrap();
+    assert_eq!(tier.read(&new, 5..15).await.unwrap().bytes, content(2, 5..15));
+    // Removed.
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(tier.read(&new, 0..10).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_outside_the_root_is_read_written_or_listed() {
+    let outside = on_disk();
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    let root = on_disk();
+    std::os::unix::fs::symlink(outside.path(), root.path().join("out")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("secret"), root.path().join("file")).unwrap();
+    let tier = NvmeTier::open(root.path(), 8, true).await.unwrap();
+    for name in ["out/secret", "file"] {
+        let made_up = Object {
+            path: path(name),
+            size: 6,
+            version: String::new(),
+        };
+        assert_eq!(
+            tier.stat(&path(name)).await.unwrap_err().kind(),
+            ErrorKind::Denied,
+            "{name}"
+        );
+        assert_eq!(
+            tier.read(&made_up, 0..6).await.unwrap_err().kind(),
+            ErrorKind::Denied,
+            "{name}"
+        );
+        assert_eq!(
+            tier.delete(&path(name)).await.unwrap_err().kind(),
+            ErrorKind::Denied,
+            "{name}"
+        );
+    }
+    let put = tier.put(&path("out/new"), Bytes::from_static(b"x").into()).await;
+    assert_eq!(put.unwrap_err().kind(), ErrorKind::Denied);
+    assert!(!outside.path().join("new").exists());
+    assert_eq!(tier.list(None).await.unwrap(), []);
+    assert!(tier.list(Some(&path("out"))).await.is_err());
+    // A put replaces the link itself, never what it points to.
+    tier.put(&path("file"), Bytes::from_static(b"mine").into())
+        .await
+        .unwrap();
+    assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_the_tier_ends_its_thread() {
+    let root = on_disk();
+    let options = LocalOptions {
+        root: root.path().to_owned(),
+        kind: "ended",
+        notes: vec!["a note".to_owned()],
+        queue_depth: 4,
+        direct: true,
+    };
+    let threads = || {
+        let names = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = names.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|name| name.trim() == "tierlab-ended").count()
+    };
+    let tier = NvmeTier::open_with(options).await.unwrap();
+    assert_eq!(
+        (tier.info().kind, tier.info().notes[0].as_str(), threads()),
+        ("ended", "a note", 1)
+    );
+    let object = tier
+        .put(&path("x"), Bytes::from(content(1, 0..1_000_000)).into())
+        .await
+        .unwrap();
+    tier.read(&object, 0..1).await.unwrap();
+    {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let _ = pin!(tier.read(&object, 0..1_000_000)).poll(&mut nobody);
+    }
+    drop(tier);
+    assert_eq!(threads(), 0);
+}
+
+#[tokio::test]
+async fn a_senseless_depth_is_refused() {
+    let root = on_disk();
+    for depth in [0, 4097, u32::MAX] {
+        let error = NvmeTier::open(root.path(), depth, true).await.unwrap_err();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "queue_depth"));
+    }
+}
