@@ -1,1 +1,279 @@
-//! x
+//! The documents beside inference: health, server and model metadata, configuration, statistics, the index, errors.
+//!
+//! In: fields. Out: the JSON that KServe's and Triton's clients read, and back, for the load generator. Sources: the Open
+//! Inference Protocol v2, and Triton's `extension_model_configuration.md`, `extension_statistics.md` and
+//! `extension_model_repository.md`. `joined` in the model metadata is Tierlab's own.
+
+use crate::tensor::{DataType, TensorSpec};
+use serde::{Deserialize, Serialize};
+
+/// The name of the tensor of ids that a client sends for joined inputs: INT64, shape [n] or [n, 1].
+pub const ENTITY_ID: &str = "entity_id";
+/// The platform of every model, as Triton names it.
+pub const PLATFORM: &str = "onnxruntime_onnx";
+
+/// `GET /v2/health/live`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// Whether the process answers.
+    pub live: bool,
+}
+
+/// `GET /v2/health/ready`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Whether the models are loaded and the server takes requests.
+    pub ready: bool,
+}
+
+/// `GET /v2/models/M/ready`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelReady {
+    /// The model.
+    pub name: String,
+    /// Whether it takes requests.
+    pub ready: bool,
+}
+
+/// What every error reply carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDocument {
+    /// What is wrong, and where.
+    pub error: String,
+}
+
+/// `GET /v2`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerMetadata {
+    /// The server's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The protocol's extensions that it speaks.
+    pub extensions: Vec<String>,
+}
+
+/// `GET /v2/models/M`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelMetadata {
+    /// The model.
+    pub name: String,
+    /// The versions served.
+    pub versions: Vec<String>,
+    /// [`PLATFORM`].
+    pub platform: String,
+    /// Inputs of the graph.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs of the graph.
+    pub outputs: Vec<TensorSpec>,
+    /// What is read from a feature table when the client sends [`ENTITY_ID`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<JoinedMetadata>,
+}
+
+/// The feature table behind a model's joined inputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinedMetadata {
+    /// The table.
+    pub table: String,
+    /// The smallest entity id.
+    pub first_id: i64,
+    /// Rows; ids run `first_id .. first_id + rows`.
+    pub rows: u64,
+    /// Bytes from one row to the next.
+    pub row_bytes: u32,
+    /// The inputs that it fills.
+    pub inputs: Vec<String>,
+}
+
+/// `GET /v2/models/M/config`, in the shape of Triton's `ModelConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigDocument {
+    /// The model.
+    pub name: String,
+    /// [`PLATFORM`].
+    pub platform: String,
+    /// `onnxruntime`.
+    pub backend: String,
+    /// Rows of one request and of one run at most; 0 where the graph has no batch dimension.
+    pub max_batch_size: u32,
+    /// Inputs.
+    pub input: Vec<ConfigTensor>,
+    /// Outputs.
+    pub output: Vec<ConfigTensor>,
+    /// Sessions.
+    pub instance_group: Vec<InstanceGroup>,
+    /// How batches are closed; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_batching: Option<DynamicBatching>,
+}
+
+/// An input or output in a [`ConfigDocument`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigTensor {
+    /// Its name.
+    pub name: String,
+    /// `TYPE_FP32`, `TYPE_STRING`, …
+    pub data_type: String,
+    /// Dimensions, without the batch dimension where there is one.
+    pub dims: Vec<i64>,
+}
+
+impl ConfigTensor {
+    /// A tensor as Triton's configuration writes it; `batched` leaves the first dimension out.
+    #[must_use]
+    pub fn new(spec: &TensorSpec, batched: bool) -> Self {
+        let data_type = match spec.dtype {
+            DataType::Bytes => "TYPE_STRING".to_owned(),
+            dtype => format!("TYPE_{dtype}"),
+        };
+        let dims = spec.shape.get(usize::from(batched)..).unwrap_or_default().to_vec();
+        Self {
+            name: spec.name.clone(),
+            data_type,
+            dims,
+        }
+    }
+}
+
+/// Sessions of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceGroup {
+    /// The model.
+    pub name: String,
+    /// `KIND_CPU` or `KIND_GPU`.
+    pub kind: String,
+    /// How many.
+    pub count: u32,
+}
+
+/// How batches are closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DynamicBatching {
+    /// Rows that close a batch at once.
+    pub preferred_batch_size: Vec<u32>,
+    /// The longest wait for company.
+    pub max_queue_delay_microseconds: u64,
+}
+
+/// One line of `POST /v2/repository/index`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexEntry {
+    /// The model.
+    pub name: String,
+    /// The version served; empty where none is.
+    pub version: String,
+    /// `READY` or `UNAVAILABLE`.
+    pub state: String,
+    /// Why it is not served.
+    pub reason: String,
+}
+
+/// `GET /v2/models/M/stats`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsDocument {
+    /// One entry per model and version.
+    pub model_stats: Vec<ModelStats>,
+}
+
+/// The statistics of one model.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelStats {
+    /// The model.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Milliseconds since the epoch of the last request; 0 without one.
+    pub last_inference: u64,
+    /// Rows inferred.
+    pub inference_count: u64,
+    /// Runs of the sessions.
+    pub execution_count: u64,
+    /// Counts and times.
+    pub inference_stats: InferenceStats,
+    /// Triton's statistics by batch size; the server's are in its metrics.
+    pub batch_stats: Vec<ModelStats>,
+}
+
+/// Counts and summed times of a model's requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InferenceStats {
+    /// Requests answered well, and their server time.
+    pub success: CountNs,
+    /// Requests not answered well, and their server time.
+    pub fail: CountNs,
+    /// Admission and batch queue.
+    pub queue: CountNs,
+    /// Decoding and feature join.
+    pub compute_input: CountNs,
+    /// ONNX Runtime.
+    pub compute_infer: CountNs,
+    /// Encoding.
+    pub compute_output: CountNs,
+}
+
+/// A count and its summed time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountNs {
+    /// How many.
+    pub count: u64,
+    /// Nanoseconds in all.
+    pub ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> TensorSpec {
+        TensorSpec {
+            name: "x".into(),
+            dtype: DataType::Fp32,
+            shape: vec![-1, 64],
+        }
+    }
+
+    #[test]
+    fn metadata_is_what_the_protocol_writes() {
+        let mut metadata = ModelMetadata {
+            name: "mlp".into(),
+            versions: vec!["1".into()],
+            platform: PLATFORM.into(),
+            inputs: vec![spec()],
+            outputs: vec![],
+            joined: None,
+        };
+        let json = serde_json::to_string(&metadata).unwrap();
+        assert_eq!(
+            json,
+            r#"{"name":"mlp","versions":["1"],"platform":"onnxruntime_onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,64]}],"outputs":[]}"#
+        );
+        metadata.joined = Some(JoinedMetadata {
+            table: "ctr".into(),
+            first_id: 0,
+            rows: 100_000,
+            row_bytes: 512,
+            inputs: vec!["dense".into()],
+        });
+        let json = serde_json::to_string(&metadata).unwrap();
+        assert!(
+            json.ends_with(
+                r#""joined":{"table":"ctr","first_id":0,"rows":100000,"row_bytes":512,"inputs":["dense"]}}"#
+            )
+        );
+        assert_eq!(serde_json::from_str::<ModelMetadata>(&json).unwrap(), metadata);
+    }
+
+    #[test]
+    fn configuration_leaves_the_batch_dimension_out() {
+        let batched = ConfigTensor::new(&spec(), true);
+        assert_eq!((batched.data_type.as_str(), batched.dims), ("TYPE_FP32", vec![64]));
+        assert_eq!(ConfigTensor::new(&spec(), false).dims, [-1, 64]);
+        let text = TensorSpec {
+            dtype: DataType::Bytes,
+            shape: vec![],
+            ..spec()
+        };
+        assert_eq!(ConfigTensor::new(&text, true).data_type, "TYPE_STRING");
+    }
+}

@@ -277,7 +277,7 @@ impl TableHeader {
     /// # Errors
     /// A row of another length, or one whose checksum does not fit.
     pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
-        let at = self.row_range(id).map_or(0, |range| range.start);
+        let offset = || self.row_range(id).map_or(0, |range| range.start);
         let sum = row
             .len()
             .checked_sub(ROW_CRC_BYTES)
@@ -288,12 +288,12 @@ impl TableHeader {
             Some((payload, sum)) if row_crc(id, payload) == sum => Ok(()),
             Some(_) => Err(TableError::Row {
                 id,
-                offset: at,
+                offset: offset(),
                 what: "checksum does not fit",
             }),
             None => Err(TableError::Row {
                 id,
-                offset: at,
+                offset: offset(),
                 what: "not one stride long",
             }),
         }
