@@ -1,1 +1,26 @@
-//! x
+//! Models and feature tables: generated from seeds, imported, checked, and published to a tier.
+//!
+//! In: requests with a seed, or a user's ONNX file. Out: a Triton-style repository and `features/TABLE.rows`, on disk and
+//! on any tier that can be written. This crate knows nothing of servers or load.
+//!
+//! - [`onnx`]: the format; [`generators`]: the graphs; [`weights`]: their seeded weights
+//! - [`repository`] and [`mod@import`]: models on disk
+//! - [`tables`]: feature tables on disk, and any row of them by seed and id
+//! - [`mod@inspect`] and [`mod@publish`]: what is there, and putting it on a tier
+//! - [`cli`]: the command line; [`progress`], [`stop`], [`staged`]: how long work shows, ends early and leaves no halves
+
+pub mod cli;
+pub mod error;
+pub mod generators;
+pub mod import;
+pub mod inspect;
+pub mod onnx;
+pub mod progress;
+pub mod publish;
+pub mod repository;
+pub mod staged;
+pub mod stop;
+pub mod tables;
+pub mod weights;
+
+pub use error::ModelsError;

@@ -1,1 +1,56 @@
-fn main() {}
+//! `tierlab-models`: parses arguments, runs the command until it ends or is told to stop, sets the exit code.
+
+use clap::Parser as _;
+use std::process::ExitCode;
+use tierlab_models::cli::{Cli, run};
+use tierlab_models::stop::{self, Stopper};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
+    match start(cli) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("tierlab-models: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+    use anyhow::Context as _;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (stopper, stop) = stop::pair();
+    runtime.block_on(async {
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        tokio::spawn(stop_on_signal(interrupt, terminate, stopper));
+        Ok(match run(cli, &stop).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("tierlab-models: {e}");
+                ExitCode::from(e.exit_code())
+            }
+        })
+    })
+}
+
+/// Asks for a stop at the first signal and ends the process at the second.
+async fn stop_on_signal(mut interrupt: Signal, mut terminate: Signal, stopper: Stopper) {
+    for _ in 0..2 {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stopper.stop();
+    }
+    std::process::exit(1);
+}

@@ -1,0 +1,264 @@
+//! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
+
+use crate::error::ModelsError;
+use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
+use crate::import::{Import, import};
+use crate::inspect::{self, InspectOptions};
+use crate::progress::human_bytes;
+use crate::publish::{self, Selection};
+use crate::repository::{self, Outcome};
+use crate::stop::Stop;
+use crate::tables::{self, TableKind};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const REPOSITORY: &str = "models/repository";
+const FEATURES: &str = "models/features";
+
+const EXAMPLES: &str = "\
+Examples:
+  tierlab-models generate                                   mlp, ctr and vision, small
+  tierlab-models generate --model ctr --size full --seed 7
+  tierlab-models features --table ctr --rows 10000000       5.1 GB, in bounded memory
+  tierlab-models import my-model.onnx --name my-model
+  tierlab-models publish --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
+  tierlab-models inspect --verify
+
+Exit codes: 0 success, 2 bad usage or config, 1 anything else.";
+
+/// Writes models and feature tables, checks them, and puts them on storage tiers.
+#[derive(Debug, Parser)]
+#[command(name = "tierlab-models", version, about, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write models with seeded weights into a repository
+    ///
+    /// Each lands in NAME/1/model.onnx with NAME/config.toml and NAME/manifest.json. The same arguments give the same
+    /// bytes; a model that is there already, undamaged, is left alone, and so is a config.toml that was edited.
+    Generate(GenerateArgs),
+    /// Write a feature table with seeded rows
+    ///
+    /// Entities 0 to ROWS-1. Every row depends on the seed and its id only. Memory stays bounded at any size. A table
+    /// that is there already, identical and undamaged, is left alone.
+    Features(FeaturesArgs),
+    /// Take your own ONNX model, with its external weights, into a repository
+    Import(ImportArgs),
+    /// Put models and feature tables on a tier, at models/... and features/...
+    ///
+    /// What is there already, identical, is left alone. Each model's manifest goes last, so no reader sees a manifest of
+    /// files that are not there. With --model or --table, only what is named is put.
+    Publish(PublishArgs),
+    /// Print what repositories, models, tables and ONNX files hold
+    Inspect(InspectArgs),
+}
+
+/// Arguments of `generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// A model to write; may be repeated [default: all]
+    #[arg(long, value_enum)]
+    model: Vec<ModelKind>,
+    /// How large (mlp has one size)
+    #[arg(long, value_enum, default_value = "small")]
+    size: Size,
+    /// Seed of the weights
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    seed: u64,
+    /// The repository
+    #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
+    repository: PathBuf,
+}
+
+/// Arguments of `features`.
+#[derive(Debug, Args)]
+pub struct FeaturesArgs {
+    /// The table to write
+    #[arg(long, value_enum)]
+    table: TableKind,
+    /// Number of entities
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rows: u64,
+    /// Seed of the rows
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    seed: u64,
+    /// The folder for TABLE.rows
+    #[arg(long, value_name = "DIR", default_value = FEATURES)]
+    out: PathBuf,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The .onnx file; external weights are looked for beside it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Name in the repository [default: the file's own]
+    #[arg(long)]
+    name: Option<String>,
+    /// A config.toml to go with it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Replace a model of that name
+    #[arg(long)]
+    replace: bool,
+    /// The repository
+    #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
+    repository: PathBuf,
+}
+
+/// Arguments of `publish`.
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// The repository [default: models/repository, if there]
+    #[arg(long, value_name = "DIR")]
+    repository: Option<PathBuf>,
+    /// The folder of feature tables [default: models/features, if there]
+    #[arg(long, value_name = "DIR")]
+    features: Option<PathBuf>,
+    /// The tier's config
+    #[arg(long, value_name = "TIER.toml")]
+    to: PathBuf,
+    /// Overlay a key of the tier's config; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Put this model; may be repeated
+    #[arg(long, value_name = "NAME")]
+    model: Vec<String>,
+    /// Put this table; may be repeated
+    #[arg(long, value_name = "NAME")]
+    table: Vec<String>,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Repositories, model folders, feature folders, .rows or .onnx files [default: models/repository models/features]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Read everything and check every checksum
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// What went wrong, with its exit code.
+pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
+    match cli.command {
+        Command::Generate(args) => run_generate(&args, stop),
+        Command::Features(args) => run_features(&args, stop),
+        Command::Import(args) => run_import(args, stop),
+        Command::Publish(args) => run_publish(args, stop).await,
+        Command::Inspect(args) => run_inspect(args, stop),
+    }
+}
+
+fn run_generate(args: &GenerateArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let mut kinds = if args.model.is_empty() {
+        ModelKind::ALL.to_vec()
+    } else {
+        args.model.clone()
+    };
+    kinds.sort();
+    kinds.dedup();
+    for kind in kinds {
+        let request = Request {
+            kind,
+            size: args.size,
+            seed: args.seed,
+        };
+        let generated = repository::write_generated(&args.repository, &request, stop)?;
+        let folder = args.repository.join(kind.name());
+        let bytes = human_bytes(generated.manifest.files.iter().map(|file| file.bytes).sum());
+        match generated.outcome {
+            Outcome::Written => println!("{}: written, {bytes}", folder.display()),
+            Outcome::UpToDate => println!("{}: already there and undamaged, {bytes}", folder.display()),
+        }
+        if generated.config_kept {
+            println!("{}: kept its edited config.toml", folder.display());
+        }
+    }
+    Ok(())
+}
+
+fn run_features(args: &FeaturesArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let table = tables::generate(args.table, args.rows, args.seed, &args.out, stop)?;
+    let bytes = table.header.file_len();
+    let what = match table.outcome {
+        Outcome::Written => "written",
+        Outcome::UpToDate => "already there and undamaged",
+    };
+    println!(
+        "{}: {what}, {} rows of {} bytes, {} in {:.1} s ({:.0} MB/s)",
+        table.path.display(),
+        table.header.rows,
+        table.header.stride,
+        human_bytes(bytes),
+        table.seconds,
+        bytes as f64 / 1e6 / table.seconds.max(1e-9),
+    );
+    Ok(())
+}
+
+fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let request = Import {
+        model: args.file,
+        name: args.name,
+        config: args.config,
+        replace: args.replace,
+    };
+    let manifest = import(&args.repository, &request, stop)?;
+    println!("{}: imported", args.repository.join(&manifest.name).display());
+    print!("{}", inspect::describe_manifest(&manifest));
+    Ok(())
+}
+
+async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let if_there =
+        |given: Option<PathBuf>, default: &str| given.or_else(|| Some(PathBuf::from(default)).filter(|p| p.is_dir()));
+    let selection = Selection {
+        repository: if_there(args.repository, REPOSITORY),
+        features: if_there(args.features, FEATURES),
+        models: args.model,
+        tables: args.table,
+    };
+    let tier = publish::open_tier(&args.to, &args.set).await?;
+    let summary = publish::publish(&*tier, &selection, stop).await?;
+    println!(
+        "{} on {}: {} objects put ({} in {:.1} s), {} already there",
+        tier.info().kind,
+        tier.info().location,
+        summary.put,
+        human_bytes(summary.put_bytes),
+        summary.seconds,
+        summary.already_there,
+    );
+    Ok(())
+}
+
+fn run_inspect(args: InspectArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let paths = if args.paths.is_empty() {
+        [REPOSITORY, FEATURES]
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|path| path.exists())
+            .collect()
+    } else {
+        args.paths
+    };
+    if paths.is_empty() {
+        let what =
+            format!("neither {REPOSITORY} nor {FEATURES} is here; name a path, or run `tierlab-models generate`");
+        return Err(ModelsError::Usage(what));
+    }
+    let options = InspectOptions { verify: args.verify };
+    inspect::inspect(&paths, options, stop, &mut |text| print!("{text}"))
+}

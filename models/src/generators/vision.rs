@@ -1,0 +1,180 @@
+//! `vision`: an image classifier in the shape of ResNet (He et al. 2015, arXiv:1512.03385; stride in the 3x3
+//! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as every deployed graph has it.
+
+use super::Size;
+use super::layers::{Conv, Net, axis, window};
+use crate::onnx::ModelProto;
+use crate::onnx::messages::ElementType;
+use crate::weights::xavier_bound;
+
+/// Channels, height and width of an image.
+pub const IMAGE_SHAPE: [i64; 3] = [3, 224, 224];
+/// Classes told apart.
+pub const CLASSES: usize = 1000;
+
+/// Mean and standard deviation of ImageNet's pixels, on 0..255, by channel.
+const MEAN: [f32; 3] = [123.675, 116.28, 103.53];
+const STD: [f32; 3] = [58.395, 57.12, 57.375];
+/// The end of a residual branch is this much smaller than He's weights, so that activations keep their size over depth.
+const BRANCH_GAIN: f32 = 0.5;
+
+/// The layout of one size.
+struct Shape {
+    /// Channels of the stem and width of each stage.
+    widths: [usize; 4],
+    /// Blocks of each stage.
+    blocks: [usize; 4],
+    /// Whether blocks are 1x1-3x3-1x1 with four times the channels, else 3x3-3x3.
+    bottleneck: bool,
+}
+
+/// ResNet-18 at a quarter of its width: 0.8 million parameters.
+const SMALL: Shape = Shape {
+    widths: [16, 32, 64, 128],
+    blocks: [2, 2, 2, 2],
+    bottleneck: false,
+};
+/// ResNet-50: 25.5 million parameters, 102 MB.
+const FULL: Shape = Shape {
+    widths: [64, 128, 256, 512],
+    blocks: [3, 4, 6, 3],
+    bottleneck: true,
+};
+
+/// `image` UINT8 [-1, 3, 224, 224] to `logits` FP32 [-1, 1000].
+pub(super) fn build(size: Size, seed: u64) -> ModelProto {
+    let shape = match size {
+        Size::Small => SMALL,
+        Size::Full => FULL,
+    };
+    let mut net = Net::new("vision", seed);
+    let [channels, height, width] = IMAGE_SHAPE;
+    let image = net
+        .graph
+        .input("image", ElementType::Uint8, &[-1, channels, height, width]);
+    let mut value = stem(&mut net, &image, shape.widths[0]);
+    let mut from = shape.widths[0];
+    for (stage, (&width, &blocks)) in shape.widths.iter().zip(&shape.blocks).enumerate() {
+        for block in 0..blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let to = if shape.bottleneck { 4 * width } else { width };
+            let name = format!("stage{stage}.block{block}");
+            let branch = if shape.bottleneck {
+                bottleneck_branch(&mut net, &name, &value, [from, width, to], stride)
+            } else {
+                basic_branch(&mut net, &name, &value, [from, to], stride)
+            };
+            let shortcut = if from == to && stride == 1 {
+                value
+            } else {
+                // No ReLU follows, so He's bound is too wide by the square root of two.
+                let conv = Conv {
+                    from,
+                    to,
+                    kernel: 1,
+                    stride,
+                    gain: std::f32::consts::FRAC_1_SQRT_2,
+                };
+                net.conv(&format!("{name}.shortcut"), &value, conv)
+            };
+            let sum = net
+                .graph
+                .node(&format!("{name}.sum"), "Add", &[&branch, &shortcut], &[]);
+            value = net.relu(&name, &sum);
+            from = to;
+        }
+    }
+    let pooled = net.graph.node("pooled", "GlobalAveragePool", &[&value], &[]);
+    let flat = net.graph.node("flat", "Flatten", &[&pooled], &axis(1));
+    let logits = net.linear("logits", &flat, [from, CLASSES], xavier_bound(from, CLASSES));
+    net.graph.output(&logits, ElementType::Float, &[-1, CLASSES as i64]);
+    net.graph
+        .finish("An image classifier in the shape of ResNet (arXiv:1512.03385) with random weights")
+}
+
+/// Pixels to normalised floats, then the 7x7 convolution and pooling: `[batch, 3, 224, 224] -> [batch, to, 56, 56]`.
+fn stem(net: &mut Net, image: &str, to: usize) -> String {
+    let float = crate::onnx::graph::int("to", i64::from(i32::from(ElementType::Float)));
+    let pixels = net.graph.node("pixels", "Cast", &[image], &[float]);
+    let mean = net.graph.floats("mean", &[1, 3, 1, 1], &MEAN);
+    let std = net.graph.floats("std", &[1, 3, 1, 1], &STD);
+    let centred = net.graph.node("centred", "Sub", &[&pixels, &mean], &[]);
+    let normal = net.graph.node("normal", "Div", &[&centred, &std], &[]);
+    let conv = net.conv(
+        "stem",
+        &normal,
+        Conv {
+            from: 3,
+            to,
+            kernel: 7,
+            stride: 2,
+            gain: 1.0,
+        },
+    );
+    let active = net.relu("stem", &conv);
+    net.graph.node("stem.pool", "MaxPool", &[&active], &window(3, 2, 1))
+}
+
+fn basic_branch(net: &mut Net, name: &str, input: &str, [from, to]: [usize; 2], stride: usize) -> String {
+    let first = format!("{name}.conv0");
+    let value = net.conv(
+        &first,
+        input,
+        Conv {
+            from,
+            to,
+            kernel: 3,
+            stride,
+            gain: 1.0,
+        },
+    );
+    let value = net.relu(&first, &value);
+    let last = Conv {
+        from: to,
+        to,
+        kernel: 3,
+        stride: 1,
+        gain: BRANCH_GAIN,
+    };
+    net.conv(&format!("{name}.conv1"), &value, last)
+}
+
+fn bottleneck_branch(net: &mut Net, name: &str, input: &str, [from, width, to]: [usize; 3], stride: usize) -> String {
+    let narrow = format!("{name}.conv0");
+    let value = net.conv(
+        &narrow,
+        input,
+        Conv {
+            from,
+            to: width,
+            kernel: 1,
+            stride: 1,
+            gain: 1.0,
+        },
+    );
+    let value = net.relu(&narrow, &value);
+    let middle = format!("{name}.conv1");
+    let value = net.conv(
+        &middle,
+        &value,
+        Conv {
+            from: width,
+            to: width,
+            kernel: 3,
+            stride,
+            gain: 1.0,
+        },
+    );
+    let value = net.relu(&middle, &value);
+    net.conv(
+        &format!("{name}.conv2"),
+        &value,
+        Conv {
+            from: width,
+            to,
+            kernel: 1,
+            stride: 1,
+            gain: BRANCH_GAIN,
+        },
+    )
+}

@@ -1,0 +1,214 @@
+//! Says what repositories, models, tables and ONNX files hold, and checks them on request.
+
+use crate::error::ModelsError;
+use crate::onnx::Interface;
+use crate::onnx::interface::decode;
+use crate::progress::{Progress, human_bytes};
+use crate::repository;
+use crate::stop::Stop;
+use crate::tables::check;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tierlab_protocol::model::{MANIFEST_FILE, Manifest};
+use tierlab_protocol::table::{EXTENSION, TableHeader};
+use tierlab_protocol::tensor::TensorSpec;
+
+/// How to inspect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InspectOptions {
+    /// Whether to read everything and check every checksum.
+    pub verify: bool,
+}
+
+/// Describes every path through `print`. Everything is looked at, even after damage was found.
+///
+/// # Errors
+/// A path that is none of ours; or, at the end, how many things are damaged.
+pub fn inspect(
+    paths: &[PathBuf],
+    options: InspectOptions,
+    stop: &Stop,
+    print: &mut dyn FnMut(&str),
+) -> Result<(), ModelsError> {
+    let mut damaged = Vec::new();
+    for path in paths {
+        for thing in things_at(path)? {
+            stop.check()?;
+            let text = match &thing {
+                Thing::Model(folder) => describe_model(folder, options),
+                Thing::Table(file) => describe_table(file, options, stop),
+                Thing::Graph(file) => describe_graph(file),
+            };
+            match text {
+                Ok(text) => print(&text),
+                Err(ModelsError::Interrupted) => return Err(ModelsError::Interrupted),
+                Err(e) => {
+                    print(&format!("DAMAGED {e}\n"));
+                    damaged.push(thing.path().display().to_string());
+                }
+            }
+        }
+    }
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    Err(ModelsError::bad(
+        &damaged.join(", "),
+        &"damaged or unreadable, see above; generate, import or copy it again",
+    ))
+}
+
+/// What a path can be.
+enum Thing {
+    Model(PathBuf),
+    Table(PathBuf),
+    Graph(PathBuf),
+}
+
+impl Thing {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Model(path) | Self::Table(path) | Self::Graph(path) => path,
+        }
+    }
+}
+
+fn things_at(path: &Path) -> Result<Vec<Thing>, ModelsError> {
+    let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == EXTENSION);
+    if path.is_file() {
+        let thing = if is_table(path) { Thing::Table } else { Thing::Graph };
+        return Ok(vec![thing(path.to_owned())]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(ModelsError::io("list", path))? {
+        files.push(entry.map_err(ModelsError::io("list", path))?.path());
+    }
+    if path.join(MANIFEST_FILE).is_file() || !repository::versions(path)?.is_empty() {
+        return Ok(vec![Thing::Model(path.to_owned())]);
+    }
+    files.sort();
+    let hidden = |file: &Path| {
+        file.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    };
+    let mut things = Vec::new();
+    for file in files.into_iter().filter(|file| !hidden(file)) {
+        if file.is_file() && is_table(&file) {
+            things.push(Thing::Table(file));
+        } else if file.is_dir() && (file.join(MANIFEST_FILE).is_file() || !repository::versions(&file)?.is_empty()) {
+            things.push(Thing::Model(file));
+        }
+    }
+    if things.is_empty() {
+        let what = "no model and no feature table in here; `tierlab-models generate` and `features` make them";
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    Ok(things)
+}
+
+fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, ModelsError> {
+    let config = repository::read_config(folder)?.unwrap_or_default();
+    let mut text = format!("model {}\n", folder.display());
+    if let Some(manifest) = repository::read_manifest(folder)? {
+        text.push_str(&describe_manifest(&manifest));
+        for file in &manifest.files {
+            if options.verify {
+                repository::check_file(folder, file)?;
+            }
+        }
+        text.push_str(if options.verify {
+            "  every file fits its SHA-256\n"
+        } else {
+            ""
+        });
+    } else {
+        for version in repository::versions(folder)? {
+            text.push_str(&describe_graph(&folder.join(format!("{version}/model.onnx")))?);
+        }
+        text.push_str("  no manifest: nothing to check it against\n");
+    }
+    let _ = writeln!(
+        text,
+        "  served in batches up to {} rows, {} session(s) of {} thread(s)",
+        config.max_batch_size, config.instances.count, config.instances.intra_op_threads
+    );
+    for (input, joined) in &config.joined {
+        let _ = writeln!(
+            text,
+            "  input {input} joined from {}.{}",
+            joined.table,
+            joined.column.as_ref().unwrap_or(input)
+        );
+    }
+    Ok(text)
+}
+
+/// A manifest as indented lines.
+#[must_use]
+pub fn describe_manifest(manifest: &Manifest) -> String {
+    let mut text = format!("  by {}\n", manifest.generator);
+    describe_interface(&mut text, &manifest.inputs, &manifest.outputs);
+    for file in &manifest.files {
+        let _ = writeln!(
+            text,
+            "  file {} {} sha256 {}",
+            file.path,
+            human_bytes(file.bytes),
+            file.sha256
+        );
+    }
+    text
+}
+
+fn describe_interface(text: &mut String, inputs: &[TensorSpec], outputs: &[TensorSpec]) {
+    for (role, specs) in [("input", inputs), ("output", outputs)] {
+        for spec in specs {
+            let _ = writeln!(text, "  {role} {} {} {:?}", spec.name, spec.dtype, spec.shape);
+        }
+    }
+}
+
+fn describe_graph(file: &Path) -> Result<String, ModelsError> {
+    let bad = |e| ModelsError::bad(&file.display(), &e);
+    let bytes = fs::read(file).map_err(ModelsError::io("read", file))?;
+    let mut text = format!("  graph {} {}\n", file.display(), human_bytes(bytes.len() as u64));
+    let interface = Interface::of(&decode(bytes.into()).map_err(bad)?).map_err(bad)?;
+    describe_interface(&mut text, &interface.inputs, &interface.outputs);
+    Ok(text)
+}
+
+fn describe_table(file: &Path, options: InspectOptions, stop: &Stop) -> Result<String, ModelsError> {
+    let header = check::read_header(file)?;
+    let mut text = format!("table {}\n", file.display());
+    describe_header(&mut text, &header);
+    if options.verify {
+        let mut progress = Progress::bytes(&format!("checking {}", file.display()), header.file_len());
+        check::verify(file, &mut progress, stop)?;
+        text.push_str("  every row and block fits its checksum\n");
+    }
+    Ok(text)
+}
+
+fn describe_header(text: &mut String, header: &TableHeader) {
+    let ids = header.ids();
+    let _ = writeln!(
+        text,
+        "  {} {} rows of {} bytes, ids {}..{}, seed {}, {} blocks of {} rows",
+        human_bytes(header.file_len()),
+        header.rows,
+        header.stride,
+        ids.start,
+        ids.end,
+        header.seed,
+        header.block_crcs.len(),
+        header.rows_per_block,
+    );
+    for column in &header.schema.columns {
+        let _ = writeln!(
+            text,
+            "  column {} {} {:?} at {}",
+            column.name, column.dtype, column.shape, column.offset
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! A small builder for graphs: every node's value is named after the node, nodes come in topological order.
+
+use super::messages::{
+    AttributeProto, AttributeType, ElementType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+};
+use super::{IR_VERSION, OPSET};
+use bytes::Bytes;
+
+/// The name of the free first dimension of every input and output.
+pub const BATCH: &str = "batch";
+
+/// A graph under construction.
+#[derive(Debug)]
+pub struct GraphBuilder {
+    graph: GraphProto,
+}
+
+impl GraphBuilder {
+    /// An empty graph.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            graph: GraphProto {
+                name: name.to_owned(),
+                ..GraphProto::default()
+            },
+        }
+    }
+
+    /// Declares an input and returns its name. A dimension of -1 is the free `batch`.
+    pub fn input(&mut self, name: &str, element: ElementType, shape: &[i64]) -> String {
+        self.graph.input.push(value_info(name, element, shape));
+        name.to_owned()
+    }
+
+    /// Declares the value `name` as an output. A dimension of -1 is the free `batch`.
+    pub fn output(&mut self, name: &str, element: ElementType, shape: &[i64]) {
+        self.graph.output.push(value_info(name, element, shape));
+    }
+
+    /// Adds a constant of little-endian elements and returns its name.
+    pub fn constant(&mut self, name: &str, element: ElementType, dims: &[i64], raw_data: Bytes) -> String {
+        self.graph.initializer.push(TensorProto {
+            dims: dims.to_vec(),
+            data_type: element.into(),
+            name: name.to_owned(),
+            raw_data,
+            ..TensorProto::default()
+        });
+        name.to_owned()
+    }
+
+    /// Adds a constant of floats.
+    pub fn floats(&mut self, name: &str, dims: &[i64], values: &[f32]) -> String {
+        let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.constant(name, ElementType::Float, dims, raw)
+    }
+
+    /// Adds a constant of integers.
+    pub fn ints(&mut self, name: &str, dims: &[i64], values: &[i64]) -> String {
+        let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.constant(name, ElementType::Int64, dims, raw)
+    }
+
+    /// Adds an operator with one output, which gets the node's name.
+    pub fn node(&mut self, name: &str, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
+        self.push(name, op, inputs, vec![name.to_owned()], attributes);
+        name.to_owned()
+    }
+
+    /// Adds an operator with `count` outputs, named `name:0`, `name:1`, ….
+    pub fn node_with_outputs(
+        &mut self,
+        name: &str,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[AttributeProto],
+        count: usize,
+    ) -> Vec<String> {
+        let outputs: Vec<String> = (0..count).map(|i| format!("{name}:{i}")).collect();
+        self.push(name, op, inputs, outputs.clone(), attributes);
+        outputs
+    }
+
+    fn push(&mut self, name: &str, op: &str, inputs: &[&str], output: Vec<String>, attributes: &[AttributeProto]) {
+        self.graph.node.push(NodeProto {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            output,
+            name: name.to_owned(),
+            op_type: op.to_owned(),
+            attribute: attributes.to_vec(),
+        });
+    }
+
+    /// The whole file, described for people by `doc`.
+    #[must_use]
+    pub fn finish(self, doc: &str) -> ModelProto {
+        ModelProto {
+            ir_version: IR_VERSION,
+            producer_name: env!("CARGO_PKG_NAME").to_owned(),
+            producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+            model_version: 1,
+            doc_string: doc.to_owned(),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto {
+                domain: String::new(),
+                version: OPSET,
+            }],
+            ..ModelProto::default()
+        }
+    }
+}
+
+/// An integer attribute.
+#[must_use]
+pub fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        i: Some(value),
+        r#type: AttributeType::Int.into(),
+        ..AttributeProto::default()
+    }
+}
+
+/// An attribute of integers.
+#[must_use]
+pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        ints: values.to_vec(),
+        r#type: AttributeType::Ints.into(),
+        ..AttributeProto::default()
+    }
+}
+
+fn value_info(name: &str, element: ElementType, shape: &[i64]) -> ValueInfoProto {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let dim = shape
+        .iter()
+        .map(|&size| Dimension {
+            value: Some(if size < 0 {
+                Value::DimParam(BATCH.to_owned())
+            } else {
+                Value::DimValue(size)
+            }),
+        })
+        .collect();
+    let tensor = type_proto::Tensor {
+        elem_type: element.into(),
+        shape: Some(TensorShapeProto { dim }),
+    };
+    ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(TypeProto {
+            value: Some(type_proto::Value::TensorType(tensor)),
+        }),
+    }
+}

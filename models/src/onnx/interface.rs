@@ -1,0 +1,263 @@
+//! What a graph takes and gives, and which other files it needs, read from its protobuf.
+
+use super::messages::{DATA_EXTERNAL, ElementType, GraphProto, ModelProto, TensorProto, ValueInfoProto, type_proto};
+use super::messages::{tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue};
+use bytes::Bytes;
+use prost::Message as _;
+use std::collections::BTreeSet;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// A graph's inputs and outputs, in the graph's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Inputs that a client must give.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs.
+    pub outputs: Vec<TensorSpec>,
+}
+
+/// Why a file cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadGraph(String);
+
+/// Reads a file's messages. Weights stay slices of `bytes`.
+///
+/// # Errors
+/// Bytes that are no ONNX model.
+pub fn decode(bytes: Bytes) -> Result<ModelProto, BadGraph> {
+    let model = ModelProto::decode(bytes).map_err(|e| BadGraph(format!("no ONNX model, or a damaged one: {e}")))?;
+    match &model.graph {
+        Some(graph) if !graph.node.is_empty() && !model.opset_import.is_empty() => Ok(model),
+        _ => Err(BadGraph("no ONNX model: it holds no graph".to_owned())),
+    }
+}
+
+impl Interface {
+    /// Reads the interface of a model. Dimensions without a fixed size become -1.
+    ///
+    /// # Errors
+    /// An input or output that the Open Inference Protocol cannot carry, by name.
+    pub fn of(model: &ModelProto) -> Result<Self, BadGraph> {
+        let graph = model
+            .graph
+            .as_ref()
+            .ok_or_else(|| BadGraph("it holds no graph".to_owned()))?;
+        // Format versions before 4 list the weights among the inputs.
+        let weights: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let inputs = graph
+            .input
+            .iter()
+            .filter(|input| !weights.contains(input.name.as_str()));
+        let interface = Self {
+            inputs: inputs.map(|value| spec("input", value)).collect::<Result<_, _>>()?,
+            outputs: graph
+                .output
+                .iter()
+                .map(|value| spec("output", value))
+                .collect::<Result<_, _>>()?,
+        };
+        if interface.inputs.is_empty() || interface.outputs.is_empty() {
+            return Err(BadGraph("the graph needs an input and an output".to_owned()));
+        }
+        Ok(interface)
+    }
+
+    /// The fixed first dimension that all inputs share; `None` where the batch is free.
+    #[must_use]
+    pub fn fixed_batch(&self) -> Option<i64> {
+        let firsts: Vec<i64> = self
+            .inputs
+            .iter()
+            .filter_map(|input| input.shape.first().copied())
+            .collect();
+        let first = *firsts.first()?;
+        (first > 0 && firsts.iter().all(|&dim| dim == first)).then_some(first)
+    }
+}
+
+fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
+    let bad = |what: &str| BadGraph(format!("{role} `{}` {what}", value.name));
+    let Some(type_proto::Value::TensorType(tensor)) = value.r#type.as_ref().and_then(|of| of.value.as_ref()) else {
+        return Err(bad("is no tensor: sequences, maps and optionals cannot be served"));
+    };
+    let dtype = dtype(tensor.elem_type).ok_or_else(|| {
+        bad(&format!(
+            "has ONNX element type {}, which the Open Inference Protocol has no name for",
+            tensor.elem_type
+        ))
+    })?;
+    let shape = tensor
+        .shape
+        .as_ref()
+        .ok_or_else(|| bad("has no shape in the file: run onnx.shape_inference on it first"))?;
+    let size = |dim: &Dimension| match dim.value {
+        Some(DimValue::DimValue(size)) if size >= 0 => size,
+        _ => -1,
+    };
+    Ok(TensorSpec {
+        name: value.name.clone(),
+        dtype,
+        shape: shape.dim.iter().map(size).collect(),
+    })
+}
+
+/// The protocol's name of an ONNX element type.
+#[must_use]
+pub fn dtype(elem_type: i32) -> Option<DataType> {
+    Some(match ElementType::try_from(elem_type).ok()? {
+        ElementType::Undefined => return None,
+        ElementType::Float => DataType::Fp32,
+        ElementType::Uint8 => DataType::Uint8,
+        ElementType::Int8 => DataType::Int8,
+        ElementType::Uint16 => DataType::Uint16,
+        ElementType::Int16 => DataType::Int16,
+        ElementType::Int32 => DataType::Int32,
+        ElementType::Int64 => DataType::Int64,
+        ElementType::String => DataType::Bytes,
+        ElementType::Bool => DataType::Bool,
+        ElementType::Float16 => DataType::Fp16,
+        ElementType::Double => DataType::Fp64,
+        ElementType::Uint32 => DataType::Uint32,
+        ElementType::Uint64 => DataType::Uint64,
+        ElementType::Bfloat16 => DataType::Bf16,
+    })
+}
+
+/// The files that hold the model's external weights, relative to the model's own folder, each once, in order.
+///
+/// # Errors
+/// A location that is absolute or leaves the model's folder.
+pub fn external_files(model: &ModelProto) -> Result<Vec<String>, BadGraph> {
+    let mut files = BTreeSet::new();
+    if let Some(graph) = &model.graph {
+        collect_external(graph, &mut files)?;
+    }
+    Ok(files.into_iter().collect())
+}
+
+fn collect_external(graph: &GraphProto, files: &mut BTreeSet<String>) -> Result<(), BadGraph> {
+    let attributes = || graph.node.iter().flat_map(|node| &node.attribute);
+    let constants = attributes().flat_map(|attribute| attribute.t.iter().chain(&attribute.tensors));
+    for tensor in graph.initializer.iter().chain(constants) {
+        if let Some(file) = external_file(tensor)? {
+            files.insert(file);
+        }
+    }
+    for nested in attributes().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
+        collect_external(nested, files)?;
+    }
+    Ok(())
+}
+
+fn external_file(tensor: &TensorProto) -> Result<Option<String>, BadGraph> {
+    if tensor.data_location != DATA_EXTERNAL {
+        return Ok(None);
+    }
+    let location = tensor
+        .external_data
+        .iter()
+        .find(|entry| entry.key == "location")
+        .map(|entry| &entry.value);
+    match location {
+        Some(file) if tierlab_storage::ObjectPath::new(file).is_ok() => Ok(Some(file.clone())),
+        Some(file) => Err(BadGraph(format!(
+            "tensor `{}` keeps its data in `{file}`, which is no plain path below the model's folder",
+            tensor.name
+        ))),
+        None => Err(BadGraph(format!(
+            "tensor `{}` keeps its data elsewhere but does not say where",
+            tensor.name
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::GraphBuilder;
+    use super::super::messages::StringStringEntryProto;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn model() -> ModelProto {
+        let mut graph = GraphBuilder::new("test");
+        let input = graph.input("input", ElementType::Uint8, &[-1, 3]);
+        graph.node("output", "Identity", &[&input], &[]);
+        graph.output("output", ElementType::Uint8, &[-1, 3]);
+        graph.finish("")
+    }
+
+    fn external(model: &mut ModelProto, location: &str) {
+        let graph = model.graph.as_mut().unwrap();
+        graph.initializer.push(TensorProto {
+            name: "w".to_owned(),
+            data_location: DATA_EXTERNAL,
+            external_data: vec![StringStringEntryProto {
+                key: "location".to_owned(),
+                value: location.to_owned(),
+            }],
+            ..TensorProto::default()
+        });
+    }
+
+    #[test]
+    fn names_types_and_free_dimensions_are_read() {
+        let interface = Interface::of(&model()).unwrap();
+        assert_eq!(interface.inputs[0].name, "input");
+        assert_eq!(interface.inputs[0].dtype, DataType::Uint8);
+        assert_eq!(interface.inputs[0].shape, [-1, 3]);
+        assert_eq!(interface.fixed_batch(), None);
+    }
+
+    #[test]
+    fn a_fixed_batch_is_seen() {
+        let mut model = model();
+        let tensor = model.graph.as_mut().unwrap().input[0]
+            .r#type
+            .as_mut()
+            .unwrap()
+            .value
+            .as_mut()
+            .unwrap();
+        let type_proto::Value::TensorType(tensor) = tensor;
+        tensor.shape.as_mut().unwrap().dim[0].value = Some(DimValue::DimValue(4));
+        assert_eq!(Interface::of(&model).unwrap().fixed_batch(), Some(4));
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_named() {
+        let mut shapeless = model();
+        shapeless.graph.as_mut().unwrap().input[0].r#type = None;
+        assert!(
+            Interface::of(&shapeless)
+                .unwrap_err()
+                .to_string()
+                .contains("`input` is no tensor")
+        );
+        assert!(decode(Bytes::new()).is_err());
+        assert!(decode(Bytes::from_static(b"PK\x03\x04 a zip file")).is_err());
+    }
+
+    #[test]
+    fn external_data_may_not_leave_the_folder() {
+        let mut inside = model();
+        external(&mut inside, "weights.bin");
+        external(&mut inside, "weights.bin");
+        assert_eq!(external_files(&inside).unwrap(), ["weights.bin"]);
+        for bad in ["/etc/passwd", "../weights.bin", ""] {
+            let mut outside = model();
+            external(&mut outside, bad);
+            assert!(external_files(&outside).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(model) = decode(bytes.into()) {
+                let _ = Interface::of(&model);
+                let _ = external_files(&model);
+            }
+        }
+    }
+}

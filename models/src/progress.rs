@@ -1,0 +1,102 @@
+//! Progress over bytes: a bar with ETA on a terminal, plain lines elsewhere. Written to stderr.
+
+use indicatif::{DecimalBytes, HumanDuration, ProgressBar, ProgressStyle};
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+/// Plain lines come no more often than this.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Progress of one piece of work.
+#[derive(Debug)]
+pub struct Progress {
+    label: String,
+    total: u64,
+    done: u64,
+    started: Instant,
+    last_line: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Progress over `total` bytes.
+    #[must_use]
+    pub fn bytes(label: &str, total: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total).with_message(label.to_owned());
+            let style = "{msg} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}, {eta} left";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        let now = Instant::now();
+        Self {
+            label: label.to_owned(),
+            total,
+            done: 0,
+            started: now,
+            last_line: now,
+            bar,
+        }
+    }
+
+    /// Counts bytes as done.
+    pub fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.done);
+        } else if self.last_line.elapsed() >= LINE_EVERY {
+            self.last_line = Instant::now();
+            self.line();
+        }
+    }
+
+    /// Says what is being done now, everywhere.
+    pub fn say(&self, what: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None => eprintln!("{what}"),
+        }
+    }
+
+    /// Says on a terminal what is being done now; elsewhere it is not worth a line.
+    pub fn note(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(what.to_owned());
+        }
+    }
+
+    /// Seconds since the start.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    fn line(&self) {
+        let rate = self.done as f64 / self.seconds().max(1e-9);
+        let left = Duration::from_secs_f64(self.total.saturating_sub(self.done) as f64 / rate.max(1.0));
+        eprintln!(
+            "{}: {} of {} ({} %), {}/s, {} left",
+            self.label,
+            DecimalBytes(self.done),
+            DecimalBytes(self.total),
+            self.done * 100 / self.total.max(1),
+            DecimalBytes(rate as u64),
+            HumanDuration(left),
+        );
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Bytes for people, as `5.1 GB`.
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    DecimalBytes(bytes).to_string()
+}

@@ -1,0 +1,100 @@
+//! Plans the publishing of one model: what the tier's manifest does not vouch for is put, the manifest itself last.
+
+use super::target::{Target, object_path};
+use super::{Change, Plan, Step};
+use crate::error::ModelsError;
+use crate::repository;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use tierlab_protocol::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
+use tierlab_storage::{Body, ObjectPath};
+
+/// Adds the steps for the model in `folder`.
+///
+/// Files that the local manifest lists are compared through the tier's manifest, and checked against their sums before
+/// they are put. Files that no manifest lists have nothing to be compared by and are put every time. While files are
+/// replaced the tier's old manifest stays: its sums refuse the mixture until the new one arrives.
+pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let at = |file: &str| object_path(MODELS_PREFIX, &format!("{name}/{file}"));
+    repository::read_config(folder)?;
+    let manifest = repository::read_manifest(folder)?;
+    let remote = target.read_whole(&at(MANIFEST_FILE)?).await?;
+    let vouched = remote
+        .as_ref()
+        .and_then(|bytes| Manifest::parse(bytes).ok())
+        .map(|m| m.files)
+        .unwrap_or_default();
+
+    let listed = manifest
+        .as_ref()
+        .map(|manifest| manifest.files.as_slice())
+        .unwrap_or_default();
+    for file in listed {
+        let object = at(&file.path)?;
+        if is_there(target, &object, file, &vouched).await? {
+            plan.already_there += 1;
+        } else {
+            repository::check_file(folder, file)?;
+            plan.put_file(object, folder.join(&file.path))?;
+        }
+    }
+    let known: BTreeSet<&str> = listed
+        .iter()
+        .map(|file| file.path.as_str())
+        .chain([CONFIG_FILE, MANIFEST_FILE])
+        .collect();
+    for file in repository::all_files(folder)?
+        .iter()
+        .filter(|file| !known.contains(file.as_str()))
+    {
+        plan.put_file(at(file)?, folder.join(file))?;
+    }
+    mirror(target, at(CONFIG_FILE)?, &folder.join(CONFIG_FILE), plan).await?;
+    mirror(target, at(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
+}
+
+/// Whether the tier has this very file, by its manifest's sum and its length.
+async fn is_there(
+    target: &Target<'_>,
+    object: &ObjectPath,
+    file: &ManifestFile,
+    vouched: &[ManifestFile],
+) -> Result<bool, ModelsError> {
+    if !vouched.contains(file) {
+        return Ok(false);
+    }
+    Ok(target
+        .stat(object)
+        .await?
+        .is_some_and(|object| object.size == file.bytes))
+}
+
+/// Makes a small object equal to its local file: put where it differs, removed where there is no local file.
+async fn mirror(target: &Target<'_>, object: ObjectPath, local: &Path, plan: &mut Plan) -> Result<(), ModelsError> {
+    let wanted = local
+        .exists()
+        .then(|| fs::read(local).map_err(ModelsError::io("read", local)))
+        .transpose()?;
+    let found = target.read_whole(&object).await?;
+    match (wanted, found) {
+        (None, None) => {}
+        (Some(wanted), Some(found)) if found == wanted => plan.already_there += 1,
+        (Some(wanted), _) => {
+            let bytes = wanted.len() as u64;
+            plan.steps.push(Step {
+                object,
+                change: Change::Put {
+                    body: Body::Bytes(wanted.into()),
+                    bytes,
+                },
+            });
+        }
+        (None, Some(_)) => plan.steps.push(Step {
+            object,
+            change: Change::Remove,
+        }),
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! The model repository on disk: writing a generated model, reading manifests, checking files against them.
+//!
+//! `NAME/1/model.onnx`, `NAME/config.toml` and `NAME/manifest.json` each appear whole, the manifest last. The manifest
+//! lists the graph's files and not the config, which is its user's to edit.
+
+use crate::error::ModelsError;
+use crate::generators::{Request, Size};
+use crate::onnx::{Interface, write_model};
+use crate::staged::{StagedFile, write_whole};
+use crate::stop::Stop;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read as _, Write};
+use std::path::{Path, PathBuf};
+use tierlab_protocol::model::{
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name,
+};
+use tierlab_storage::ObjectPath;
+
+/// The version folder that generated and imported models are written to.
+pub const VERSION: &str = "1";
+
+/// What became of a request to write something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was written.
+    Written,
+    /// It was there already, identical and undamaged.
+    UpToDate,
+}
+
+/// What [`write_generated`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// Whether the model was written.
+    pub outcome: Outcome,
+    /// Whether an edited config was found and kept.
+    pub config_kept: bool,
+    /// What the model consists of.
+    pub manifest: Manifest,
+}
+
+/// Writes one generated model below `repository`, unless the same one is there already, undamaged.
+///
+/// # Errors
+/// A folder or file that cannot be written, or a stop.
+pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Result<Generated, ModelsError> {
+    stop.check()?;
+    let folder = repository.join(request.kind.name());
+    let generator = generator_line(request);
+    if let Some(manifest) = up_to_date(&folder, &generator) {
+        let config_kept = write_config(&folder, request)?;
+        return Ok(Generated {
+            outcome: Outcome::UpToDate,
+            config_kept,
+            manifest,
+        });
+    }
+    let model = request.build();
+    stop.check()?;
+    let interface = Interface::of(&model).map_err(|e| ModelsError::bad(&request, &e))?;
+    let path = format!("{VERSION}/{MODEL_FILE}");
+    let target = folder.join(&path);
+    let staged = StagedFile::create(&target)?;
+    let mut out = HashingWriter::new(BufWriter::with_capacity(1 << 20, staged.file()));
+    write_model(&model, &mut out)
+        .and_then(|()| out.flush())
+        .map_err(ModelsError::io("write", staged.partial()))?;
+    let (bytes, sha256) = out.finish();
+    stop.check()?;
+    staged.commit()?;
+    let config_kept = write_config(&folder, request)?;
+    let manifest = Manifest {
+        schema_version: Manifest::SCHEMA_VERSION,
+        name: request.kind.name().to_owned(),
+        generator,
+        seed: Some(request.seed),
+        inputs: interface.inputs,
+        outputs: interface.outputs,
+        files: vec![ManifestFile { path, bytes, sha256 }],
+    };
+    write_manifest(&folder, &manifest)?;
+    Ok(Generated {
+        outcome: Outcome::Written,
+        config_kept,
+        manifest,
+    })
+}
+
+/// What the manifest names as the writer of this request.
+#[must_use]
+pub fn generator_line(request: &Request) -> String {
+    format!("{} {} {request}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+}
+
+/// The manifest that is there, when it answers the request and its files are undamaged.
+fn up_to_date(folder: &Path, generator: &str) -> Option<Manifest> {
+    let manifest = read_manifest(folder).ok().flatten()?;
+    (manifest.generator == generator && check_files(folder, &manifest).is_ok()).then_some(manifest)
+}
+
+/// Writes the default config unless its user has edited it; answers whether an edited one was kept.
+fn write_config(folder: &Path, request: &Request) -> Result<bool, ModelsError> {
+    let path = folder.join(CONFIG_FILE);
+    let wanted = config_text(request)?;
+    match fs::read_to_string(&path) {
+        Ok(found) if found == wanted => Ok(false),
+        Ok(found) if !is_default_config(request, &found)? => Ok(true),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(ModelsError::io("read", &path)(e)),
+        _ => write_whole(&path, wanted.as_bytes()).map(|()| false),
+    }
+}
+
+/// Whether a config is what the generator wrote for this model at some size.
+fn is_default_config(request: &Request, found: &str) -> Result<bool, ModelsError> {
+    for size in [Size::Small, Size::Full] {
+        if config_text(&Request { size, ..*request })? == found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn config_text(request: &Request) -> Result<String, ModelsError> {
+    render_config(
+        &request.config(),
+        "Written by `tierlab-models generate`. Edit it freely: an edited file is kept.",
+    )
+}
+
+/// A config as TOML under a comment line.
+pub(crate) fn render_config(config: &ModelConfig, comment: &str) -> Result<String, ModelsError> {
+    let body = toml::to_string(config).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?;
+    Ok(format!("# {comment}\n{body}"))
+}
+
+/// Writes a model's manifest.
+pub(crate) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), ModelsError> {
+    let path = folder.join(MANIFEST_FILE);
+    let mut text = serde_json::to_vec_pretty(manifest).map_err(|e| ModelsError::bad(&path.display(), &e))?;
+    text.push(b'\n');
+    write_whole(&path, &text)
+}
+
+/// Reads the manifest of the model in `folder`; `None` where there is none.
+///
+/// # Errors
+/// A manifest that cannot be read, is malformed, or names files outside the model's folder.
+pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
+    let path = folder.join(MANIFEST_FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(ModelsError::io("read", &path)(e)),
+    };
+    let manifest = Manifest::parse(&text).map_err(|e| ModelsError::bad(&path.display(), &e))?;
+    for file in &manifest.files {
+        ObjectPath::new(&file.path).map_err(|_| {
+            ModelsError::bad(
+                &path.display(),
+                &format!("`{}` is no path in the model's folder", file.path),
+            )
+        })?;
+    }
+    Ok(Some(manifest))
+}
+
+/// Reads and checks the config of the model in `folder`; `None` where there is none.
+///
+/// # Errors
+/// A config that cannot be read or is not valid.
+pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
+    let path = folder.join(CONFIG_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => ModelConfig::parse(&text)
+            .map(Some)
+            .map_err(|e| ModelsError::bad(&path.display(), &e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(ModelsError::io("read", &path)(e)),
+    }
+}
+
+/// Checks every file of a manifest: length and SHA-256.
+///
+/// # Errors
+/// The first file that is missing or damaged.
+pub fn check_files(folder: &Path, manifest: &Manifest) -> Result<(), ModelsError> {
+    manifest.files.iter().try_for_each(|file| check_file(folder, file))
+}
+
+/// Checks one file against its manifest entry.
+///
+/// # Errors
+/// A file that is missing or damaged.
+pub fn check_file(folder: &Path, expected: &ManifestFile) -> Result<(), ModelsError> {
+    let path = folder.join(&expected.path);
+    let (bytes, sha256) = sum_file(&path)?;
+    if bytes != expected.bytes {
+        let what = format!(
+            "{bytes} bytes, its manifest says {}: generate or import it again",
+            expected.bytes
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    if sha256 != expected.sha256 {
+        let what = format!(
+            "SHA-256 {sha256}, its manifest says {}: generate or import it again",
+            expected.sha256
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    Ok(())
+}
+
+/// Length and SHA-256 of a file.
+pub(crate) fn sum_file(path: &Path) -> Result<(u64, String), ModelsError> {
+    let mut file = File::open(path).map_err(ModelsError::io("open", path))?;
+    let mut sum = HashingWriter::new(io::sink());
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let got = file.read(&mut buffer).map_err(ModelsError::io("read", path))?;
+        if got == 0 {
+            return Ok(sum.finish());
+        }
+        sum.write_all(&buffer[..got]).map_err(ModelsError::io("sum", path))?;
+    }
+}
+
+/// The names of the models below `repository`, in order. What is no plain name or holds no version is passed over.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn model_names(repository: &Path) -> Result<Vec<String>, ModelsError> {
+    let mut names = Vec::new();
+    for name in folder_names(repository)? {
+        if !versions(&repository.join(&name))?.is_empty() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The versions in a model's folder that hold a graph, in order of number.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn versions(folder: &Path) -> Result<Vec<u64>, ModelsError> {
+    let mut versions: Vec<u64> = folder_names(folder)?
+        .iter()
+        .filter(|name| folder.join(name).join(MODEL_FILE).is_file())
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    versions.sort_unstable();
+    Ok(versions)
+}
+
+fn folder_names(folder: &Path) -> Result<Vec<String>, ModelsError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
+        let entry = entry.map_err(ModelsError::io("list", folder))?;
+        match entry.file_name().into_string() {
+            Ok(name) if is_plain_name(&name) && entry.path().is_dir() => names.push(name),
+            _ => {}
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Every file in a model's folder, relative to it, in order, hidden ones left out: what there is to publish of a model
+/// without a manifest.
+pub(crate) fn all_files(folder: &Path) -> Result<Vec<String>, ModelsError> {
+    let mut files = Vec::new();
+    let mut open: Vec<PathBuf> = vec![folder.to_owned()];
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(&at).map_err(ModelsError::io("list", &at))? {
+            let path = entry.map_err(ModelsError::io("list", &at))?.path();
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            if hidden {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path);
+            } else if let Some(relative) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
+                files.push(relative.to_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Counts and sums what passes through to a writer.
+pub(crate) struct HashingWriter<W> {
+    inner: W,
+    sum: Sha256,
+    bytes: u64,
+}
+
+impl<W> HashingWriter<W> {
+    pub(crate) fn new(inner: W) -> Self {
+        Self {
+            inner,
+            sum: Sha256::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Length, and SHA-256 as 64 lower-case hex digits.
+    pub(crate) fn finish(self) -> (u64, String) {
+        (self.bytes, hex::encode(self.sum.finalize()))
+    }
+}
+
+impl<W: Write> Write for HashingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

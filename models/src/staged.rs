@@ -1,0 +1,168 @@
+//! Files that appear whole or not at all: written under a partial name, synced, renamed into place.
+
+use crate::error::ModelsError;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file being written beside its final place. Dropped without [`StagedFile::commit`], it is removed.
+///
+/// The partial file is `.NAME.partial`, locked while it is written: a second writer is refused, and what a killed
+/// writer left behind (the kernel dropped its lock) is written over by the next one.
+#[derive(Debug)]
+pub struct StagedFile {
+    file: File,
+    partial: PathBuf,
+    target: PathBuf,
+    committed: bool,
+}
+
+impl StagedFile {
+    /// Begins the file that shall appear at `target`, making the folders above it.
+    ///
+    /// # Errors
+    /// A folder that cannot be made or written, or another process that is writing the same file.
+    pub fn create(target: &Path) -> Result<Self, ModelsError> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let folder = folder_of(target);
+        fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
+        let partial = folder.join(format!(".{name}.partial"));
+        loop {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&partial)
+                .map_err(ModelsError::io("create", &partial))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(ModelsError::bad(
+                        &target.display(),
+                        &"another process is writing it; wait for that one, or stop it",
+                    ));
+                }
+                Err(TryLockError::Error(e)) => return Err(ModelsError::io("lock", &partial)(e)),
+            }
+            // Between opening and locking, the other writer may have renamed this very file into place.
+            if !is_still(&partial, &file) {
+                continue;
+            }
+            file.set_len(0).map_err(ModelsError::io("truncate", &partial))?;
+            return Ok(Self {
+                file,
+                partial,
+                target: target.to_owned(),
+                committed: false,
+            });
+        }
+    }
+
+    /// The file, to be written.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The name to give in errors about the writing.
+    #[must_use]
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Syncs the bytes to the device and gives the file its final name.
+    ///
+    /// # Errors
+    /// A sync or rename that the system refuses; then the partial file is removed.
+    pub fn commit(mut self) -> Result<(), ModelsError> {
+        self.file.sync_all().map_err(ModelsError::io("sync", &self.partial))?;
+        fs::rename(&self.partial, &self.target).map_err(ModelsError::io("rename into place", &self.target))?;
+        self.committed = true;
+        sync_folder(folder_of(&self.target))
+    }
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Best effort: a partial file that stays is written over by the next run.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Writes a small file whole.
+///
+/// # Errors
+/// As [`StagedFile::create`] and [`StagedFile::commit`].
+pub fn write_whole(target: &Path, bytes: &[u8]) -> Result<(), ModelsError> {
+    use std::io::Write as _;
+    let staged = StagedFile::create(target)?;
+    staged
+        .file()
+        .write_all(bytes)
+        .map_err(ModelsError::io("write", staged.partial()))?;
+    staged.commit()
+}
+
+/// Makes a rename in this folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), ModelsError> {
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(ModelsError::io("sync the folder", folder))
+}
+
+fn folder_of(target: &Path) -> &Path {
+    match target.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn is_still(path: &Path, file: &File) -> bool {
+    match (fs::metadata(path), file.metadata()) {
+        (Ok(at), Ok(held)) => (at.dev(), at.ino()) == (held.dev(), held.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn an_abandoned_file_leaves_the_old_one_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.rows");
+        write_whole(&target, b"old").unwrap();
+        let staged = StagedFile::create(&target).unwrap();
+        staged.file().write_all(b"half").unwrap();
+        drop(staged);
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn two_writers_are_one_too_many_and_leftovers_are_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.rows");
+        fs::write(
+            folder.path().join(".a.rows.partial"),
+            b"left by a killed run, and longer",
+        )
+        .unwrap();
+        let first = StagedFile::create(&target).unwrap();
+        assert!(
+            StagedFile::create(&target)
+                .unwrap_err()
+                .to_string()
+                .contains("another process")
+        );
+        first.file().write_all(b"new").unwrap();
+        first.commit().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

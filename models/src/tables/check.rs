@@ -1,0 +1,105 @@
+//! Reads tables back: headers, single rows, every checksum.
+
+use super::RowSource;
+use super::chunks::{self, Chunk};
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::stop::Stop;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use tierlab_protocol::table::{PRELUDE_BYTES, TableHeader, header_len};
+
+/// Reads and validates a table's header against the file's length.
+///
+/// # Errors
+/// A file that cannot be read or is no table, and at which offset.
+pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
+    let (_, header) = open(path)?;
+    Ok(header)
+}
+
+fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
+    let bad = |e| ModelsError::bad(&path.display(), &e);
+    let file = File::open(path).map_err(ModelsError::io("open", path))?;
+    let len = file.metadata().map_err(ModelsError::io("look at", path))?.len();
+    let mut bytes = vec![0; PRELUDE_BYTES.min(len as usize)];
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(ModelsError::io("read", path))?;
+    let wanted = header_len(&bytes).map_err(bad)?;
+    bytes.resize(wanted.min(len) as usize, 0);
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(ModelsError::io("read", path))?;
+    let header = TableHeader::decode(&bytes, len).map_err(bad)?;
+    Ok((file, header))
+}
+
+/// Checks every block's and every row's checksum.
+///
+/// # Errors
+/// The first damage found, with its offset; or a stop.
+pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<TableHeader, ModelsError> {
+    let (file, header) = open(path)?;
+    let check = |chunk: &Chunk, buffer: &mut [u8]| {
+        file.read_exact_at(buffer, chunk.bytes.start)
+            .map_err(ModelsError::io("read", path))?;
+        check_chunk(&header, chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
+    };
+    chunks::for_each(&header, stop, check, |chunk, ()| {
+        progress.advance(chunk.bytes.end - chunk.bytes.start)
+    })?;
+    progress.advance(header.header_len());
+    Ok(header)
+}
+
+fn check_chunk(header: &TableHeader, chunk: &Chunk, buffer: &[u8]) -> Result<(), String> {
+    let stride = header.stride as usize;
+    let block_bytes = stride * header.rows_per_block as usize;
+    for (block, bytes) in chunk.blocks.clone().zip(buffer.chunks(block_bytes)) {
+        let first = header.first_id + (block * u64::from(header.rows_per_block)).cast_signed();
+        // Rows first: their errors name the entity.
+        for (id, row) in (first..).zip(bytes.chunks_exact(stride)) {
+            header.check_row(id, row).map_err(|e| e.to_string())?;
+        }
+        let (range, wanted) = header
+            .block(block)
+            .ok_or_else(|| format!("block {block} is not in the header"))?;
+        let found = crc32c::crc32c(bytes);
+        if found != wanted {
+            return Err(format!(
+                "block {block}, offset {}: checksum {found:08x}, the header says {wanted:08x}",
+                range.start
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Makes up to `count` rows, spread over the table, again and compares them with the file's.
+///
+/// # Errors
+/// A row that the file holds differently: another generator or seed, or damage.
+pub fn sample(path: &Path, header: &TableHeader, source: &dyn RowSource, count: u64) -> Result<(), ModelsError> {
+    let file = File::open(path).map_err(ModelsError::io("open", path))?;
+    let stride = header.stride as usize;
+    let (mut found, mut wanted) = (vec![0; stride], vec![0; stride]);
+    let count = count.min(header.rows);
+    for i in 0..count {
+        // First and last row included; 128 bits because rows × count may not fit 64.
+        let row = u128::from(header.rows - 1) * u128::from(i) / u128::from((count - 1).max(1));
+        let id = header.first_id + row as i64;
+        let Some(range) = header.row_range(id) else { continue };
+        file.read_exact_at(&mut found, range.start)
+            .map_err(ModelsError::io("read", path))?;
+        wanted.fill(0);
+        source.fill(id, &mut wanted);
+        header.seal_row(id, &mut wanted);
+        if found != wanted {
+            return Err(ModelsError::bad(
+                &path.display(),
+                &format!("the row of entity {id} is not the generator's"),
+            ));
+        }
+    }
+    Ok(())
+}
