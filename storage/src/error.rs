@@ -27,6 +27,19 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, in the order of the enum.
+    pub const ALL: [Self; 9] = [
+        Self::NotFound,
+        Self::OutOfRange,
+        Self::Changed,
+        Self::Denied,
+        Self::Invalid,
+        Self::Corrupt,
+        Self::Unavailable,
+        Self::Timeout,
+        Self::Unsupported,
+    ];
+
     /// The name in metrics and messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

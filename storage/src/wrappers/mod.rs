@@ -1,1 +1,133 @@
-//! Wrappers: each a tier around a tier.
+//! Wrappers: each a tier around a tier. In: a tier, a config and the metrics. Out: the tier that a server reads from.
+//!
+//! The order is `cache(metered(tier))`: the tier's metrics count what reaches the tier itself, the cache's count what
+//! it kept from there.
+
+pub mod cache;
+pub mod metered;
+
+pub use cache::{Cache, CacheConfig};
+pub use metered::{Metered, Role, StorageMetrics};
+
+use crate::error::StorageError;
+use crate::tier::Tier;
+use std::sync::Arc;
+
+/// Wraps a tier: metered always, cached where `cache` has a capacity.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a cache configuration that makes no sense, naming the key.
+pub fn compose(
+    tier: Arc<dyn Tier>,
+    role: Role,
+    cache: &CacheConfig,
+    metrics: &StorageMetrics,
+) -> Result<Arc<dyn Tier>, StorageError> {
+    let kind = tier.info().kind;
+    let metered: Arc<dyn Tier> = Arc::new(Metered::new(tier, metrics.tier(kind, role)));
+    if cache.capacity_bytes == 0 {
+        return Ok(metered);
+    }
+    Ok(Arc::new(Cache::new(metered, cache, metrics.cache(kind))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Suite, content};
+    use crate::path::ObjectPath;
+    use crate::tiers::memory::MemoryTier;
+    use bytes::Bytes;
+    use prometheus::{Encoder, Registry, TextEncoder};
+    use tierlab_protocol::metrics;
+
+    fn value(registry: &Registry, series: &str) -> f64 {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&registry.gather(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no `{series}` in\n{text}"))
+            .parse()
+            .unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_tiers_metrics_count_what_the_cache_let_through() {
+        let registry = Registry::new();
+        let metrics = StorageMetrics::register(&registry).unwrap();
+        let cache = CacheConfig {
+            capacity_bytes: 1 << 20,
+            block_bytes: 4096,
+        };
+        let tier = compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap();
+        assert_eq!(
+            tier.info().wrappers,
+            ["cache(1048576 bytes, blocks of 4096)", "metered"]
+        );
+        let path = ObjectPath::new("x").unwrap();
+        let object = tier
+            .put(&path, Bytes::from(content(1, 0..100_000)).into())
+            .await
+            .unwrap();
+        for _ in 0..3 {
+            let read = tier.read(&object, 5000..5100).await.unwrap();
+            assert_eq!(read.bytes, content(1, 5000..5100));
+        }
+        assert!(tier.read(&object, 0..100_001).await.is_err());
+        let labels = r#"{role="feature",tier="memory"}"#;
+        assert_eq!(value(&registry, &format!("{}{labels}", metrics::TIER_REQUESTS)), 1.0);
+        assert_eq!(
+            value(&registry, &format!("{}{labels}", metrics::TIER_READ_BYTES)),
+            4096.0
+        );
+        assert_eq!(
+            value(&registry, &format!("{}_count{labels}", metrics::TIER_READ_SECONDS)),
+            1.0
+        );
+        let labels = r#"{tier="memory"}"#;
+        assert_eq!(value(&registry, &format!("{}{labels}", metrics::CACHE_HITS)), 2.0);
+        assert_eq!(value(&registry, &format!("{}{labels}", metrics::CACHE_MISSES)), 1.0);
+        assert_eq!(
+            value(&registry, &format!("{}{labels}", metrics::CACHE_CAPACITY_BYTES)),
+            f64::from(1 << 20)
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn failed_reads_are_counted_by_kind() {
+        let registry = Registry::new();
+        let metrics = StorageMetrics::register(&registry).unwrap();
+        let tier = compose(Arc::new(MemoryTier::new()), Role::Model, &CacheConfig::off(), &metrics).unwrap();
+        let path = ObjectPath::new("x").unwrap();
+        let object = tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
+        assert!(tier.read(&object, 0..6).await.is_err());
+        tier.delete(&path).await.unwrap();
+        assert!(tier.read(&object, 0..5).await.is_err());
+        for kind in ["out-of-range", "not-found"] {
+            let labels = format!(r#"{{kind="{kind}",role="model",tier="memory"}}"#);
+            assert_eq!(value(&registry, &format!("{}{labels}", metrics::TIER_ERRORS)), 1.0);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_whole_stack_conforms() {
+        let scratch = tempfile::tempdir().unwrap();
+        let metrics = StorageMetrics::register(&Registry::new()).unwrap();
+        for (i, (capacity_bytes, block_bytes)) in [(0, 4096), (64 << 20, 4096), (100_000, 512)].into_iter().enumerate()
+        {
+            let cache = CacheConfig {
+                capacity_bytes,
+                block_bytes,
+            };
+            let suite = Suite {
+                tier: compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap(),
+                folder: ObjectPath::new(&format!("suite{i}")).unwrap(),
+                scratch: scratch.path().to_owned(),
+                notices_changes: capacity_bytes == 0,
+            };
+            suite.run().await.unwrap();
+        }
+    }
+}

@@ -466,7 +466,7 @@ mod tests {
             for _ in 0..=len {
                 let n = reads.next().unwrap_or(0).min(len - op.done);
                 match progress(&mut op, n, align) {
-                    Progress::Again => prop_assert!(op.done % align == 0 && op.done < op.need),
+                    Progress::Again => prop_assert!(op.done.is_multiple_of(align) && op.done < op.need),
                     Progress::Done => { prop_assert!(op.done >= op.need); return Ok(()); }
                     Progress::Ended => { prop_assert!(n < align); return Ok(()); }
                     Progress::Failed(_) => prop_assert!(false),

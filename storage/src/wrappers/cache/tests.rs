@@ -1,0 +1,296 @@
+use super::*;
+use crate::conformance::content;
+use crate::tiers::memory::MemoryTier;
+use crate::wrappers::StorageMetrics;
+use futures::future::join_all;
+use prometheus::Registry;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
+use tokio::sync::Semaphore;
+
+/// Memory behind a gate: each read is written down, then waits for a permit, then fails if it is told to.
+struct Gated {
+    inner: MemoryTier,
+    gate: Semaphore,
+    failures: AtomicU32,
+    reads: Mutex<Vec<Vec<Range<u64>>>>,
+}
+
+impl Gated {
+    fn reads(&self) -> Vec<Vec<Range<u64>>> {
+        self.reads.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Tier for Gated {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.reads.lock().unwrap().push(ranges.to_vec());
+        self.gate.acquire().await.unwrap().forget();
+        if self.failures.load(Ordering::SeqCst) > 0 {
+            self.failures.fetch_sub(1, Ordering::SeqCst);
+            return Err(StorageError::new(
+                ErrorKind::Unavailable,
+                object.path.as_str(),
+                "told to fail",
+            ));
+        }
+        self.inner.read_many(object, ranges).await
+    }
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.inner.put(path, body).await
+    }
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner.delete(path).await
+    }
+}
+
+struct Bench {
+    gated: Arc<Gated>,
+    cache: Arc<Cache>,
+    metrics: CacheMetrics,
+    object: Object,
+}
+
+const SIZE: u64 = 1_000_001;
+/// Where a row asked for twice in these tests lies: inside block 2.
+const ROW: Range<u64> = 8200..8300;
+
+async fn bench(permits: usize, capacity_bytes: u64) -> Bench {
+    let gated = Arc::new(Gated {
+        inner: MemoryTier::new(),
+        gate: Semaphore::new(permits),
+        failures: AtomicU32::new(0),
+        reads: Mutex::default(),
+    });
+    let metrics = StorageMetrics::register(&Registry::new()).unwrap().cache("memory");
+    let config = CacheConfig {
+        capacity_bytes,
+        block_bytes: 4096,
+    };
+    let cache = Arc::new(Cache::new(gated.clone(), &config, metrics.clone()).unwrap());
+    let body = Bytes::from(content(1, 0..SIZE));
+    let object = cache.put(&ObjectPath::new("x").unwrap(), body.into()).await.unwrap();
+    Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    }
+}
+
+fn one(range: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(range).collect()
+}
+
+/// Waits until something holds, in bounded time.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    panic!("it did not come to pass");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_misses_make_one_read() {
+    let Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    } = bench(0, 1 << 20).await;
+    let readers: Vec<_> = (0..20u64)
+        .map(|i| {
+            let (cache, object) = (cache.clone(), object.clone());
+            tokio::spawn(async move {
+                let range = ROW.start + i..ROW.end;
+                let read = cache.read(&object, range.clone()).await.unwrap();
+                assert_eq!(read.bytes, content(1, range));
+                assert_eq!((read.cost.cache_hits, read.cost.cache_misses), (0, 1));
+                read.cost
+            })
+        })
+        .collect();
+    until(|| metrics.joined.get() == 19).await;
+    gated.gate.add_permits(1);
+    let costs: Vec<_> = join_all(readers).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(gated.reads(), [one(8192..12_288)]);
+    // One of them made the request; all of them know where the bytes came from.
+    assert_eq!(costs.iter().map(|cost| cost.requests).sum::<u32>(), 1);
+    assert!(costs.iter().all(|cost| cost.via.contains(Via::Memory)));
+    assert_eq!((metrics.misses.get(), metrics.hits.get()), (20, 0));
+    let hit = cache.read(&object, ROW).await.unwrap();
+    assert_eq!(
+        (hit.cost.cache_hits, hit.cost.requests, hit.cost.device),
+        (1, 0, Duration::ZERO)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_outlives_the_call_that_began_it() {
+    let Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    } = bench(0, 1 << 20).await;
+    let mut nobody = Context::from_waker(Waker::noop());
+    {
+        let mut leader = pin!(cache.read(&object, ROW));
+        assert!(leader.as_mut().poll(&mut nobody).is_pending());
+    }
+    let follower = tokio::spawn({
+        let (cache, object) = (cache.clone(), object.clone());
+        async move { cache.read(&object, ROW).await.unwrap().bytes }
+    });
+    until(|| metrics.joined.get() == 1).await;
+    gated.gate.add_permits(1);
+    assert_eq!(follower.await.unwrap(), content(1, ROW));
+    assert_eq!(gated.reads().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_reaches_everyone_and_is_not_kept() {
+    let Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    } = bench(0, 1 << 20).await;
+    gated.failures.store(1, Ordering::SeqCst);
+    let readers: Vec<_> = (0..5)
+        .map(|_| {
+            let (cache, object) = (cache.clone(), object.clone());
+            tokio::spawn(async move { cache.read(&object, ROW).await })
+        })
+        .collect();
+    until(|| metrics.joined.get() == 4).await;
+    gated.gate.add_permits(1);
+    for read in join_all(readers).await {
+        let error = read.unwrap().unwrap_err();
+        assert_eq!(
+            (error.kind(), error.object(), error.detail()),
+            (ErrorKind::Unavailable, "x", "told to fail")
+        );
+    }
+    gated.gate.add_permits(1);
+    assert_eq!(cache.read(&object, ROW).await.unwrap().bytes, content(1, ROW));
+    assert_eq!(gated.reads().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_misses_of_a_call_are_one_read_of_joined_blocks() {
+    let Bench {
+        gated, cache, object, ..
+    } = bench(100, 1 << 20).await;
+    cache.read(&object, ROW).await.unwrap();
+    let ranges = [
+        SIZE - 1..SIZE,
+        0..10,
+        4095..4097,
+        12_288..20_000,
+        8192..8193,
+        50_000..50_001,
+        7..7,
+    ];
+    let many = cache.read_many(&object, &ranges).await.unwrap();
+    for (part, range) in many.parts.iter().zip(&ranges) {
+        assert_eq!(*part, content(1, range.clone()));
+    }
+    // Block 2 was held already; 0 and 1, and 3 and 4, are adjacent; the last one is short.
+    let want = vec![0..8192, 12_288..20_480, 49_152..53_248, 999_424..SIZE];
+    assert_eq!(gated.reads(), [one(8192..12_288), want]);
+    assert_eq!(
+        (many.cost.cache_hits, many.cost.cache_misses, many.cost.requests),
+        (1, 6, 4)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_ranges_are_read_around_the_cache() {
+    let Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    } = bench(100, 1 << 20).await;
+    let limit = BYPASS_BLOCKS * 4096;
+    cache.read(&object, 0..limit).await.unwrap();
+    assert_eq!(metrics.misses.get(), BYPASS_BLOCKS);
+    cache.read(&object, 0..limit).await.unwrap();
+    assert_eq!(gated.reads().len(), 1);
+    let ranges = [1..limit + 1, ROW];
+    for _ in 0..2 {
+        let many = cache.read_many(&object, &ranges).await.unwrap();
+        assert!(many.parts[0] == content(1, ranges[0].clone()) && many.parts[1] == content(1, ROW));
+        assert!(cache.read(&object, 0..SIZE).await.unwrap().bytes == content(1, 0..SIZE));
+    }
+    let around = [one(1..limit + 1), one(0..SIZE), one(1..limit + 1), one(0..SIZE)];
+    assert_eq!(gated.reads()[1..], around);
+    assert_eq!(metrics.misses.get(), BYPASS_BLOCKS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_slices_of_their_block() {
+    let Bench { cache, object, .. } = bench(100, 1 << 20).await;
+    let first = cache.read(&object, ROW).await.unwrap().bytes;
+    let second = cache.read(&object, ROW.start + 10..ROW.end).await.unwrap().bytes;
+    assert_eq!(first[10..].as_ptr(), second.as_ptr());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cache_stays_within_its_capacity() {
+    let capacity = 20 * 4096;
+    let Bench {
+        gated,
+        cache,
+        metrics,
+        object,
+    } = bench(100_000, capacity).await;
+    for round in 0..10u64 {
+        for block in 0..SIZE / 4096 {
+            let at = block * 4096 + round;
+            let read = cache.read(&object, at..at + 1).await.unwrap();
+            assert_eq!(read.bytes, content(1, at..at + 1));
+        }
+    }
+    until(|| metrics.bytes.get() <= capacity.cast_signed()).await;
+    assert!(metrics.bytes.get() > 0);
+    assert!(gated.reads().len() > 244);
+    drop(cache);
+    until(|| metrics.bytes.get() == 0 && metrics.capacity_bytes.get() == 0).await;
+}
+
+#[tokio::test]
+async fn senseless_sizes_are_refused() {
+    for (capacity_bytes, block_bytes, key) in [
+        (1 << 20, 0, "cache.block_bytes"),
+        (1 << 20, 256, "cache.block_bytes"),
+        (1 << 20, 5000, "cache.block_bytes"),
+        (1 << 30, 2 << 20, "cache.block_bytes"),
+        (4095, 4096, "cache.capacity_bytes"),
+    ] {
+        let metrics = StorageMetrics::register(&Registry::new()).unwrap().cache("memory");
+        let config = CacheConfig {
+            capacity_bytes,
+            block_bytes,
+        };
+        let error = Cache::new(Arc::new(MemoryTier::new()), &config, metrics).err().unwrap();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, key));
+    }
+}
