@@ -69,7 +69,7 @@ pub struct GenerateArgs {
     #[arg(long, value_enum, default_value = "small")]
     size: Size,
     /// Seed of the weights
-    #[arg(long, default_value_t = DEFAULT_SEED)]
+    #[arg(long, default_value_t = DEFAULT_SEED, allow_negative_numbers = true)]
     seed: u64,
     /// The repository
     #[arg(long, value_name = "DIR", default_value = REPOSITORY)]
@@ -83,10 +83,10 @@ pub struct FeaturesArgs {
     #[arg(long, value_enum)]
     table: TableKind,
     /// Number of entities
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     rows: u64,
     /// Seed of the rows
-    #[arg(long, default_value_t = DEFAULT_SEED)]
+    #[arg(long, default_value_t = DEFAULT_SEED, allow_negative_numbers = true)]
     seed: u64,
     /// The folder for TABLE.rows
     #[arg(long, value_name = "DIR", default_value = FEATURES)]

@@ -202,6 +202,11 @@ impl TableHeader {
         schema.validate()?;
         let stride = schema.stride()?;
         let rows_per_block = (65_536 / stride).max(1);
+        // Refused before memory is asked for: a row count may come from a command line.
+        let blocks = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
+            .ok()
+            .filter(|&blocks| blocks as u64 <= MAX_HEADER_BYTES / 4)
+            .ok_or_else(|| header_error(24, "too many rows: the header would be larger than 64 MiB"))?;
         let header = Self {
             schema,
             stride,
@@ -209,15 +214,7 @@ impl TableHeader {
             first_id,
             rows_per_block,
             seed,
-            block_crcs: vec![
-                0;
-                usize::try_from(rows.div_ceil(u64::from(rows_per_block))).map_err(|_| {
-                    TableError::Header {
-                        offset: 24,
-                        what: "too many rows".into(),
-                    }
-                })?
-            ],
+            block_crcs: vec![0; blocks],
         };
         header.check_limits()?;
         Ok(header)

@@ -28,9 +28,9 @@ struct Shape {
     bottleneck: bool,
 }
 
-/// ResNet-18 at a quarter of its width: 0.8 million parameters.
+/// ResNet-18 at half its width: 3 million parameters, 12 MB.
 const SMALL: Shape = Shape {
-    widths: [16, 32, 64, 128],
+    widths: [32, 64, 128, 256],
     blocks: [2, 2, 2, 2],
     bottleneck: false,
 };

@@ -27,6 +27,14 @@ fn ctr_rows_are_512_bytes_and_never_straddle_a_block() {
 }
 
 #[test]
+fn more_rows_than_a_header_holds_are_refused() {
+    let schema = ctr(1, 0).schema;
+    for rows in [u64::MAX, 1 << 62, 128 << 24] {
+        assert!(TableHeader::new(schema.clone(), rows, 0, 1).is_err(), "{rows}");
+    }
+}
+
+#[test]
 fn large_rows_are_page_multiples() {
     let schema = TableSchema::lay_out("vision", &[("image", DataType::Uint8, &[3, 224, 224])]).unwrap();
     assert_eq!(schema.stride().unwrap(), 151_552);

@@ -1,0 +1,269 @@
+//! Publishing to a directory through the real nvme tier, and through a memory tier that records the order of writes.
+
+use async_trait::async_trait;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tierlab_models::ModelsError;
+use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::publish::{Selection, Summary, open_tier, publish};
+use tierlab_models::repository::write_generated;
+use tierlab_models::stop::Stop;
+use tierlab_models::tables::{TableKind, generate};
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo};
+
+/// A repository with `mlp` and `ctr`, a `ctr` table, and an empty directory to publish to.
+struct Local {
+    folder: tempfile::TempDir,
+    selection: Selection,
+}
+
+impl Local {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (repository, features) = (folder.path().join("repository"), folder.path().join("features"));
+        for kind in [ModelKind::Mlp, ModelKind::Ctr] {
+            let request = Request {
+                kind,
+                size: Size::Small,
+                seed: 1,
+            };
+            write_generated(&repository, &request, &Stop::never()).unwrap();
+        }
+        generate(TableKind::Ctr, 500, 1, &features, &Stop::never()).unwrap();
+        fs::create_dir(folder.path().join("tier")).unwrap();
+        let selection = Selection {
+            repository: Some(repository),
+            features: Some(features),
+            ..Selection::default()
+        };
+        Self { folder, selection }
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    /// Where each object of the tier comes from.
+    fn objects(&self) -> Vec<(String, PathBuf)> {
+        let mut objects = vec![("features/ctr.rows".to_owned(), self.path("features/ctr.rows"))];
+        for model in ["ctr", "mlp"] {
+            for file in ["1/model.onnx", "config.toml", "manifest.json"] {
+                objects.push((
+                    format!("models/{model}/{file}"),
+                    self.path(&format!("repository/{model}/{file}")),
+                ));
+            }
+        }
+        objects
+    }
+}
+
+async fn nvme(local: &Local) -> Arc<dyn Tier> {
+    let toml = local.path("nvme.toml");
+    fs::write(&toml, "kind = \"nvme\"\nroot = \"/overlaid\"\n").unwrap();
+    let root = format!("root={}", local.path("tier").display());
+    open_tier(&toml, &[root]).await.unwrap()
+}
+
+async fn read_whole(tier: &dyn Tier, path: &str) -> Vec<u8> {
+    let object = tier.stat(&ObjectPath::new(path).unwrap()).await.unwrap();
+    tier.read(&object, 0..object.size).await.unwrap().bytes.to_vec()
+}
+
+async fn put(tier: &dyn Tier, local: &Local) -> Summary {
+    publish(tier, &local.selection, &Stop::never()).await.unwrap()
+}
+
+fn flip_last_byte(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_gets_everything_once() {
+    let local = Local::new();
+    let tier = nvme(&local).await;
+    let first = put(&*tier, &local).await;
+    assert_eq!((first.put, first.already_there), (7, 0));
+    for (object, file) in local.objects() {
+        assert!(read_whole(&*tier, &object).await == fs::read(file).unwrap(), "{object}");
+    }
+    let again = put(&*tier, &local).await;
+    assert_eq!((again.put, again.already_there), (0, 7));
+}
+
+#[tokio::test]
+async fn only_what_changed_is_put_again() {
+    let local = Local::new();
+    let tier = nvme(&local).await;
+    put(&*tier, &local).await;
+
+    fs::write(local.path("repository/ctr/config.toml"), "max_batch_size = 7\n").unwrap();
+    let edited = put(&*tier, &local).await;
+    assert_eq!((edited.put, edited.already_there), (1, 6));
+    assert_eq!(
+        read_whole(&*tier, "models/ctr/config.toml").await,
+        b"max_batch_size = 7\n"
+    );
+
+    fs::remove_file(local.path("repository/ctr/config.toml")).unwrap();
+    let removed = put(&*tier, &local).await;
+    assert_eq!((removed.put, removed.removed), (0, 1));
+
+    let other = Request {
+        kind: ModelKind::Mlp,
+        size: Size::Small,
+        seed: 2,
+    };
+    write_generated(&local.path("repository"), &other, &Stop::never()).unwrap();
+    generate(TableKind::Ctr, 500, 2, &local.path("features"), &Stop::never()).unwrap();
+    let reseeded = put(&*tier, &local).await;
+    // The graph and manifest of `mlp`, and the table, which is as long as before.
+    assert_eq!((reseeded.put, reseeded.already_there), (3, 3));
+
+    // An object that was lost is put again though the manifest on the tier vouches for it.
+    tier.delete(&ObjectPath::new("models/ctr/1/model.onnx").unwrap())
+        .await
+        .unwrap();
+    let lost = put(&*tier, &local).await;
+    assert_eq!(lost.put, 1);
+    for (object, file) in local
+        .objects()
+        .into_iter()
+        .filter(|(object, _)| object != "models/ctr/config.toml")
+    {
+        assert!(read_whole(&*tier, &object).await == fs::read(file).unwrap(), "{object}");
+    }
+}
+
+#[tokio::test]
+async fn names_choose_what_is_put() {
+    let mut local = Local::new();
+    let tier = nvme(&local).await;
+    local.selection.models = vec!["mlp".to_owned()];
+    assert_eq!(put(&*tier, &local).await.put, 3);
+    let listed = tier.list(None).await.unwrap();
+    assert!(
+        listed
+            .iter()
+            .all(|object| object.path.as_str().starts_with("models/mlp/"))
+    );
+    local.selection.models = vec!["bert".to_owned()];
+    let refused = publish(&*tier, &local.selection, &Stop::never()).await.unwrap_err();
+    assert_eq!(refused.exit_code(), 2);
+    assert!(refused.to_string().contains("no model `bert`"), "{refused}");
+}
+
+#[tokio::test]
+async fn damaged_files_are_not_put() {
+    for (damaged, named) in [
+        ("repository/ctr/1/model.onnx", "1/model.onnx"),
+        ("features/ctr.rows", "ctr.rows"),
+    ] {
+        let local = Local::new();
+        let tier = nvme(&local).await;
+        flip_last_byte(&local.path(damaged));
+        let refused = publish(&*tier, &local.selection, &Stop::never()).await.unwrap_err();
+        assert!(refused.to_string().contains(named), "{refused}");
+        assert!(tier.list(None).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn models_without_a_manifest_are_put_whole() {
+    let local = Local::new();
+    let tier = nvme(&local).await;
+    fs::remove_file(local.path("repository/ctr/manifest.json")).unwrap();
+    fs::write(local.path("repository/ctr/1/notes.txt"), "mine").unwrap();
+    assert_eq!(put(&*tier, &local).await.put, 7);
+    assert_eq!(read_whole(&*tier, "models/ctr/1/notes.txt").await, b"mine");
+    // The graph and the notes have nothing to be compared by; the rest is known to be there.
+    let again = put(&*tier, &local).await;
+    assert_eq!((again.put, again.already_there), (2, 5));
+}
+
+/// Records writes, and refuses one object.
+struct RecordingTier {
+    inner: Arc<dyn Tier>,
+    refused: &'static str,
+    written: Mutex<Vec<String>>,
+}
+
+impl RecordingTier {
+    async fn new(refused: &'static str) -> Self {
+        let inner = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
+        Self {
+            inner,
+            refused,
+            written: Mutex::default(),
+        }
+    }
+}
+
+#[async_trait]
+impl Tier for RecordingTier {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.inner.read_many(object, ranges).await
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        if path.as_str() == self.refused {
+            return Err(StorageError::new(ErrorKind::Denied, path.as_str(), "read-only here"));
+        }
+        self.written.lock().unwrap().push(path.to_string());
+        self.inner.put(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner.delete(path).await
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_comes_after_everything_it_names() {
+    let local = Local::new();
+    let tier = RecordingTier::new("").await;
+    put(&tier, &local).await;
+    let written = tier.written.into_inner().unwrap();
+    let wanted = [
+        "models/ctr/1/model.onnx",
+        "models/ctr/config.toml",
+        "models/ctr/manifest.json",
+        "models/mlp/1/model.onnx",
+        "models/mlp/config.toml",
+        "models/mlp/manifest.json",
+        "features/ctr.rows",
+    ];
+    assert_eq!(written, wanted);
+}
+
+#[tokio::test]
+async fn a_refusing_tier_is_named_with_the_object_and_gets_no_manifest() {
+    let local = Local::new();
+    let tier = RecordingTier::new("models/ctr/1/model.onnx").await;
+    let error = publish(&tier, &local.selection, &Stop::never()).await.unwrap_err();
+    assert!(matches!(error, ModelsError::Tier { .. }));
+    let text = error.to_string();
+    assert!(text.contains("models/ctr/1/model.onnx on the memory tier"), "{text}");
+    assert!(text.contains("read-only here"), "{text}");
+    assert!(
+        tier.stat(&ObjectPath::new("models/ctr/manifest.json").unwrap())
+            .await
+            .is_err()
+    );
+}
