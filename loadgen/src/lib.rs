@@ -8,15 +8,20 @@
 //! - [`driver`]: goose users that take tickets, send and read the reply
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`environment`]: what the server counted, and where the run was made
-//! - [`sweep`], [`lab`]: the commands that put steps into an order and keep what is finished
+//! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it
+//! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`]: the instrument measured by itself
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
 
 pub mod analysis;
+pub mod children;
 pub mod cli;
+pub mod control;
 pub mod driver;
 pub mod environment;
+pub mod error;
+pub mod interrupt;
 pub mod keys;
 pub mod lab;
 pub mod null_endpoint;
@@ -24,10 +29,12 @@ pub mod pacer;
 pub mod payload;
 pub mod plan;
 pub mod pricing;
+pub mod progress;
 pub mod record;
 pub mod recorder;
 pub mod report;
-pub mod scrape;
+pub mod runner;
 pub mod schedule;
+pub mod scrape;
 pub mod selfcheck;
 pub mod sweep;

@@ -1,1 +1,14 @@
-fn main() {}
+//! `tierlab-loadgen`: see [`tierlab_loadgen::cli`].
+
+use clap::Parser;
+use std::process::ExitCode;
+use tierlab_loadgen::cli::Cli;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(cli.run());
+    // Requests of a dropped step are not waited for.
+    runtime.shutdown_background();
+    Ok(ExitCode::from(code))
+}

@@ -388,7 +388,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { rate_error_share: 0.01, lag_share_of_p99: 0.10, lag_us: 1_000, error_share: 0.001 }
+        Self {
+            rate_error_share: 0.01,
+            lag_share_of_p99: 0.10,
+            lag_us: 1_000,
+            error_share: 0.001,
+        }
     }
 }
 

@@ -1,0 +1,297 @@
+//! Processes that the load generator starts: they say on stdout when they are ready, and none outlives it.
+//!
+//! In: a command. Out: its ready line, and a handle that stops it by its process id. Each child leads a process group of
+//! its own, so that a Ctrl-C on the terminal reaches the load generator alone, which then ends them in order.
+
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child as Process, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long a child may take to end after SIGTERM before it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Lines of a child's log that an error repeats.
+const LOG_TAIL_LINES: usize = 8;
+const POLL: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A child that runs. Ended when dropped.
+#[derive(Debug)]
+pub struct Child {
+    what: String,
+    log: PathBuf,
+    process: Process,
+}
+
+impl Child {
+    /// Starts `command` with stderr going to `log`, and waits for its one line of JSON on stdout.
+    ///
+    /// Must be called on a thread that lives as long as the child: a child that asked the kernel to end with its parent
+    /// ends with that thread.
+    ///
+    /// # Errors
+    /// It cannot be started, ends before it is ready, is not ready in time, or says something else.
+    pub fn start<R: DeserializeOwned>(
+        what: &str,
+        mut command: Command,
+        log: &Path,
+        limit: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<(Self, R), RunError> {
+        let stderr = std::fs::File::create(log).map_err(RunError::io(log))?;
+        let program = command.get_program().to_owned();
+        let process = command
+            // An open pipe tells a child that its parent lives.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .process_group(0)
+            .spawn()
+            .map_err(RunError::io(Path::new(&program)))?;
+        let mut child = Self {
+            what: what.to_owned(),
+            log: log.to_owned(),
+            process,
+        };
+        let line = child.ready_line(limit, interrupt)?;
+        match serde_json::from_str(&line) {
+            Ok(ready) => Ok((child, ready)),
+            Err(_) => Err(child.failure(&format!("said `{}` instead of being ready", line.trim_end()))),
+        }
+    }
+
+    fn ready_line(&mut self, limit: Duration, interrupt: &Interrupt) -> Result<String, RunError> {
+        let Some(stdout) = self.process.stdout.take() else {
+            return Err(self.failure("has no stdout"));
+        };
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = String::new();
+            let _ = stdout.read_line(&mut line);
+            let _ = sender.send(line);
+            // Keeps the pipe open and empty for as long as the child writes.
+            let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        });
+        let deadline = Instant::now() + limit;
+        loop {
+            match receiver.recv_timeout(LOOK_EVERY) {
+                Ok(line) if !line.is_empty() => return Ok(line),
+                Err(RecvTimeoutError::Timeout) if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.failure(&format!("was not ready within {} s", limit.as_secs())));
+                }
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                    let ended = self.wait_until(Instant::now() + Duration::from_secs(1));
+                    return Err(self.failure(&format!("ended before it was ready{}", said(ended))));
+                }
+            }
+        }
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// It ended; says how, with the end of its log.
+    pub fn check(&mut self) -> Result<(), RunError> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(ended) => Err(self.failure(&format!("ended while it was needed{}", said(ended)))),
+            Err(error) => Err(self.failure(&format!("cannot be watched: {error}"))),
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn failure(&self, how: &str) -> RunError {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
+        let end = if tail.is_empty() {
+            String::new()
+        } else {
+            format!(":\n  {tail}")
+        };
+        RunError::Child(format!("{} {how} (log: {}){end}", self.what, self.log.display()))
+    }
+
+    fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        loop {
+            match self.process.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
+                _ => return None,
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Its process group's id is its own; only reaped ids are given anew, and it is not reaped while it runs.
+        if let Ok(id) = i32::try_from(self.process.id()) {
+            let _ = killpg(Pid::from_raw(id), signal);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.signal(Signal::SIGTERM);
+        if self.wait_until(Instant::now() + STOP_LIMIT).is_none() {
+            self.signal(Signal::SIGKILL);
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// Runs a program to its end, its output shown to the person watching.
+///
+/// # Errors
+/// It cannot be started, fails, or the run is interrupted, which ends it.
+pub fn run_to_end(what: &str, mut command: Command, interrupt: &Interrupt) -> Result<(), RunError> {
+    let program = command.get_program().to_owned();
+    let process = command
+        .stdin(Stdio::null())
+        // What it prints is news of this command, not its result.
+        .stdout(std::io::stderr())
+        .process_group(0)
+        .spawn()
+        .map_err(RunError::io(Path::new(&program)))?;
+    let mut child = Child {
+        what: what.to_owned(),
+        log: PathBuf::new(),
+        process,
+    };
+    loop {
+        match child.wait_until(Instant::now() + LOOK_EVERY) {
+            Some(status) if status.success() => return Ok(()),
+            ended @ Some(_) => return Err(RunError::Child(format!("{what} failed{}", said(ended)))),
+            None if interrupt.is_raised() => return Err(RunError::InterruptedEarly),
+            None => {}
+        }
+    }
+}
+
+/// Ends children side by side: each is asked first, and only then waited for.
+pub fn stop_all(children: Vec<Child>) {
+    for child in &children {
+        child.signal(Signal::SIGTERM);
+    }
+    drop(children);
+}
+
+fn said(ended: Option<ExitStatus>) -> String {
+    match ended {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!(" with exit code {code}"),
+            (None, Some(signal)) => format!(" by signal {signal}"),
+            (None, None) => String::new(),
+        },
+        None => String::new(),
+    }
+}
+
+/// A program of this project: beside the load generator's own executable, or in `folder`.
+///
+/// # Errors
+/// It is not there; says how to build it.
+pub fn program(folder: Option<&Path>, name: &str) -> Result<PathBuf, RunError> {
+    let folder = match folder {
+        Some(folder) => folder.to_owned(),
+        None => std::env::current_exe()
+            .ok()
+            .and_then(|exe| exe.parent().map(Path::to_owned))
+            .unwrap_or_default(),
+    };
+    let path = folder.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(RunError::Usage(format!(
+        "{} is not there; build it with `cargo build --workspace`, or say with --bin-dir where it is",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command
+    }
+
+    fn start(script: &str, limit: Duration) -> Result<(Child, serde_json::Value), RunError> {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        Child::start("the test's child", shell(script), &log, limit, &Interrupt::never())
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_ready_child_is_ended_when_dropped() {
+        let (mut child, ready) = start("echo '{\"listen\":\"here\"}'; exec sleep 600", LONG).unwrap();
+        assert_eq!(ready["listen"], "here");
+        child.check().unwrap();
+        let id = Pid::from_raw(child.id() as i32);
+        drop(child);
+        assert!(nix::sys::signal::kill(id, None).is_err());
+    }
+
+    #[test]
+    fn a_child_that_is_not_ready_says_why() {
+        for (script, limit, expected) in [
+            ("echo no port >&2; exit 3", LONG, "exit code 3"),
+            ("echo no port >&2; exit 3", LONG, "no port"),
+            ("echo hello; exec sleep 600", LONG, "said `hello`"),
+            ("exec sleep 600", Duration::from_millis(100), "not ready within"),
+        ] {
+            let error = start(script, limit).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains("the test's child"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_child_that_died_is_noticed() {
+        let (mut child, _) = start("echo '{}'; kill -9 $$", LONG).unwrap();
+        assert!(child.wait_until(Instant::now() + LONG).is_some());
+        assert!(child.check().unwrap_err().to_string().contains("signal 9"));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_named_with_its_code() {
+        let run = |script| run_to_end("the test's program", shell(script), &Interrupt::never());
+        assert!(run("exit 0").is_ok());
+        let error = run("exit 7").unwrap_err().to_string();
+        assert!(error.contains("the test's program failed with exit code 7"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_what_to_do() {
+        let error = program(Some(Path::new("/no/such")), "tierlab-origin")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/no/such/tierlab-origin") && error.contains("cargo build"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
+
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::null_endpoint::{self, Stalls};
+use crate::{lab, report, selfcheck, sweep};
+use clap::{Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Measures what a storage tier does to latency and cost.
+///
+/// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
+/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 130 interrupted (what was finished is written).
+#[derive(Debug, Parser)]
+#[command(
+    name = "tierlab-loadgen",
+    version,
+    after_help = "Examples:\n  \
+        tierlab-loadgen lab configs/labs/quick.toml\n  \
+        tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000\n  \
+        tierlab-loadgen report results/quick-20261101T120000Z\n  \
+        tierlab-loadgen compare results/before results/after\n  \
+        tierlab-loadgen selfcheck"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures one running server over every load of a plan
+    #[command(
+        after_help = "Example:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first"
+    )]
+    Sweep {
+        /// The plan, a TOML file without `[lab]`
+        plan: PathBuf,
+        /// The server's address, http://HOST:PORT
+        #[arg(long)]
+        url: String,
+        /// The folder that results go to
+        #[arg(long, default_value = "results")]
+        out: PathBuf,
+        /// The result's own folder there [default: the plan's name and the time]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
+    #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
+        tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release")]
+    Lab {
+        /// The plan, a TOML file with `[lab]`
+        plan: PathBuf,
+        /// The folder that results go to
+        #[arg(long, default_value = "results")]
+        out: PathBuf,
+        /// The result's own folder there [default: the plan's name and the time]
+        #[arg(long)]
+        name: Option<String>,
+        /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
+        #[arg(long)]
+        bin_dir: Option<PathBuf>,
+        /// Runs the self-check first and keeps its lines in the result, whatever the plan says
+        #[arg(long)]
+        selfcheck: bool,
+    },
+    /// Writes summary and report of finished runs anew, and prints their tables
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
+        tierlab-loadgen report results/a results/b --combined both.html"
+    )]
+    Report {
+        /// Folders of runs
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// One report over all of them, to this file
+        #[arg(long)]
+        combined: Option<PathBuf>,
+    },
+    /// Says how one run differs from another; exits with 1 when something got worse by more than its noise
+    #[command(after_help = "Example:\n  tierlab-loadgen compare results/before results/after --markdown")]
+    Compare {
+        /// The run to compare with
+        a: PathBuf,
+        /// The run that may have got worse
+        b: PathBuf,
+        /// Prints a Markdown table
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
+    #[command(after_help = "Example:\n  tierlab-loadgen selfcheck --json certificate.json")]
+    Selfcheck {
+        /// Also writes the lines to this file
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// A server that does nothing, for noise floors and tests
+    #[command(hide = true)]
+    NullEndpoint {
+        /// The address; port 0 takes a free one
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+        /// Length of a stall at the start of every period
+        #[arg(long, requires = "stall_every_ms")]
+        stall_ms: Option<u64>,
+        /// The period
+        #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
+        stall_every_ms: Option<u64>,
+        /// Ends when stdin does
+        #[arg(long)]
+        until_stdin_closes: bool,
+    },
+}
+
+impl Cli {
+    /// Runs the command, says on stderr what went wrong, and returns the exit code.
+    pub async fn run(self) -> u8 {
+        match self.command.run().await {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("tierlab-loadgen: {error}");
+                error.exit_code()
+            }
+        }
+    }
+}
+
+impl Command {
+    async fn run(self) -> Result<u8, RunError> {
+        match self {
+            Self::Sweep { plan, url, out, name } => {
+                let options = sweep::Options { plan, url, out, name };
+                Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
+            }
+            Self::Lab {
+                plan,
+                out,
+                name,
+                bin_dir,
+                selfcheck,
+            } => {
+                let options = lab::Options {
+                    plan,
+                    out,
+                    name,
+                    bin_dir,
+                    selfcheck,
+                };
+                Box::pin(lab::run(&options, interrupt()?)).await.map(|()| 0)
+            }
+            Self::Report { runs, combined } => {
+                report::rewrite(&runs, combined.as_deref())?;
+                Ok(0)
+            }
+            Self::Compare { a, b, markdown } => match report::compare(&a, &b, markdown)? {
+                report::Outcome::NoRegression => Ok(0),
+                report::Outcome::Regression | report::Outcome::NothingInCommon => Ok(1),
+            },
+            Self::Selfcheck { json } => certify(json.as_deref(), &interrupt()?).await,
+            Self::NullEndpoint {
+                listen,
+                stall_ms,
+                stall_every_ms,
+                until_stdin_closes,
+            } => {
+                let stalls = stall_ms.zip(stall_every_ms).map(|(length, every)| Stalls {
+                    length: Duration::from_millis(length),
+                    every: Duration::from_millis(every),
+                });
+                null_endpoint::serve(listen, stalls, until_stdin_closes)
+                    .await
+                    .map_err(RunError::io(Path::new(&listen.to_string())))?;
+                Ok(0)
+            }
+        }
+    }
+}
+
+fn interrupt() -> Result<Interrupt, RunError> {
+    Interrupt::install().map_err(|error| RunError::Usage(format!("Ctrl-C cannot be caught: {error}")))
+}
+
+async fn certify(json: Option<&Path>, interrupt: &Interrupt) -> Result<u8, RunError> {
+    eprintln!("self-check: about {} s", selfcheck::SECONDS);
+    let checks = Box::pin(selfcheck::checks(interrupt)).await?;
+    println!("{}", selfcheck::table(&checks));
+    if let Some(file) = json {
+        let text = serde_json::to_string_pretty(&checks).unwrap_or_default();
+        std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
+    }
+    let failed = checks.iter().filter(|check| !check.passed).count();
+    if failed > 0 {
+        return Err(RunError::Unsound(format!(
+            "{failed} of {} checks failed: figures measured on this machine now cannot be trusted",
+            checks.len()
+        )));
+    }
+    Ok(0)
+}

@@ -1,0 +1,171 @@
+//! Everything asked of a server outside a step: its model, a checked reply, its metrics.
+//!
+//! In: an address. Out: typed answers, or an error that names the address and says what to do. Never used while the
+//! clock runs.
+
+use crate::driver::headers;
+use crate::payload::Body;
+use crate::scrape::Scrape;
+use bytes::Bytes;
+use reqwest::{Client, Response, Url};
+use std::time::Duration;
+use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
+use tierlab_protocol::metadata::ModelMetadata;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A server that could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url}: {what}")]
+pub struct ControlError {
+    /// What was asked for.
+    pub url: String,
+    /// What happened, and what to do.
+    pub what: String,
+}
+
+/// One server.
+#[derive(Debug, Clone)]
+pub struct Control {
+    base: Url,
+    client: Client,
+}
+
+impl Control {
+    /// A server at `http://HOST:PORT`.
+    ///
+    /// # Errors
+    /// What is no such address.
+    pub fn new(url: &str) -> Result<Self, ControlError> {
+        let refuse = |what: &str| ControlError {
+            url: url.to_owned(),
+            what: what.to_owned(),
+        };
+        let base: Url = url
+            .parse()
+            .map_err(|_| refuse("no URL; give one as http://127.0.0.1:8000"))?;
+        if base.scheme() != "http" || base.host_str().is_none() {
+            return Err(refuse("only http://HOST:PORT is measured"));
+        }
+        if base.path() != "/" || base.query().is_some() {
+            return Err(refuse("give the server's address without a path"));
+        }
+        let client = Client::builder()
+            .timeout(TIMEOUT)
+            .no_proxy()
+            .build()
+            .map_err(|error| refuse(&error.to_string()))?;
+        Ok(Self { base, client })
+    }
+
+    /// Where infer requests are posted.
+    #[must_use]
+    pub fn infer_url(&self, model: &str) -> Url {
+        self.at(&format!("/v2/models/{model}/infer"))
+    }
+
+    /// Asks for a model's metadata.
+    ///
+    /// # Errors
+    /// No server, no such model, or an answer that is no metadata.
+    pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
+        let url = self.at(&format!("/v2/models/{model}"));
+        let (_, body) = self.fetch(self.client.get(url.clone()), &url).await?;
+        serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))
+    }
+
+    /// Reads `/metrics`.
+    ///
+    /// # Errors
+    /// No server, no such route, or text that is no exposition.
+    pub async fn scrape(&self) -> Result<Scrape, ControlError> {
+        let url = self.at("/metrics");
+        let (_, body) = self.fetch(self.client.get(url.clone()), &url).await?;
+        Scrape::parse(&String::from_utf8_lossy(&body)).map_err(|error| refusal(&url, &error.to_string()))
+    }
+
+    /// Sends one request and reads the whole reply.
+    ///
+    /// # Errors
+    /// No server, an error reply, or a reply that cannot be decoded.
+    pub async fn infer(&self, model: &str, body: &Body) -> Result<InferReply, ControlError> {
+        let url = self.infer_url(model);
+        let request = self
+            .client
+            .post(url.clone())
+            .headers(headers(body))
+            .body(body.bytes.clone());
+        let (json_len, reply) = self.fetch(request, &url).await?;
+        InferReply::decode(&reply, json_len).map_err(|error| refusal(&url, &format!("no infer reply: {error}")))
+    }
+
+    async fn fetch(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<(Option<usize>, Bytes), ControlError> {
+        let response = request.send().await.map_err(|error| unreachable(url, &error))?;
+        let status = response.status();
+        let json_len = json_len(&response);
+        let body = response.bytes().await.map_err(|error| unreachable(url, &error))?;
+        if status.is_success() {
+            return Ok((json_len, body));
+        }
+        let said: String = String::from_utf8_lossy(&body).chars().take(500).collect();
+        Err(refusal(url, &format!("answered {status}: {said}")))
+    }
+
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        url
+    }
+}
+
+fn json_len(response: &Response) -> Option<usize> {
+    response.headers().get(HEADER_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn refusal(url: &Url, what: &str) -> ControlError {
+    ControlError {
+        url: url.to_string(),
+        what: what.to_owned(),
+    }
+}
+
+fn unreachable(url: &Url, error: &reqwest::Error) -> ControlError {
+    // reqwest's own text leaves out why; the innermost cause says it.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    refusal(url, &format!("no answer ({cause}); is the server running there?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_addresses_are_taken() {
+        for bad in ["127.0.0.1:8000", "https://h:1", "http://h:1/v2", "nonsense", ""] {
+            assert!(Control::new(bad).is_err(), "{bad}");
+        }
+        let control = Control::new("http://127.0.0.1:8000").unwrap();
+        assert_eq!(
+            control.infer_url("ctr").as_str(),
+            "http://127.0.0.1:8000/v2/models/ctr/infer"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_named() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let error = Control::new(&format!("http://{closed}"))
+            .unwrap()
+            .scrape()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains(&closed.to_string()), "{error}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+}

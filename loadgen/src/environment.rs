@@ -1,0 +1,218 @@
+//! Where a run is made. In: `/proc`, `git`, the server's build info. Out: an [`Environment`]. What cannot be found out
+//! is said to be unknown, never left to look like a fact.
+
+use crate::record::Environment;
+use crate::scrape::Scrape;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tierlab_protocol::metrics;
+
+/// What is known before any server is asked. `project` is a folder of the checkout, `data` are the folders that hold what
+/// is read.
+#[must_use]
+pub fn inspect(project: &Path, data: &[PathBuf]) -> Environment {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    Environment {
+        cpu: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".into()),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        memory_bytes: fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| memory_bytes(&text))
+            .unwrap_or_default(),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .map_or_else(|_| "unknown".into(), |text| text.trim().into()),
+        filesystems: data
+            .iter()
+            .map(|path| (path.display().to_string(), filesystem(path, &mounts)))
+            .collect(),
+        gpus: gpus(Path::new("/proc/driver/nvidia")),
+        onnxruntime: "unknown".into(),
+        git_commit: git_commit(project),
+        version: env!("CARGO_PKG_VERSION").into(),
+        shared_cores: Vec::new(),
+        origins: BTreeMap::new(),
+    }
+}
+
+/// Adds what a server says of itself: its ONNX Runtime, and where its tier reads from.
+pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrape: &Scrape) {
+    let label = |label| scrape.label(metrics::BUILD_INFO, label).unwrap_or_default();
+    if scrape.has(metrics::BUILD_INFO) {
+        environment.onnxruntime = format!("{} ({})", label("onnxruntime"), label("providers"));
+    }
+    let parts = [origin, label("feature_location"), label("feature_notes")];
+    let known: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    environment.origins.insert(tier.to_owned(), known.join("; "));
+}
+
+/// UTC in RFC 3339 with seconds, from the civil calendar.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        of_day / 3_600,
+        of_day / 60 % 60,
+        of_day % 60
+    )
+}
+
+/// Year, month and day of a number of days since 1970-01-01 (Gregorian).
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if days < length {
+            break;
+        }
+        days -= length;
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    ["model name", "Model", "Hardware", "Processor"].iter().find_map(|key| {
+        cpuinfo
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.trim() == *key)
+            .map(|(_, value)| value.trim().to_owned())
+    })
+}
+
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1_024)
+}
+
+/// Type, device and options of the mount below a path, from the text of `/proc/self/mounts`.
+fn filesystem(path: &Path, mounts: &str) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (device, at, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+            path.starts_with(at)
+                .then(|| (at.len(), format!("{kind} on {device} ({options})")))
+        })
+        // The longest prefix is the innermost mount, and of two on one place the later hides the earlier.
+        .max_by_key(|(len, _)| *len)
+        .map_or_else(|| "unknown".into(), |(_, text)| text)
+}
+
+/// Models of the GPUs below `root`, each with the driver's version.
+fn gpus(root: &Path) -> Vec<String> {
+    let driver = fs::read_to_string(root.join("version"))
+        .ok()
+        .and_then(|text| text.lines().next().map(|line| line.trim().to_owned()))
+        .unwrap_or_else(|| "driver unknown".into());
+    let Ok(entries) = fs::read_dir(root.join("gpus")) else {
+        return Vec::new();
+    };
+    let mut gpus: Vec<String> = entries
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok())
+        .filter_map(|text| {
+            text.lines()
+                .find_map(|line| line.strip_prefix("Model:"))
+                .map(|model| format!("{} ({driver})", model.trim()))
+        })
+        .collect();
+    gpus.sort();
+    gpus
+}
+
+fn git_commit(project: &Path) -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(project)
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    match (git(&["rev-parse", "HEAD"]), git(&["status", "--porcelain"])) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => format!("{commit}-dirty"),
+        (None, _) => "unknown".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_civil() {
+        let at = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn the_innermost_mount_is_named() {
+        let mounts = "/dev/a / ext4 rw,relatime 0 0\ntmpfs /tmp tmpfs rw,size=1g 0 0\nx /tmpfoo xfs rw 0 0\n";
+        assert_eq!(
+            filesystem(Path::new("/tmp/no/such"), mounts),
+            "tmpfs on tmpfs (rw,size=1g)"
+        );
+        assert_eq!(
+            filesystem(Path::new("/no/such"), mounts),
+            "ext4 on /dev/a (rw,relatime)"
+        );
+    }
+
+    #[test]
+    fn this_machine_is_known() {
+        let here = inspect(Path::new(env!("CARGO_MANIFEST_DIR")), &[PathBuf::from("/")]);
+        assert!(here.cores > 0 && here.memory_bytes > 1 << 20);
+        assert_ne!(here.kernel, "unknown");
+        assert_ne!(here.filesystems["/"], "unknown");
+    }
+
+    #[test]
+    fn a_gpu_is_named_with_its_driver() {
+        let root = tempfile::tempdir().unwrap();
+        let gpu = root.path().join("gpus/0000:01:00.0");
+        fs::create_dir_all(&gpu).unwrap();
+        fs::write(gpu.join("information"), "Model: \t\t Test GPU\nIRQ: 1\n").unwrap();
+        fs::write(root.path().join("version"), "NVRM version: 1.2\nGCC\n").unwrap();
+        assert_eq!(gpus(root.path()), ["Test GPU (NVRM version: 1.2)"]);
+        assert!(gpus(Path::new("/no/such")).is_empty());
+    }
+
+    #[test]
+    fn a_server_says_where_it_reads_from() {
+        let mut environment = Environment::default();
+        let text = "tierlab_build_info{onnxruntime=\"1.31.1\",providers=\"CPU\",feature_location=\"s3://b\",feature_notes=\"\"} 1\n";
+        add_server(&mut environment, "s3", "embedded", &Scrape::parse(text).unwrap());
+        assert_eq!(environment.onnxruntime, "1.31.1 (CPU)");
+        assert_eq!(environment.origins["s3"], "embedded; s3://b");
+    }
+}

@@ -1,0 +1,52 @@
+//! Ctrl-C and SIGTERM. In: the signal. Out: a flag that every step watches. The first asks for an orderly end, the
+//! second ends the process at once.
+//!
+//! Installed before goose, which would install a handler of its own and finds the place taken.
+
+use tokio::sync::watch;
+
+/// The exit code of a run that was interrupted: 128 + SIGINT.
+pub const EXIT_CODE: u8 = 130;
+
+/// Whether the run shall end.
+#[derive(Debug, Clone)]
+pub struct Interrupt(watch::Receiver<bool>);
+
+impl Interrupt {
+    /// Takes the process's SIGINT, SIGTERM and SIGHUP.
+    ///
+    /// # Errors
+    /// A handler is in place already.
+    pub fn install() -> Result<Self, ctrlc::Error> {
+        let (sender, receiver) = watch::channel(false);
+        ctrlc::set_handler(move || {
+            if sender.send_replace(true) {
+                eprintln!("interrupted again: ending at once");
+                std::process::exit(i32::from(EXIT_CODE));
+            }
+            eprintln!("interrupted: the step under way is dropped, finished ones are written; again to end at once");
+        })?;
+        Ok(Self(receiver))
+    }
+
+    /// One that nobody raises.
+    #[must_use]
+    pub fn never() -> Self {
+        Self(watch::channel(false).1)
+    }
+
+    /// Whether it was raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns once it is raised.
+    pub async fn raised(&self) {
+        let mut receiver = self.0.clone();
+        if receiver.wait_for(|raised| *raised).await.is_err() {
+            // The handler is gone: nobody will raise it.
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The `lab` command: every tier in every cache state, from nothing to a report.
+//!
+//! In: a plan with `[lab]`. Out: a run in its folder, and no process left behind. It makes the data, starts origins,
+//! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
+//! hands the targets to the [`runner`].
+
+mod data;
+mod prefill;
+mod servers;
+
+use crate::children;
+use crate::environment;
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::plan::{LabPlan, Origin, Plan};
+use crate::pricing;
+use crate::runner::{self, Preamble, Runner};
+use crate::sweep;
+use std::path::{Path, PathBuf};
+
+/// What `lab` is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The plan's file.
+    pub plan: PathBuf,
+    /// Where results go.
+    pub out: PathBuf,
+    /// The result's folder there; made from plan and time when absent.
+    pub name: Option<String>,
+    /// Where the project's other programs are; beside this one when absent.
+    pub bin_dir: Option<PathBuf>,
+    /// Whether to run the self-check whatever the plan says.
+    pub selfcheck: bool,
+}
+
+/// What every part of the lab works with.
+#[derive(Debug)]
+struct Bench<'a> {
+    plan: &'a Plan,
+    lab: &'a LabPlan,
+    programs: Programs,
+    interrupt: &'a Interrupt,
+}
+
+/// The project's other programs.
+#[derive(Debug)]
+struct Programs {
+    server: PathBuf,
+    models: PathBuf,
+    origin: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+    let mut plan = Plan::load(&options.plan)?;
+    plan.selfcheck |= options.selfcheck;
+    let Some(lab) = plan.lab.clone() else {
+        return Err(RunError::Usage(format!(
+            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
+            plan.file.display()
+        )));
+    };
+    let bench = Bench {
+        plan: &plan,
+        lab: &lab,
+        programs: programs(&lab, options.bin_dir.as_deref())?,
+        interrupt: &interrupt,
+    };
+    let configs = config_files(&plan, &lab)?;
+    let tiers: Vec<String> = lab.tiers.iter().map(|tier| tier.name.clone()).collect();
+    let pricing = match &plan.prices {
+        Some((file, instance)) => Some(pricing::load(file, instance, &tiers)?),
+        None => None,
+    };
+    let prepared = data::prepare(&bench)?;
+    let (selfcheck, noise_floor) = sweep::prove(&plan, &interrupt).await?;
+    let places = servers::open_places(&bench)?;
+    data::publish(&bench, &prepared, &places)?;
+    let mut environment = environment::inspect(sweep::folder_of(&plan.file), &places.folders);
+    environment.shared_cores = shared_cores(&lab);
+    let mut fleet = servers::Fleet::new(places);
+    let mut targets = Vec::new();
+    for tier in &lab.tiers {
+        for cache in &lab.caches {
+            eprintln!("starting the {} server, {} cache", tier.name, cache.name);
+            let setting = servers::Setting { tier, cache };
+            let target = fleet.start(&bench, &prepared, setting).await?;
+            sweep::check_reply(&plan, &target).await?;
+            if cache.prefill {
+                prefill::fill(&plan, &target, &interrupt).await?;
+            }
+            let scrape = target.control.scrape().await?;
+            environment::add_server(&mut environment, &tier.name, &origin_note(tier.origin), &scrape);
+            targets.push(target);
+        }
+    }
+    let folder = runner::new_folder(&options.out, options.name.as_deref(), &plan)?;
+    let preamble = Preamble {
+        environment,
+        config_sha256: runner::sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
+        pricing,
+        noise_floor,
+        selfcheck,
+    };
+    let ended = {
+        let runner = Runner {
+            plan: &plan,
+            targets,
+            folder,
+            interrupt: interrupt.clone(),
+            alive: Box::new(|| fleet.check()),
+        };
+        Box::pin(runner.run(preamble)).await
+    };
+    fleet.stop();
+    ended.map(|_| ())
+}
+
+fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> {
+    let embedded = lab.tiers.iter().any(|tier| tier.origin == Origin::Embedded);
+    Ok(Programs {
+        server: children::program(folder, "tierlab-server")?,
+        models: children::program(folder, "tierlab-models")?,
+        origin: embedded
+            .then(|| children::program(folder, "tierlab-origin"))
+            .transpose()?,
+    })
+}
+
+/// Every file that decides what is measured, each of which must be there.
+fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
+    let mut files = vec![plan.file.clone(), lab.server_config.clone()];
+    files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
+    files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
+    match files.iter().find(|file| !file.is_file()) {
+        Some(missing) => Err(RunError::Usage(format!(
+            "{}: {} is not there",
+            plan.file.display(),
+            missing.display()
+        ))),
+        None => Ok(files),
+    }
+}
+
+fn origin_note(origin: Origin) -> String {
+    match origin {
+        // Its reads are neither direct nor cold: the data were written a moment ago.
+        Origin::Embedded => "embedded; origin reads through the page cache".into(),
+        other => other.to_string(),
+    }
+}
+
+fn shared_cores(lab: &LabPlan) -> Vec<String> {
+    let servers = lab.tiers.len() * lab.caches.len();
+    let mut shared = vec![
+        "load generator".to_owned(),
+        format!("{servers} servers, all but the one measured idle"),
+    ];
+    let embedded: Vec<&str> = lab
+        .tiers
+        .iter()
+        .filter(|tier| tier.origin == Origin::Embedded)
+        .map(|tier| tier.name.as_str())
+        .collect();
+    if !embedded.is_empty() {
+        shared.push(format!("embedded origins: {}", embedded.join(", ")));
+    }
+    shared
+}

@@ -1,0 +1,143 @@
+//! A server that does nothing, in a process of its own: what remains of a latency against it is the instrument's.
+//!
+//! In: infer requests. Out: a fixed reply, at once or by a script of stalls whose percentiles can be calculated
+//! ([`crate::selfcheck`]). Speaks as much of the protocol as the load generator asks for.
+
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use serde_json::json;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::metrics::BUILD_INFO;
+use tierlab_protocol::timing::StageTimings;
+use tokio::net::TcpListener;
+
+/// Rows of the table that it claims to join.
+pub const ROWS: u64 = 1_000_000;
+const BODY_LIMIT: usize = 64 << 20;
+
+/// When it stalls: for `length` at the start of every `every`, counted from its start. A request that arrives in a stall
+/// is answered at the stall's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stalls {
+    /// Length of one stall.
+    pub length: Duration,
+    /// From the start of one to the start of the next.
+    pub every: Duration,
+}
+
+impl Stalls {
+    /// How long a request that arrives at `since_start` has to wait.
+    #[must_use]
+    pub fn wait(&self, since_start: Duration) -> Duration {
+        let every = self.every.as_nanos().max(1);
+        let into = since_start.as_nanos() % every;
+        let left = self.length.as_nanos().saturating_sub(into);
+        Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
+    }
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    started: Instant,
+    stalls: Option<Stalls>,
+    timing: String,
+}
+
+/// Serves until the process ends or, with `until_stdin_closes`, until whoever started it is gone.
+///
+/// # Errors
+/// The address cannot be bound, or stdout is closed.
+pub async fn serve(listen: SocketAddr, stalls: Option<Stalls>, until_stdin_closes: bool) -> io::Result<()> {
+    let listener = TcpListener::bind(listen).await?;
+    let address = listener.local_addr()?;
+    let endpoint = Arc::new(Endpoint {
+        started: Instant::now(),
+        stalls,
+        timing: StageTimings::default().to_header(),
+    });
+    let app = Router::new()
+        .route("/v2/models/{model}", get(model))
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/metrics", get(metrics))
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(endpoint);
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", json!({ "listen": address.to_string() }))?;
+    stdout.flush()?;
+    drop(stdout);
+    if until_stdin_closes {
+        std::thread::Builder::new().name("stdin".into()).spawn(|| {
+            let _ = io::copy(&mut io::stdin().lock().take(u64::MAX), &mut io::sink());
+            std::process::exit(0);
+        })?;
+    }
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
+        // Else small replies wait for the peer's acknowledgement.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, app).await
+}
+
+async fn model(Path(model): Path<String>) -> impl IntoResponse {
+    Json(json!({
+        "name": model,
+        "versions": ["1"],
+        "platform": "null",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
+        "joined": {"table": "null", "first_id": 0, "rows": ROWS, "row_bytes": 512, "inputs": ["x"]},
+    }))
+}
+
+async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
+    drop(body);
+    if let Some(stalls) = endpoint.stalls {
+        let wait = stalls.wait(endpoint.started.elapsed());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+    let reply = format!(
+        "{{\"model_name\":\"{model}\",\"model_version\":\"1\",\"outputs\":[{{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[1,1],\"data\":[0.5]}}]}}"
+    );
+    let headers = [
+        (CONTENT_TYPE, "application/json".to_owned()),
+        (
+            axum::http::HeaderName::from_static("server-timing"),
+            endpoint.timing.clone(),
+        ),
+    ];
+    (headers, reply)
+}
+
+async fn metrics() -> String {
+    format!(
+        "# HELP {BUILD_INFO} What runs.\n# TYPE {BUILD_INFO} gauge\n{BUILD_INFO}{{version=\"{}\",onnxruntime=\"none\",\
+         providers=\"none\",model_tier=\"null\",feature_tier=\"null\",feature_location=\"\",feature_notes=\"\"}} 1\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_a_stall_wait_for_its_end() {
+        let stalls = Stalls {
+            length: Duration::from_millis(600),
+            every: Duration::from_millis(5_600),
+        };
+        let wait = |ms| stalls.wait(Duration::from_millis(ms)).as_millis();
+        assert_eq!((wait(0), wait(100), wait(599)), (600, 500, 1));
+        assert_eq!((wait(600), wait(5_599)), (0, 0));
+        assert_eq!(wait(5_600 * 7 + 250), 350);
+    }
+}

@@ -1,0 +1,223 @@
+//! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
+
+use super::raw::{RawData, RawLab};
+use super::within;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_protocol::model::is_plain_name;
+
+/// A validated `[lab]`.
+#[derive(Debug, Clone)]
+pub struct LabPlan {
+    /// Tiers, in the order in which they are measured.
+    pub tiers: Vec<TierPlan>,
+    /// Cache states, in the order in which they are measured.
+    pub caches: Vec<CacheState>,
+    /// Models and tables.
+    pub data: Data,
+    /// Where origins, generated data and logs live.
+    pub work: PathBuf,
+    /// The server's config.
+    pub server_config: PathBuf,
+    /// How long an origin or a server may take to say that it is ready.
+    pub ready_timeout: Duration,
+    /// Keys of the server's config set for every server, as `--set` takes them.
+    pub server_set: Vec<String>,
+}
+
+/// One tier of a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierPlan {
+    /// Its name: a file of the server's `tiers/` folder.
+    pub name: String,
+    /// What stands behind it.
+    pub origin: Origin,
+    /// Whether the lab writes models and tables to it.
+    pub publish: bool,
+    /// Keys of the tier's config to set, as `KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
+/// What stands behind a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A server that the lab starts on this machine.
+    Embedded,
+    /// The tier's own config says where; what answers there imitates the real thing.
+    Emulated,
+    /// The tier's own config says where.
+    Real,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "embedded",
+            Self::Emulated => "emulated",
+            Self::Real => "real",
+        })
+    }
+}
+
+/// A state of the server's feature cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CacheState {
+    /// Its name: `cold`, `warm`, …
+    pub name: String,
+    /// Capacity as share of the table's bytes; 0 is no cache, so that every row comes from the tier.
+    pub share: f64,
+    /// Whether it is filled with the most popular entities before it is measured.
+    pub prefill: bool,
+}
+
+/// Models and tables of a lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// Made by `tierlab-models` below the lab's folder.
+    Generated {
+        /// Rows of the feature table.
+        rows: u64,
+        /// `small` or `full`.
+        model_size: String,
+    },
+    /// Brought along, and used as it is.
+    Given {
+        /// The model repository.
+        repository: PathBuf,
+        /// The folder of the feature tables.
+        features: PathBuf,
+    },
+}
+
+pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
+    if raw.tiers.is_empty() {
+        return Err("`lab.tiers` is empty".into());
+    }
+    for (i, tier) in raw.tiers.iter().enumerate() {
+        if !is_plain_name(tier) {
+            return Err(format!("`lab.tiers`: `{tier}` is no plain name"));
+        }
+        if raw.tiers[..i].contains(tier) {
+            return Err(format!("`lab.tiers`: `{tier}` stands twice"));
+        }
+    }
+    if let Some(stray) = raw.tier.keys().find(|name| !raw.tiers.contains(name)) {
+        return Err(format!("`lab.tier.{stray}` is not in `lab.tiers`"));
+    }
+    within("lab.ready_timeout_s", raw.ready_timeout_s as f64, 1.0, 3_600.0)?;
+    let tiers = raw
+        .tiers
+        .iter()
+        .map(|name| tier(name, raw.tier.get(name)))
+        .collect::<Result<_, _>>()?;
+    Ok(LabPlan {
+        tiers,
+        caches: caches(&raw)?,
+        data: data(raw.data, base)?,
+        work: base.join(raw.work),
+        server_config: base.join(raw.server_config),
+        ready_timeout: Duration::from_secs(raw.ready_timeout_s),
+        server_set: overlays("lab.server", &raw.server)?,
+    })
+}
+
+fn tier(name: &str, raw: Option<&super::raw::RawTier>) -> Result<TierPlan, String> {
+    let served = matches!(name, "s3" | "nfs");
+    let origin = raw
+        .and_then(|tier| tier.origin)
+        .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
+    if origin == Origin::Embedded && !served {
+        return Err(format!(
+            "`lab.tier.{name}.origin` = \"embedded\": only the tiers `s3` and `nfs` have an embedded origin"
+        ));
+    }
+    Ok(TierPlan {
+        name: name.to_owned(),
+        origin,
+        publish: raw.and_then(|tier| tier.publish).unwrap_or(true),
+        set: raw.map_or(Ok(Vec::new()), |tier| {
+            overlays(&format!("lab.tier.{name}.set"), &tier.set)
+        })?,
+    })
+}
+
+fn caches(raw: &RawLab) -> Result<Vec<CacheState>, String> {
+    if raw.cache.is_empty() {
+        return Err("`[[lab.cache]]` is missing: a lab needs at least one cache state".into());
+    }
+    let mut states: Vec<CacheState> = Vec::new();
+    for (i, cache) in raw.cache.iter().enumerate() {
+        if !is_plain_name(&cache.name) {
+            return Err(format!("`lab.cache[{i}].name` = `{}` is no plain name", cache.name));
+        }
+        if states.iter().any(|state| state.name == cache.name) {
+            return Err(format!("`lab.cache[{i}].name` = `{}` stands twice", cache.name));
+        }
+        within(&format!("lab.cache[{i}].share"), cache.share, 0.0, 10.0)?;
+        if cache.prefill && cache.share == 0.0 {
+            return Err(format!(
+                "`lab.cache[{i}].prefill`: there is nothing to fill at `share = 0`"
+            ));
+        }
+        states.push(CacheState {
+            name: cache.name.clone(),
+            share: cache.share,
+            prefill: cache.prefill,
+        });
+    }
+    Ok(states)
+}
+
+fn data(raw: RawData, base: &Path) -> Result<Data, String> {
+    match (raw.repository, raw.features) {
+        (Some(repository), Some(features)) => {
+            if raw.rows.is_some() || raw.model_size.is_some() {
+                return Err(
+                    "`lab.data`: `rows` and `model_size` are for generated data, `repository` and `features` for your own"
+                        .into(),
+                );
+            }
+            Ok(Data::Given {
+                repository: base.join(repository),
+                features: base.join(features),
+            })
+        }
+        (None, None) => {
+            let rows = raw
+                .rows
+                .ok_or("`lab.data.rows` is missing: how many rows has the table?")?;
+            within("lab.data.rows", rows as f64, 1.0, 1e9)?;
+            let model_size = raw.model_size.unwrap_or_else(|| "small".into());
+            if !matches!(model_size.as_str(), "small" | "full") {
+                return Err(format!(
+                    "`lab.data.model_size` = `{model_size}` is neither `small` nor `full`"
+                ));
+            }
+            Ok(Data::Generated { rows, model_size })
+        }
+        (Some(_), None) => Err("`lab.data.features` is missing beside `lab.data.repository`".into()),
+        (None, Some(_)) => Err("`lab.data.repository` is missing beside `lab.data.features`".into()),
+    }
+}
+
+/// TOML values as `KEY=VALUE`, nested tables as dotted keys.
+fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, String> {
+    let mut set = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => {
+                let inner = inner.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+                let below = overlays(&format!("{at}.{key}"), &inner)?;
+                set.extend(below.into_iter().map(|pair| format!("{key}.{pair}")));
+            }
+            toml::Value::Datetime(_) => return Err(format!("`{at}.{key}`: no key takes a date")),
+            toml::Value::String(text) => set.push(format!("{key}={text}")),
+            other => set.push(format!("{key}={other}")),
+        }
+    }
+    Ok(set)
+}

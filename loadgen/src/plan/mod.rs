@@ -1,0 +1,313 @@
+//! Plans: what to measure, how often, and under which limits.
+//!
+//! In: a TOML file. Out: a validated [`Plan`]; what is wrong is named by file and key. Nothing deeper reads files or
+//! the environment. Paths in a plan are relative to the plan's own file.
+
+mod lab;
+mod raw;
+
+pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
+
+use crate::record::{Limits, Mode};
+use serde::Deserialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_protocol::model::is_plain_name;
+
+/// The most requests of one step: their due times, keys and bodies are all made before it starts.
+pub const MAX_REQUESTS_PER_STEP: f64 = 2e6;
+/// The highest rate that a plan may ask for, in requests per second.
+pub const MAX_RATE: f64 = 100_000.0;
+
+/// A plan that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", file.display())]
+pub struct PlanError {
+    /// The plan's file.
+    pub file: PathBuf,
+    /// The key, and what is wrong with it.
+    pub what: String,
+}
+
+/// How tensors are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// As JSON numbers.
+    #[default]
+    Json,
+    /// With the binary tensor extension, both ways.
+    Binary,
+}
+
+/// How requests are spread over time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// A Poisson process.
+    #[default]
+    Poisson,
+    /// Equal gaps.
+    Constant,
+}
+
+impl fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Poisson => "poisson",
+            Self::Constant => "constant",
+        })
+    }
+}
+
+/// Which entities are asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KeyDistribution {
+    /// Each as often as any other.
+    Uniform,
+    /// The entity of rank r with a frequency proportional to r^-exponent.
+    Zipf {
+        /// The exponent, above 0.
+        exponent: f64,
+    },
+}
+
+impl fmt::Display for KeyDistribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
+        }
+    }
+}
+
+/// One load: a mode, a batch size and a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Real-time or batch.
+    pub mode: Mode,
+    /// Entities per request; 1 in real-time mode.
+    pub batch_size: u32,
+    /// Requests per second.
+    pub rate: f64,
+}
+
+/// A validated plan.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where it was read from.
+    pub file: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// Its name, one plain path segment.
+    pub name: String,
+    /// The model.
+    pub model: String,
+    /// What every step's seed derives from.
+    pub seed: u64,
+    /// Repeats of every configuration.
+    pub repeats: u32,
+    /// Cut off the front of a step, by schedule.
+    pub warmup: Duration,
+    /// The measured window.
+    pub window: Duration,
+    /// How long replies may come in after the window.
+    pub drain: Duration,
+    /// Users: the most requests in flight.
+    pub max_in_flight: usize,
+    /// The client's limit for one request, from its actual send.
+    pub timeout: Duration,
+    /// How tensors are sent.
+    pub encoding: Encoding,
+    /// How requests are spread over time.
+    pub arrivals: Arrivals,
+    /// Which entities are asked for.
+    pub keys: KeyDistribution,
+    /// Whether the same load is first measured on a null endpoint.
+    pub noise_floor: bool,
+    /// Whether `selfcheck` runs first and its lines stand in the result.
+    pub selfcheck: bool,
+    /// The price list and the instance on it.
+    pub prices: Option<(PathBuf, String)>,
+    /// What verdicts are given by.
+    pub limits: Limits,
+    /// Every load, in the plan's order.
+    pub loads: Vec<Load>,
+    /// The lab around it; absent in a sweep.
+    pub lab: Option<LabPlan>,
+}
+
+impl Plan {
+    /// Reads and validates a plan.
+    ///
+    /// # Errors
+    /// A file that cannot be read, bad TOML, an unknown key, a value out of range.
+    pub fn load(file: &Path) -> Result<Self, PlanError> {
+        let text = std::fs::read_to_string(file).map_err(|error| PlanError {
+            file: file.to_owned(),
+            what: format!("cannot be read: {error}"),
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Validates a plan's text; `file` is what errors name and what paths are relative to.
+    ///
+    /// # Errors
+    /// As [`Plan::load`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, PlanError> {
+        let refuse = |what: String| PlanError {
+            file: file.to_owned(),
+            what,
+        };
+        let raw: raw::RawPlan =
+            toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
+        validate(raw, file, text).map_err(refuse)
+    }
+
+    /// The longest that one step can take.
+    #[must_use]
+    pub fn step_limit(&self) -> Duration {
+        self.warmup + self.window + self.drain
+    }
+}
+
+fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> {
+    let base = file.parent().unwrap_or_else(|| Path::new(""));
+    for (key, name) in [("name", &raw.name), ("model", &raw.model)] {
+        if !is_plain_name(name) {
+            return Err(format!(
+                "`{key}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)"
+            ));
+        }
+    }
+    within("repeats", f64::from(raw.repeats), 1.0, 100.0)?;
+    within("warmup_s", raw.warmup_s, 0.0, 3_600.0)?;
+    within("step_s", raw.step_s, 0.1, 3_600.0)?;
+    within("drain_s", raw.drain_s, 0.05, 600.0)?;
+    within("max_in_flight", f64::from(raw.max_in_flight), 1.0, 8_192.0)?;
+    within("timeout_ms", raw.timeout_ms as f64, 1.0, 600_000.0)?;
+    limits(&raw.limits)?;
+    let keys = match (raw.keys.distribution, raw.keys.exponent) {
+        (raw::RawDistribution::Uniform, None) => KeyDistribution::Uniform,
+        (raw::RawDistribution::Uniform, Some(_)) => {
+            return Err("`keys.exponent` belongs to `keys.distribution = \"zipf\"`".into());
+        }
+        (raw::RawDistribution::Zipf, None) => {
+            return Err("`keys.exponent` is missing: zipf needs one, as 1.1".into());
+        }
+        (raw::RawDistribution::Zipf, Some(exponent)) => {
+            within("keys.exponent", exponent, 0.01, 10.0)?;
+            KeyDistribution::Zipf { exponent }
+        }
+    };
+    let prices = match (raw.prices, raw.instance) {
+        (None, None) => None,
+        (Some(prices), Some(instance)) => Some((base.join(prices), instance)),
+        (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
+        (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
+    };
+    Ok(Plan {
+        loads: loads(&raw.load, raw.warmup_s, raw.step_s)?,
+        lab: raw.lab.map(|lab| lab::validate(lab, base)).transpose()?,
+        file: file.to_owned(),
+        text: text.to_owned(),
+        name: raw.name,
+        model: raw.model,
+        seed: raw.seed,
+        repeats: raw.repeats,
+        warmup: Duration::from_secs_f64(raw.warmup_s),
+        window: Duration::from_secs_f64(raw.step_s),
+        drain: Duration::from_secs_f64(raw.drain_s),
+        max_in_flight: raw.max_in_flight as usize,
+        timeout: Duration::from_millis(raw.timeout_ms),
+        encoding: raw.encoding,
+        arrivals: raw.arrivals,
+        keys,
+        noise_floor: raw.noise_floor,
+        selfcheck: raw.selfcheck,
+        prices,
+        limits: raw.limits,
+    })
+}
+
+fn loads(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
+    if raw.is_empty() {
+        return Err("`[[load]]` is missing: a plan needs at least one load".into());
+    }
+    let mut loads = Vec::new();
+    for (i, load) in raw.iter().enumerate() {
+        let batch_sizes = match load.mode {
+            Mode::Realtime if load.batch_sizes.is_empty() => &[1][..],
+            Mode::Realtime => {
+                return Err(format!(
+                    "`load[{i}].batch_sizes` does not belong to `mode = \"realtime\"`, which sends one entity per request"
+                ));
+            }
+            Mode::Batch if load.batch_sizes.is_empty() => {
+                return Err(format!(
+                    "`load[{i}].batch_sizes` is missing: `mode = \"batch\"` needs at least one"
+                ));
+            }
+            Mode::Batch => &load.batch_sizes,
+        };
+        if load.rates.is_empty() {
+            return Err(format!("`load[{i}].rates` is empty"));
+        }
+        for &batch_size in batch_sizes {
+            // A batch of one would be real-time under another name.
+            let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
+            within(
+                &format!("load[{i}].batch_sizes"),
+                f64::from(batch_size),
+                least,
+                65_536.0,
+            )?;
+            for &rate in &load.rates {
+                within(&format!("load[{i}].rates"), rate, 0.01, MAX_RATE)?;
+                if rate * step_s < 1.0 {
+                    return Err(format!(
+                        "`load[{i}].rates`: {rate} per second sends nothing in a step of {step_s} s"
+                    ));
+                }
+                if rate * (warmup_s + step_s) > MAX_REQUESTS_PER_STEP {
+                    return Err(format!(
+                        "`load[{i}].rates`: {rate} per second is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten `step_s`"
+                    ));
+                }
+                loads.push(Load {
+                    mode: load.mode,
+                    batch_size,
+                    rate,
+                });
+            }
+        }
+    }
+    for (i, load) in loads.iter().enumerate() {
+        if loads[..i].contains(load) {
+            return Err(format!(
+                "`load`: {} × {} at {} per second stands twice",
+                load.mode, load.batch_size, load.rate
+            ));
+        }
+    }
+    Ok(loads)
+}
+
+fn limits(limits: &Limits) -> Result<(), String> {
+    within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
+    within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
+    within("limits.error_share", limits.error_share, 0.0, 1.0)
+}
+
+/// Refuses NaN, infinities and whatever lies outside.
+fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("`{key}` = {value} is not within {least} and {most}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

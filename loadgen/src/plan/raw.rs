@@ -1,0 +1,142 @@
+//! A plan as it stands in its file. In: TOML. Out: the keys with their defaults, unknown ones refused by serde.
+//! Nothing here is checked for sense; [`super::Plan`] does that.
+
+use crate::record::{Limits, Mode};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Top level of a plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPlan {
+    pub(super) name: String,
+    pub(super) model: String,
+    pub(super) seed: u64,
+    #[serde(default = "five")]
+    pub(super) repeats: u32,
+    pub(super) warmup_s: f64,
+    pub(super) step_s: f64,
+    pub(super) drain_s: f64,
+    #[serde(default = "default_max_in_flight")]
+    pub(super) max_in_flight: u32,
+    #[serde(default = "default_timeout_ms")]
+    pub(super) timeout_ms: u64,
+    #[serde(default)]
+    pub(super) encoding: super::Encoding,
+    #[serde(default)]
+    pub(super) arrivals: super::Arrivals,
+    #[serde(default)]
+    pub(super) keys: RawKeys,
+    #[serde(default)]
+    pub(super) noise_floor: bool,
+    #[serde(default)]
+    pub(super) selfcheck: bool,
+    #[serde(default)]
+    pub(super) prices: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) instance: Option<String>,
+    #[serde(default)]
+    pub(super) limits: Limits,
+    #[serde(default)]
+    pub(super) load: Vec<RawLoad>,
+    #[serde(default)]
+    pub(super) lab: Option<RawLab>,
+}
+
+/// `[keys]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawKeys {
+    #[serde(default)]
+    pub(super) distribution: RawDistribution,
+    #[serde(default)]
+    pub(super) exponent: Option<f64>,
+}
+
+/// `keys.distribution`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawDistribution {
+    #[default]
+    Uniform,
+    Zipf,
+}
+
+/// `[[load]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLoad {
+    pub(super) mode: Mode,
+    #[serde(default)]
+    pub(super) batch_sizes: Vec<u32>,
+    pub(super) rates: Vec<f64>,
+}
+
+/// `[lab]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLab {
+    pub(super) tiers: Vec<String>,
+    pub(super) work: PathBuf,
+    pub(super) server_config: PathBuf,
+    #[serde(default = "default_ready_timeout_s")]
+    pub(super) ready_timeout_s: u64,
+    #[serde(default)]
+    pub(super) server: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    pub(super) cache: Vec<RawCache>,
+    #[serde(default)]
+    pub(super) data: RawData,
+    #[serde(default)]
+    pub(super) tier: BTreeMap<String, RawTier>,
+}
+
+/// `[[lab.cache]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCache {
+    pub(super) name: String,
+    pub(super) share: f64,
+    #[serde(default)]
+    pub(super) prefill: bool,
+}
+
+/// `[lab.data]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawData {
+    #[serde(default)]
+    pub(super) rows: Option<u64>,
+    #[serde(default)]
+    pub(super) model_size: Option<String>,
+    #[serde(default)]
+    pub(super) repository: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) features: Option<PathBuf>,
+}
+
+/// `[lab.tier.NAME]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTier {
+    #[serde(default)]
+    pub(super) origin: Option<super::Origin>,
+    #[serde(default)]
+    pub(super) publish: Option<bool>,
+    #[serde(default)]
+    pub(super) set: BTreeMap<String, toml::Value>,
+}
+
+const fn five() -> u32 {
+    5
+}
+const fn default_max_in_flight() -> u32 {
+    256
+}
+const fn default_timeout_ms() -> u64 {
+    2_000
+}
+const fn default_ready_timeout_s() -> u64 {
+    120
+}

@@ -1,0 +1,163 @@
+use super::*;
+use proptest::prelude::*;
+
+const HEAD: &str = "name = \"t\"\nmodel = \"ctr\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n";
+const LOAD: &str = "[[load]]\nmode = \"realtime\"\nrates = [50, 100]\n";
+const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n\
+    [[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
+
+fn parse(text: &str) -> Result<Plan, String> {
+    Plan::parse(Path::new("plans/t.toml"), text).map_err(|error| error.to_string())
+}
+
+fn refusal(text: &str) -> String {
+    let message = parse(text).expect_err(text);
+    assert!(message.starts_with("plans/t.toml: "), "{message}");
+    message
+}
+
+#[test]
+fn loads_are_the_product_of_batch_sizes_and_rates() {
+    let plan = parse(&format!(
+        "{HEAD}{LOAD}[[load]]\nmode = \"batch\"\nbatch_sizes = [8, 32]\nrates = [5, 10.5]\n"
+    ))
+    .unwrap();
+    let loads: Vec<_> = plan.loads.iter().map(|load| (load.batch_size, load.rate)).collect();
+    assert_eq!(
+        loads,
+        [(1, 50.0), (1, 100.0), (8, 5.0), (8, 10.5), (32, 5.0), (32, 10.5)]
+    );
+    assert_eq!(plan.repeats, 5);
+    assert!(plan.lab.is_none());
+}
+
+#[test]
+fn nonsense_is_refused_by_file_and_key() {
+    let with = |more: &str| format!("{HEAD}{more}\n{LOAD}");
+    for (text, named) in [
+        (with("rate = 3"), "rate"),
+        (with("repeats = 0"), "`repeats`"),
+        (with("max_in_flight = 0"), "`max_in_flight`"),
+        (with("timeout_ms = 0"), "`timeout_ms`"),
+        (with("instance = \"a\""), "`prices`"),
+        (with("prices = \"p.toml\""), "`instance`"),
+        (with("encoding = \"xml\""), "encoding"),
+        (with("[keys]\ndistribution = \"zipf\""), "`keys.exponent`"),
+        (with("[keys]\nexponent = 1.0"), "`keys.exponent`"),
+        (with("[limits]\nerror_share = 2.0"), "`limits.error_share`"),
+        (HEAD.to_owned(), "`[[load]]`"),
+        (
+            format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),
+            "`load[0].rates` = -5",
+        ),
+        (
+            format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [nan]\n"),
+            "`load[0].rates`",
+        ),
+        (
+            format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = []\n"),
+            "`load[0].rates`",
+        ),
+        (
+            format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [5, 5]\n"),
+            "stands twice",
+        ),
+        (
+            format!("{HEAD}[[load]]\nmode = \"batch\"\nrates = [5]\n"),
+            "`load[0].batch_sizes`",
+        ),
+        (
+            format!("{HEAD}[[load]]\nmode = \"realtime\"\nbatch_sizes = [2]\nrates = [5]\n"),
+            "`load[0].batch_sizes`",
+        ),
+        (HEAD.replace("\"t\"", "\"../t\"") + LOAD, "`name`"),
+        (HEAD.replace("step_s = 2.0", "step_s = -2.0") + LOAD, "`step_s`"),
+    ] {
+        let message = refusal(&text);
+        assert!(message.contains(named), "{named}: {message}");
+    }
+}
+
+#[test]
+fn a_lab_names_origins_caches_and_data() {
+    let plan = parse(&format!(
+        "{HEAD}{LOAD}{LAB}[lab.server]\nadmission.max_in_flight = 64\n[lab.tier.s3]\norigin = \"real\"\n\
+         publish = false\nset = {{ endpoint = \"https://s3.example\", concurrency = 8 }}\n"
+    ))
+    .unwrap();
+    let lab = plan.lab.unwrap();
+    assert_eq!(lab.work, Path::new("plans/w"));
+    assert_eq!(lab.server_set, ["admission.max_in_flight=64"]);
+    assert_eq!(lab.tiers[0].origin, Origin::Real);
+    assert_eq!(lab.tiers[1].set, ["concurrency=8", "endpoint=https://s3.example"]);
+    assert!(!lab.tiers[1].publish);
+}
+
+#[test]
+fn nonsense_labs_are_refused_by_key() {
+    let with = |from: &str, to: &str| format!("{HEAD}{LOAD}{}", LAB.replace(from, to));
+    for (text, named) in [
+        (with("\"nvme\", ", "\"s3\", "), "stands twice"),
+        (with("share = 0.0", "share = -0.1"), "`lab.cache[0].share`"),
+        (
+            with("share = 0.0", "share = 0.0\nprefill = true"),
+            "`lab.cache[0].prefill`",
+        ),
+        (with("rows = 10", ""), "`lab.data.rows`"),
+        (
+            with("rows = 10", "rows = 10\nrepository = \"r\"\nfeatures = \"f\""),
+            "`lab.data`",
+        ),
+        (
+            with("rows = 10", "model_size = \"huge\"\nrows = 3"),
+            "`lab.data.model_size`",
+        ),
+        (with("rows = 10", "rows = 10\n[lab.tier.nfs]"), "`lab.tier.nfs`"),
+        (
+            with("rows = 10", "rows = 10\n[lab.tier.nvme]\norigin = \"embedded\""),
+            "`lab.tier.nvme.origin`",
+        ),
+        (with("rows = 10", "row = 10"), "row"),
+    ] {
+        let message = refusal(&text);
+        assert!(message.contains(named), "{named}: {message}");
+    }
+}
+
+#[test]
+fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    for file in ["sweeps/quick.toml", "sweeps/realtime.toml", "sweeps/batch.toml"] {
+        assert!(Plan::load(&configs.join(file)).unwrap().lab.is_none(), "{file}");
+    }
+    for file in ["labs/quick.toml", "labs/full.toml"] {
+        let plan = Plan::load(&configs.join(file)).unwrap();
+        let lab = plan.lab.as_ref().unwrap();
+        let configurations = (lab.tiers.len() * lab.caches.len() * plan.loads.len()) as u32;
+        let measuring = plan.step_limit() * configurations * plan.repeats;
+        if file.ends_with("quick.toml") {
+            assert!(measuring <= Duration::from_secs(300), "{measuring:?}");
+        }
+        // Every point has the samples that a p99 asks for.
+        for load in &plan.loads {
+            let samples = load.rate * plan.window.as_secs_f64() * f64::from(plan.repeats);
+            assert!(samples >= 368.0, "{file}: {load:?} has {samples}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn any_number_is_read_or_refused(rate in prop::num::f64::ANY, step in prop::num::f64::ANY) {
+        let head = HEAD.replace("step_s = 2.0", &format!("step_s = {step:?}"));
+        if let Ok(plan) = parse(&format!("{head}[[load]]\nmode = \"realtime\"\nrates = [{rate:?}]\n")) {
+            prop_assert!(plan.loads[0].rate > 0.0);
+            prop_assert!(plan.loads[0].rate * plan.window.as_secs_f64() >= 1.0);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Samples of one step to one repeat of a point. In: samples, the schedule, what the pacer saw. Out: a [`Repeat`] with
+//! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
+
+use crate::analysis;
+use crate::driver::Finished;
+use crate::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
+use crate::schedule::Schedule;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// Significant decimal digits of every histogram.
+const DIGITS: u8 = 3;
+/// A block is about this long: several are needed inside a repeat to see how it varied.
+const BLOCK_S: f64 = 0.5;
+/// Blocks of one window.
+const BLOCKS: std::ops::RangeInclusive<usize> = 2..=10;
+
+/// What names a repeat.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Its index, from 0.
+    pub index: u32,
+    /// Its seed.
+    pub seed: u64,
+    /// Where its histograms will lie, relative to the run's folder.
+    pub hdr_file: String,
+}
+
+/// Turns a finished step into a repeat.
+#[must_use]
+pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
+    let window: Vec<Sample> = {
+        let mut window: Vec<Sample> = finished
+            .samples
+            .iter()
+            .filter(|sample| schedule.in_window(sample.due_us))
+            .copied()
+            .collect();
+        window.sort_unstable_by_key(|sample| sample.due_us);
+        window
+    };
+    let mut errors = BTreeMap::new();
+    for sample in &window {
+        if let Outcome::Failed(failure) = sample.outcome {
+            *errors.entry(failure.to_string()).or_insert(0) += 1;
+        }
+    }
+    let answered_in_window = finished
+        .samples
+        .iter()
+        .filter(|sample| sample.is_ok() && schedule.in_window(sample.done_us))
+        .count();
+    Repeat {
+        index: label.index,
+        seed: label.seed,
+        started_at: crate::environment::rfc3339(finished.window_began),
+        window_s: schedule.window_s(),
+        scheduled: window.len() as u64,
+        completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,
+        errors,
+        achieved_rps: answered_in_window as f64 / schedule.window_s(),
+        in_flight_limit_hit: finished.observed.limit_hit,
+        mean_in_flight: finished.observed.mean_in_flight,
+        backlog_slope: analysis::backlog_slope(&window),
+        bands: analysis::bands(&window),
+        server,
+        hdr_file: label.hdr_file,
+        histograms: histograms(&window, schedule),
+    }
+}
+
+fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
+    let blocks = ((schedule.window_s() / BLOCK_S).round() as usize).clamp(*BLOCKS.start(), *BLOCKS.end());
+    let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
+    let by_block = |value: fn(&Sample) -> u64| {
+        let mut values = vec![Vec::new(); blocks];
+        for sample in window {
+            values[((sample.due_us - schedule.window_start_us) / block_us) as usize].push(value(sample));
+        }
+        values.iter().map(|values| histogram(values)).collect()
+    };
+    Histograms {
+        block_s: block_us as f64 / 1e6,
+        latency: by_block(Sample::latency_us),
+        service: by_block(Sample::service_us),
+        lag: by_block(Sample::lag_us),
+    }
+}
+
+/// A histogram just large enough for its values: a run keeps thousands of them.
+#[must_use]
+pub fn histogram(values_us: &[u64]) -> Histogram<u64> {
+    let most = values_us.iter().copied().max().unwrap_or_default().max(2);
+    let Ok(mut histogram) = Histogram::new_with_bounds(1, most, DIGITS) else {
+        unreachable!("1 and a maximum of at least 2 are bounds, and 3 digits are allowed");
+    };
+    for &value in values_us {
+        histogram.saturating_record(value);
+    }
+    histogram
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pacer::Observed;
+    use crate::plan::Arrivals;
+    use crate::record::Failure;
+    use proptest::prelude::*;
+    use std::time::{Duration, SystemTime};
+
+    fn sample(due_us: u64, sent_us: u64, done_us: u64) -> Sample {
+        Sample {
+            due_us,
+            sent_us,
+            done_us,
+            outcome: Outcome::Ok,
+            timings: None,
+        }
+    }
+
+    fn one_second_after_one() -> Schedule {
+        Schedule::new(
+            Arrivals::Constant,
+            10.0,
+            Duration::from_secs(1),
+            Duration::from_secs(1),
+            1,
+        )
+    }
+
+    fn record_all(samples: Vec<Sample>) -> Repeat {
+        let finished = Finished {
+            samples,
+            observed: Observed {
+                limit_hit: false,
+                mean_in_flight: 0.5,
+            },
+            window_began: SystemTime::UNIX_EPOCH,
+        };
+        let label = Label {
+            index: 0,
+            seed: 1,
+            hdr_file: "hdr/x.hdr".into(),
+        };
+        record(label, &finished, &one_second_after_one(), None)
+    }
+
+    #[test]
+    fn the_population_is_what_was_due_in_the_window() {
+        let mut failed = sample(1_500_000, 1_500_100, 2_500_000);
+        failed.outcome = Outcome::Failed(Failure::Timeout);
+        let repeat = record_all(vec![
+            sample(999_999, 1_000_000, 1_000_500),   // warm-up, answered inside the window
+            sample(1_000_000, 1_000_010, 1_001_000), // first of the window
+            failed,
+            sample(1_999_999, 2_000_000, 2_300_000), // last of the window, answered after it
+        ]);
+        assert_eq!((repeat.scheduled, repeat.completed), (3, 2));
+        assert_eq!(repeat.errors, BTreeMap::from([("timeout".into(), 1)]));
+        // By completion: the warm-up's reply and the first one fell inside.
+        assert!((repeat.achieved_rps - 2.0).abs() < 1e-9);
+        // The failure is in the histogram, with its age.
+        let slowest = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
+        assert!(slowest.abs_diff(1_000_000) <= 1_000, "{slowest}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_sample_is_lost_and_values_keep_three_digits(
+            latencies in prop::collection::vec(0_u64..100_000_000, 1..200),
+        ) {
+            let samples: Vec<_> = latencies
+                .iter()
+                .enumerate()
+                .map(|(i, latency)| {
+                    let due = 1_000_000 + i as u64 * 4_999;
+                    sample(due, due, due + latency)
+                })
+                .collect();
+            let repeat = record_all(samples);
+            let total: u64 = repeat.histograms.latency.iter().map(Histogram::len).sum();
+            prop_assert_eq!(total, latencies.len() as u64);
+            let most = *latencies.iter().max().unwrap();
+            let kept = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
+            prop_assert!(kept.abs_diff(most) <= 1 + most / 1_000, "{} became {}", most, kept);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
+//! on every tier alike, and tiers are compared on the same arrivals and keys.
+//!
+//! In: a plan and its targets. Out: a [`Run`], written to its folder after every round of targets. Knows neither where
+//! a target came from nor how a result is shown.
+
+use crate::analysis;
+use crate::control::Control;
+use crate::driver::{self, Finished, Step};
+use crate::environment::rfc3339;
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::keys::Population;
+use crate::payload::{self, Body};
+use crate::plan::{Load, Plan};
+use crate::progress::Progress;
+use crate::record::{Check, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
+use crate::recorder::{self, Label};
+use crate::report;
+use crate::schedule::{Schedule, step_seed};
+use crate::scrape;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tierlab_protocol::tensor::TensorSpec;
+
+/// What a target's requests are made of.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Entities whose rows the server joins.
+    Joined(Population),
+    /// Tensors sent along.
+    Inline(Vec<TensorSpec>),
+}
+
+/// One server in one cache state.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The tier that its features come from.
+    pub tier: String,
+    /// The cache state's name.
+    pub cache: String,
+    /// The cache's capacity as share of the table.
+    pub cache_share: f64,
+    /// The server.
+    pub control: Control,
+    /// What it is asked.
+    pub content: Content,
+}
+
+/// A run under way.
+pub struct Runner<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What is measured.
+    pub targets: Vec<Target>,
+    /// Where the result goes.
+    pub folder: PathBuf,
+    /// Raised by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Whether everything that the lab started still runs; asked before each step.
+    pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
+}
+
+/// What stands in the result before the first step.
+#[derive(Debug)]
+pub struct Preamble {
+    /// Where the run is made.
+    pub environment: Environment,
+    /// Sums of the config files.
+    pub config_sha256: BTreeMap<String, String>,
+    /// Prices.
+    pub pricing: Option<Pricing>,
+    /// The null endpoint under the same load.
+    pub noise_floor: Option<Point>,
+    /// Lines of `selfcheck`.
+    pub selfcheck: Vec<Check>,
+}
+
+impl Runner<'_> {
+    /// Runs every step, writes the result and prints its table.
+    ///
+    /// # Errors
+    /// An interruption, a dead process of the lab, or a server that stopped answering: what was finished is written and
+    /// printed all the same.
+    pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
+        let mut run = begin(self.plan, preamble);
+        let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
+        let mut progress = Progress::new(steps as u64);
+        let mut unanswered = 0;
+        let ended = self.steps(&mut run, &mut progress, &mut unanswered).await;
+        progress.clear();
+        run.interrupted = ended.is_err();
+        if run.points.is_empty() {
+            return match ended {
+                Err(RunError::Interrupted(_)) => Err(RunError::InterruptedEarly),
+                Err(error) => Err(error),
+                Ok(()) => Ok(run),
+            };
+        }
+        self.write(&mut run)?;
+        report::print_table(&run);
+        eprintln!("result: {}", self.folder.display());
+        ended?;
+        if unanswered > 0 {
+            return Err(RunError::Unsound(format!(
+                "{unanswered} of {steps} steps ended with a server that no longer answered; their requests are counted as errors"
+            )));
+        }
+        Ok(run)
+    }
+
+    async fn steps(&mut self, run: &mut Run, progress: &mut Progress, unanswered: &mut usize) -> Result<(), RunError> {
+        // Where each point belongs in the plan's order: by target, then by load.
+        let mut order: Vec<usize> = Vec::new();
+        for repeat in 0..self.plan.repeats {
+            for (load_index, &load) in self.plan.loads.iter().enumerate() {
+                let seed = step_seed(self.plan.seed, repeat, load_index);
+                for target_index in 0..self.targets.len() {
+                    (self.alive)()?;
+                    let target = &self.targets[target_index];
+                    let factors = factors(self.plan, target, load);
+                    progress.begin(&name(&factors));
+                    let step = measure(self.plan, target, load, seed, &self.interrupt);
+                    let Some((finished, schedule, server)) = Box::pin(step).await? else {
+                        return Err(RunError::Interrupted(self.folder.clone()));
+                    };
+                    if server.is_none() {
+                        *unanswered += 1;
+                    }
+                    let label = Label {
+                        index: repeat,
+                        seed,
+                        hdr_file: report::hdr_file(&factors, repeat),
+                    };
+                    let recorded = recorder::record(label, &finished, &schedule, server);
+                    progress.finish(&line(&factors, &recorded));
+                    let key = target_index * self.plan.loads.len() + load_index;
+                    let at = order.binary_search(&key).unwrap_or_else(|at| {
+                        order.insert(at, key);
+                        run.points.insert(
+                            at,
+                            Point {
+                                factors,
+                                repeats: Vec::new(),
+                                summary: None,
+                            },
+                        );
+                        at
+                    });
+                    run.points[at].repeats.push(recorded);
+                }
+                // A kill from here on loses the round under way only.
+                self.write(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, run: &mut Run) -> Result<(), RunError> {
+        run.finished_at = rfc3339(SystemTime::now());
+        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+        report::write(run, &self.folder)?;
+        Ok(())
+    }
+}
+
+fn begin(plan: &Plan, preamble: Preamble) -> Run {
+    Run {
+        schema_version: SCHEMA_VERSION,
+        name: plan.name.clone(),
+        started_at: rfc3339(SystemTime::now()),
+        finished_at: String::new(),
+        // Until the last step is finished.
+        interrupted: true,
+        plan_toml: plan.text.clone(),
+        config_sha256: preamble.config_sha256,
+        environment: preamble.environment,
+        noise_floor: preamble.noise_floor,
+        selfcheck: preamble.selfcheck,
+        limits: plan.limits.clone(),
+        pricing: preamble.pricing,
+        points: Vec::new(),
+    }
+}
+
+/// What a step leaves: samples, the schedule that they are held against, and the server's counters, absent where the
+/// server did not answer before and after.
+pub type Measured = (Finished, Arc<Schedule>, Option<crate::record::ServerDelta>);
+
+/// One step against one target; `None` when interrupted.
+///
+/// # Errors
+/// The step could not be driven.
+pub async fn measure(
+    plan: &Plan,
+    target: &Target,
+    load: Load,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Option<Measured>, RunError> {
+    let schedule = Arc::new(Schedule::new(plan.arrivals, load.rate, plan.warmup, plan.window, seed));
+    let step = Step {
+        url: target.control.infer_url(&plan.model),
+        bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),
+        schedule: Arc::clone(&schedule),
+        users: plan.max_in_flight,
+        timeout: plan.timeout,
+        drain: plan.drain,
+    };
+    let before = target.control.scrape().await.ok();
+    let Some(finished) = driver::run(step, interrupt).await? else {
+        return Ok(None);
+    };
+    let after = target.control.scrape().await.ok();
+    let server = before
+        .zip(after)
+        .map(|(before, after)| scrape::delta(&before, &after, &plan.model));
+    Ok(Some((finished, schedule, server)))
+}
+
+fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64) -> Result<Vec<Body>, RunError> {
+    match content {
+        Content::Joined(population) => {
+            let per_request = load.batch_size as usize;
+            let ids = population.draw(requests * per_request, seed);
+            Ok(ids
+                .chunks(per_request)
+                .map(|ids| payload::joined(ids, plan.encoding))
+                .collect())
+        }
+        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.encoding, seed).map_err(RunError::Usage),
+    }
+}
+
+/// What tells this point from the others.
+#[must_use]
+pub fn factors(plan: &Plan, target: &Target, load: Load) -> Factors {
+    Factors {
+        tier: target.tier.clone(),
+        cache: target.cache.clone(),
+        cache_share: target.cache_share,
+        model: plan.model.clone(),
+        mode: load.mode,
+        batch_size: load.batch_size,
+        offered_rps: load.rate,
+        arrivals: plan.arrivals.to_string(),
+        keys: match target.content {
+            Content::Joined(_) => plan.keys.to_string(),
+            Content::Inline(_) => "inline".into(),
+        },
+    }
+}
+
+fn name(factors: &Factors) -> String {
+    format!(
+        "{} {} {}×{} at {}/s",
+        factors.tier, factors.cache, factors.mode, factors.batch_size, factors.offered_rps
+    )
+}
+
+/// One finished step in one line.
+fn line(factors: &Factors, repeat: &Repeat) -> String {
+    let mut latency = match repeat.histograms.latency.first() {
+        Some(first) => Histogram::new_from(first),
+        None => return format!("{}: nothing was scheduled", name(factors)),
+    };
+    latency.auto(true);
+    for block in &repeat.histograms.latency {
+        // Cannot fail: the sum resizes itself.
+        let _ = latency.add(block);
+    }
+    let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
+    let errors: u64 = repeat.errors.values().sum();
+    let mut line = format!(
+        "{}, repeat {}: p50 {:.2} ms, p99 {:.2} ms, {:.0}/s, {errors} errors",
+        name(factors),
+        repeat.index + 1,
+        millis(0.5),
+        millis(0.99),
+        repeat.achieved_rps,
+    );
+    if let Some(server) = &repeat.server {
+        let lookups = server.cache_hits + server.cache_misses;
+        if lookups > 0.0 {
+            line += &format!(", {:.0} % hits", server.cache_hits / lookups * 100.0);
+        }
+    } else {
+        line += ", the server's metrics were not there";
+    }
+    line
+}
+
+/// The folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
+///
+/// # Errors
+/// A folder of that name holds something already.
+pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf, RunError> {
+    let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
+    let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
+    let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+    if taken {
+        return Err(RunError::Usage(format!(
+            "{} holds a result already; choose another --name or remove it",
+            folder.display()
+        )));
+    }
+    std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+    Ok(folder)
+}
+
+/// SHA-256 of files, by path.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn sha256(files: &[&Path]) -> Result<BTreeMap<String, String>, RunError> {
+    use sha2::{Digest, Sha256};
+    files
+        .iter()
+        .map(|file| {
+            let bytes = std::fs::read(file).map_err(RunError::io(file))?;
+            Ok((file.display().to_string(), hex::encode(Sha256::digest(bytes))))
+        })
+        .collect()
+}

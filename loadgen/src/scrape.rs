@@ -1,0 +1,223 @@
+//! What the server counted. In: the text of `/metrics` before and after a step. Out: the difference, as a
+//! [`ServerDelta`]. Format: Prometheus text exposition 0.0.4.
+
+use crate::record::ServerDelta;
+use std::collections::BTreeMap;
+use tierlab_protocol::metrics;
+
+/// One reading of `/metrics`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Scrape(Vec<Series>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// A line that is no sample.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of /metrics is no sample: `{text}`")]
+pub struct BadMetrics {
+    /// From 1.
+    pub line: usize,
+    /// The line.
+    pub text: String,
+}
+
+impl Scrape {
+    /// Reads the exposition text.
+    ///
+    /// # Errors
+    /// The first line that is neither a comment nor a sample.
+    pub fn parse(text: &str) -> Result<Self, BadMetrics> {
+        text.lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+            .map(|(i, line)| {
+                series(line).ok_or_else(|| BadMetrics {
+                    line: i + 1,
+                    text: line.to_owned(),
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The sum over the series of a name that carry all of `labels`.
+    #[must_use]
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.matching(name, labels).map(|series| series.value).sum()
+    }
+
+    /// Whether there is any series of that name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.matching(name, &[]).next().is_some()
+    }
+
+    /// A label of the first series of a name.
+    #[must_use]
+    pub fn label(&self, name: &str, label: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .filter(|series| series.name == name)
+            .find_map(|series| series.labels.get(label))
+            .map(String::as_str)
+    }
+
+    fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {
+        self.0.iter().filter(move |series| {
+            series.name == name
+                && labels
+                    .iter()
+                    .all(|(label, value)| series.labels.get(*label).is_some_and(|v| v == value))
+        })
+    }
+}
+
+/// What a server counted for `model` between two readings. A counter that went down belongs to a server that
+/// was started anew, and counts from zero.
+#[must_use]
+pub fn delta(before: &Scrape, after: &Scrape, model: &str) -> ServerDelta {
+    let between = |name: &str, labels: &[(&str, &str)]| {
+        let (before, after) = (before.sum(name, labels), after.sum(name, labels));
+        if after >= before { after - before } else { after }
+    };
+    let of_model: &[(&str, &str)] = &[("model", model)];
+    let of_features: &[(&str, &str)] = &[("role", "feature")];
+    let runs = between(&format!("{}_count", metrics::BATCH_ROWS), of_model);
+    let rows = between(&format!("{}_sum", metrics::BATCH_ROWS), of_model);
+    let states: std::collections::BTreeSet<&String> = after
+        .matching(metrics::SESSION_SECONDS, of_model)
+        .filter_map(|series| series.labels.get("state"))
+        .collect();
+    ServerDelta {
+        inferences: between(metrics::INFERENCES, of_model),
+        tier_requests: between(metrics::TIER_REQUESTS, of_features),
+        tier_wire_bytes: between(metrics::TIER_WIRE_BYTES, of_features),
+        tier_retries: between(metrics::TIER_RETRIES, of_features),
+        cache_hits: between(metrics::CACHE_HITS, &[]),
+        cache_misses: between(metrics::CACHE_MISSES, &[]),
+        session_seconds: states
+            .into_iter()
+            .map(|state| {
+                let labels = [("model", model), ("state", state.as_str())];
+                (state.clone(), between(metrics::SESSION_SECONDS, &labels))
+            })
+            .collect(),
+        mean_batch_rows: if runs > 0.0 { rows / runs } else { 0.0 },
+    }
+}
+
+/// `name{label="value",…} value [timestamp]`
+fn series(line: &str) -> Option<Series> {
+    let name_len = line.find(['{', ' ', '\t'])?;
+    let (name, rest) = line.split_at(name_len);
+    if name.is_empty() {
+        return None;
+    }
+    let (labels, rest) = match rest.strip_prefix('{') {
+        None => (BTreeMap::new(), rest),
+        Some(rest) => labels(rest)?,
+    };
+    let mut fields = rest.split_ascii_whitespace();
+    let value = match fields.next()? {
+        "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        number => number.parse().ok()?,
+    };
+    Some(Series {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
+}
+
+/// Everything after `{`: the labels, and what follows `}`.
+fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
+    let mut labels = BTreeMap::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (name, quoted) = rest.split_once('=')?;
+        let mut value = String::new();
+        let mut chars = quoted.strip_prefix('"')?.char_indices();
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => value.push(match chars.next()?.1 {
+                    'n' => '\n',
+                    escaped => escaped,
+                }),
+                (_, plain) => value.push(plain),
+            }
+        };
+        labels.insert(name.trim().to_owned(), value);
+        rest = &quoted[1 + end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "# HELP tierlab_inferences_total Rows inferred\n# TYPE tierlab_inferences_total counter\n\
+        tierlab_inferences_total{model=\"ctr\"} 10\n\
+        tierlab_inferences_total{model=\"mlp\"} 99\n\
+        tierlab_tier_requests_total{role=\"feature\",tier=\"s3\"} 4\n\
+        tierlab_tier_requests_total{role=\"model\",tier=\"s3\"} 7\n\
+        tierlab_session_seconds_total{model=\"ctr\",instance=\"0\",state=\"compute\"} 1.5 1700000000\n\
+        tierlab_batch_rows_sum{model=\"ctr\"} 10\ntierlab_batch_rows_count{model=\"ctr\"} 5\n\
+        tierlab_batch_rows_bucket{model=\"ctr\",le=\"+Inf\"} 5\n";
+
+    #[test]
+    fn a_delta_counts_this_model_and_the_feature_role() {
+        let after = Scrape::parse(
+            &TEXT
+                .replace("} 10", "} 30")
+                .replace("_count{model=\"ctr\"} 5", "_count{model=\"ctr\"} 15"),
+        )
+        .unwrap();
+        let delta = delta(&Scrape::parse(TEXT).unwrap(), &after, "ctr");
+        assert_eq!(delta.inferences, 20.0);
+        assert_eq!(delta.tier_requests, 0.0);
+        assert_eq!(delta.mean_batch_rows, 2.0);
+        assert_eq!(delta.session_seconds, BTreeMap::from([("compute".into(), 0.0)]));
+        let fresh = super::delta(&Scrape::default(), &after, "ctr");
+        assert_eq!(fresh.tier_requests, 4.0);
+        assert_eq!(fresh.session_seconds["compute"], 1.5);
+    }
+
+    #[test]
+    fn a_restarted_server_counts_from_zero() {
+        let after = Scrape::parse(&TEXT.replace("} 10", "} 3")).unwrap();
+        assert_eq!(delta(&Scrape::parse(TEXT).unwrap(), &after, "ctr").inferences, 3.0);
+    }
+
+    #[test]
+    fn label_values_are_unescaped() {
+        let scrape = Scrape::parse("info{note=\"a \\\"b\\\", c\\\\d\\n}\", v=\"1\"} 1").unwrap();
+        assert_eq!(scrape.label("info", "note"), Some("a \"b\", c\\d\n}"));
+        assert_eq!(scrape.label("info", "v"), Some("1"));
+    }
+
+    #[test]
+    fn what_is_no_sample_is_refused_by_line() {
+        for bad in ["x{", "x{a=\"1\"", "x{a=1} 2", "x soon", "justaname"] {
+            let error = Scrape::parse(&format!("ok 1\n{bad}\n")).unwrap_err();
+            assert_eq!(error.line, 2, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z{}=\",\\\\ 0-9\n.]{0,120}") {
+            let _ = Scrape::parse(&text);
+        }
+    }
+}

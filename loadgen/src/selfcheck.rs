@@ -1,0 +1,305 @@
+//! The instrument measured by itself: a certificate of lines, each with what should have come out and what did.
+//!
+//! # The stall test
+//! The null endpoint stalls for `S` at the start of every `T`; a request that arrives in a stall is answered at its end.
+//! With constant arrivals over a whole number of periods, arrivals fall uniformly into the period, so a latency above `x`
+//! (for `x` below `S` and above the service time `c`) has the share `(S - x) / T`: those that arrive in the first
+//! `S - x` of a stall. The q-quantile of the latency therefore is
+//!
+//! ```text
+//! L(q) = S - (1 - q) T    where that is above c (1 - q < S / T), else c
+//! ```
+//! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it sends
+//! again (coordinated omission) or that forgets what its own queue waited reports a p95 of c.
+
+use crate::children::Child;
+use crate::control::Control;
+use crate::driver::{self, Step};
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::null_endpoint::Stalls;
+use crate::pacer;
+use crate::payload;
+use crate::plan::{Arrivals, Encoding};
+use crate::record::{Check, Sample};
+use crate::recorder;
+use crate::schedule::Schedule;
+use hdrhistogram::Histogram;
+use serde::Deserialize;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// About how long [`checks`] takes.
+pub const SECONDS: u64 = 22;
+const STALLS: Stalls = Stalls {
+    length: Duration::from_millis(600),
+    every: Duration::from_millis(5_600),
+};
+/// Of the stall test. A stall holds 300 requests, so 400 users are never all busy.
+const RATE: f64 = 500.0;
+const USERS: usize = 400;
+const PERIODS: u32 = 2;
+const READY_LIMIT: Duration = Duration::from_secs(20);
+/// The share by which a percentile of the stall test may be off.
+const STALL_TOLERANCE: f64 = 0.05;
+
+/// A null endpoint in a process of its own.
+#[derive(Debug)]
+pub struct NullEndpoint {
+    _child: Child,
+    _folder: LogFolder,
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ready {
+    listen: String,
+}
+
+impl NullEndpoint {
+    /// Starts this executable as a null endpoint.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
+        let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
+        let mut command = Command::new(executable);
+        command.args(["null-endpoint", "--until-stdin-closes"]);
+        if let Some(stalls) = stalls {
+            command.arg("--stall-ms").arg(stalls.length.as_millis().to_string());
+            command
+                .arg("--stall-every-ms")
+                .arg(stalls.every.as_millis().to_string());
+        }
+        let folder = LogFolder::new()?;
+        let log = folder.0.join("null-endpoint.log");
+        let (child, ready) = Child::start::<Ready>("the null endpoint", command, &log, READY_LIMIT, interrupt)?;
+        Ok(Self {
+            _child: child,
+            _folder: folder,
+            address: format!("http://{}", ready.listen),
+        })
+    }
+
+    /// How it is asked.
+    ///
+    /// # Errors
+    /// Its address is none.
+    pub fn control(&self) -> Result<Control, RunError> {
+        Ok(Control::new(&self.address)?)
+    }
+}
+
+/// A folder for the child's log, gone when dropped.
+#[derive(Debug)]
+struct LogFolder(std::path::PathBuf);
+
+impl LogFolder {
+    fn new() -> Result<Self, RunError> {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tierlab-loadgen-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for LogFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs every check.
+///
+/// # Errors
+/// The null endpoint could not be driven, or the run was interrupted. A check that fails is no error but a line.
+pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
+    let mut checks = vec![clock_resolution(), histogram_precision()];
+    checks.push(pacer_accuracy().await?);
+    let floor = Box::pin(measure(None, Duration::from_secs(5), interrupt)).await?;
+    let floor_p50_us = floor.value_at_quantile(0.5);
+    checks.push(at_most("noise floor at 500/s, p50", floor_p50_us, 2_000));
+    checks.push(at_most(
+        "noise floor at 500/s, p99",
+        floor.value_at_quantile(0.99),
+        20_000,
+    ));
+    let stalled = Box::pin(measure(Some(STALLS), STALLS.every * PERIODS, interrupt)).await?;
+    for (name, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+        checks.push(stall_line(name, quantile, stalled.value_at_quantile(quantile)));
+    }
+    Ok(checks)
+}
+
+/// The latency's quantile under the stall script in microseconds, where it lies in the stalled share; see the module.
+#[must_use]
+pub fn stall_quantile_us(stalls: Stalls, quantile: f64) -> Option<f64> {
+    let above = stalls.length.as_micros() as f64 - (1.0 - quantile) * stalls.every.as_micros() as f64;
+    (above > 0.0).then_some(above)
+}
+
+fn stall_line(name: &str, quantile: f64, measured_us: u64) -> Check {
+    let what = format!("600 ms stall every 5.6 s at 500/s, {name}");
+    match stall_quantile_us(STALLS, quantile) {
+        None => at_most(&what, measured_us, 20_000),
+        Some(truth_us) => {
+            let off = (measured_us as f64 - truth_us) / truth_us;
+            Check {
+                name: what,
+                expected: format!("{} within {:.0} %", millis(truth_us), STALL_TOLERANCE * 100.0),
+                measured: format!("{} ({:+.1} %)", millis(measured_us as f64), off * 100.0),
+                passed: off.abs() <= STALL_TOLERANCE,
+            }
+        }
+    }
+}
+
+async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt) -> Result<Histogram<u64>, RunError> {
+    let endpoint = NullEndpoint::start(stalls, interrupt)?;
+    let warmup = Duration::from_millis(500);
+    let schedule = Arc::new(Schedule::new(Arrivals::Constant, RATE, warmup, window, 1));
+    let step = Step {
+        url: endpoint.control()?.infer_url("null"),
+        bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
+        schedule: Arc::clone(&schedule),
+        users: USERS,
+        timeout: Duration::from_secs(5),
+        drain: Duration::from_secs(2),
+    };
+    let Some(finished) = driver::run(step, interrupt).await? else {
+        return Err(RunError::InterruptedEarly);
+    };
+    let failed = finished.samples.iter().filter(|sample| !sample.is_ok()).count();
+    if failed > 0 {
+        return Err(RunError::Unsound(format!(
+            "{failed} of {} requests to the null endpoint failed: nothing can be said of this machine's noise",
+            finished.samples.len()
+        )));
+    }
+    Ok(distribution(
+        finished
+            .samples
+            .iter()
+            .filter(|sample| schedule.in_window(sample.due_us)),
+        Sample::latency_us,
+    ))
+}
+
+async fn pacer_accuracy() -> Result<Check, RunError> {
+    let schedule = Schedule::new(Arrivals::Poisson, 1_000.0, Duration::ZERO, Duration::from_secs(2), 1);
+    let samples = pacer::measure_release_lag(schedule)
+        .await
+        .map_err(driver::DriverError::Pacer)?;
+    let lag = distribution(samples.iter(), Sample::lag_us);
+    Ok(at_most(
+        "ticket release lag at 1,000/s, p99",
+        lag.value_at_quantile(0.99),
+        1_000,
+    ))
+}
+
+fn distribution<'a>(samples: impl Iterator<Item = &'a Sample>, value: fn(&Sample) -> u64) -> Histogram<u64> {
+    recorder::histogram(&samples.map(value).collect::<Vec<_>>())
+}
+
+/// Every value of three powers of ten comes back within half a unit of the third digit.
+fn histogram_precision() -> Check {
+    let worst = (0..4_000)
+        .map(|i| 10_f64.powf(2.0 + f64::from(i) / 1_000.0) as u64)
+        .map(|value| {
+            let kept = recorder::histogram(&[value, value, 2 * value]).value_at_quantile(0.5);
+            kept.abs_diff(value) as f64 / value as f64
+        })
+        .fold(0.0, f64::max);
+    Check {
+        name: "histogram error, 0.1 ms to 1 s".into(),
+        expected: "at most 0.1 %".into(),
+        measured: format!("{:.3} %", worst * 100.0),
+        passed: worst <= 0.001,
+    }
+}
+
+/// The smallest step of the clock, over many readings.
+fn clock_resolution() -> Check {
+    let mut smallest = Duration::MAX;
+    for _ in 0..10_000 {
+        let start = Instant::now();
+        let step = loop {
+            let step = start.elapsed();
+            if !step.is_zero() {
+                break step;
+            }
+        };
+        smallest = smallest.min(step);
+    }
+    Check {
+        name: "clock resolution".into(),
+        expected: "at most 1 us".into(),
+        measured: format!("{} ns", smallest.as_nanos()),
+        passed: smallest <= Duration::from_micros(1),
+    }
+}
+
+fn at_most(name: &str, measured_us: u64, limit_us: u64) -> Check {
+    Check {
+        name: name.to_owned(),
+        expected: format!("at most {}", millis(limit_us as f64)),
+        measured: millis(measured_us as f64),
+        passed: measured_us <= limit_us,
+    }
+}
+
+fn millis(us: f64) -> String {
+    format!("{:.2} ms", us / 1_000.0)
+}
+
+/// The certificate as a table.
+#[must_use]
+pub fn table(checks: &[Check]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.set_header(["check", "expected", "measured", ""]);
+    for check in checks {
+        let verdict = if check.passed { "ok" } else { "FAILED" };
+        table.add_row([&check.name, &check.expected, &check.measured, verdict]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_truth_of_the_stall_test_is_the_arithmetic() {
+        let at = |quantile| stall_quantile_us(STALLS, quantile).map(f64::round);
+        assert_eq!(at(0.5), None);
+        assert_eq!(at(0.95), Some(320_000.0));
+        assert_eq!(at(0.99), Some(544_000.0));
+        // By counting: 2,800 constant arrivals in one period, each waiting as the script says.
+        let mut waits: Vec<u64> = (0..2_800_u64)
+            .map(|i| STALLS.wait(Duration::from_micros(1_000 + i * 2_000)).as_micros() as u64)
+            .collect();
+        waits.sort_unstable();
+        for quantile in [0.95, 0.99] {
+            let counted = waits[(quantile * 2_800.0) as usize] as f64;
+            assert!((counted - at(quantile).unwrap()).abs() <= 2_000.0, "{counted}");
+        }
+    }
+
+    #[test]
+    fn a_line_fails_beyond_its_tolerance() {
+        assert!(stall_line("p95", 0.95, 335_000).passed);
+        assert!(!stall_line("p95", 0.95, 337_000).passed);
+        assert!(!stall_line("p95", 0.95, 3_000).passed);
+        assert!(stall_line("p50", 0.5, 300).passed);
+        assert!(!at_most("x", 11, 10).passed);
+    }
+
+    #[test]
+    fn three_digits_are_kept() {
+        assert!(histogram_precision().passed, "{:?}", histogram_precision());
+    }
+}

@@ -1,0 +1,237 @@
+//! The `sweep` command: one server that already runs, every load of a plan.
+//!
+//! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
+
+use crate::control::{Control, ControlError};
+use crate::environment;
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::keys::Population;
+use crate::null_endpoint;
+use crate::payload;
+use crate::plan::{Load, Plan};
+use crate::pricing;
+use crate::record::{Check, Mode, Point};
+use crate::recorder::{self, Label};
+use crate::runner::{self, Content, Preamble, Runner, Target};
+use crate::scrape::Scrape;
+use crate::selfcheck::{self, NullEndpoint};
+use std::path::{Path, PathBuf};
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::metrics;
+
+/// Samples that a p99 asks for; the noise floor is repeated until it has them.
+const P99_SAMPLES: f64 = 368.0;
+
+/// What `sweep` is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The plan's file.
+    pub plan: PathBuf,
+    /// The server's address.
+    pub url: String,
+    /// Where results go.
+    pub out: PathBuf,
+    /// The result's folder there; made from plan and time when absent.
+    pub name: Option<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+    let plan = Plan::load(&options.plan)?;
+    if plan.lab.is_some() {
+        return Err(RunError::Usage(format!(
+            "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
+            plan.file.display()
+        )));
+    }
+    let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
+    let model = control.model(&plan.model).await?;
+    let scrape = control.scrape().await?;
+    let target = target(&plan, control, &model, &scrape);
+    check_reply(&plan, &target).await?;
+    let pricing = match &plan.prices {
+        Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
+        None => None,
+    };
+    let folder = runner::new_folder(&options.out, options.name.as_deref(), &plan)?;
+    let mut environment = environment::inspect(folder_of(&plan.file), &[]);
+    environment::add_server(
+        &mut environment,
+        &target.tier,
+        &format!("served at {}", options.url),
+        &scrape,
+    );
+    environment.shared_cores = vec!["load generator".into(), "whatever else runs on this machine".into()];
+    let mut configs = vec![plan.file.as_path()];
+    configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
+    let (selfcheck, noise_floor) = prove(&plan, &interrupt).await?;
+    let preamble = Preamble {
+        environment,
+        config_sha256: runner::sha256(&configs)?,
+        pricing,
+        noise_floor,
+        selfcheck,
+    };
+    let runner = Runner {
+        plan: &plan,
+        targets: vec![target],
+        folder,
+        interrupt,
+        alive: Box::new(|| Ok(())),
+    };
+    Box::pin(runner.run(preamble)).await.map(|_| ())
+}
+
+/// The folder of a file: `.` for a bare name.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// What a running server is, from its own words.
+fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape) -> Target {
+    let tier = scrape
+        .label(metrics::BUILD_INFO, "feature_tier")
+        .filter(|tier| !tier.is_empty())
+        .unwrap_or("unknown");
+    let table_bytes = model
+        .joined
+        .as_ref()
+        .map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
+    let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
+    let share = if table_bytes > 0 {
+        capacity / table_bytes as f64
+    } else {
+        0.0
+    };
+    Target {
+        tier: tier.to_owned(),
+        cache: if share > 0.0 { "as-is" } else { "off" }.into(),
+        cache_share: share,
+        control,
+        content: content(plan, model),
+    }
+}
+
+/// What a model is asked: entities where it joins, else its own inputs.
+#[must_use]
+pub fn content(plan: &Plan, model: &ModelMetadata) -> Content {
+    match &model.joined {
+        // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
+        Some(joined) if joined.rows > 0 => {
+            Content::Joined(Population::new(joined.first_id, joined.rows, plan.keys, plan.seed))
+        }
+        _ => Content::Inline(model.inputs.clone()),
+    }
+}
+
+/// Sends one request and looks at every part of the reply, which steps have no time for.
+///
+/// # Errors
+/// No server, an error reply, or outputs without a row for the row asked for.
+pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
+    let body = match &target.content {
+        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.encoding),
+        Content::Inline(specs) => payload::inline(specs, 1, plan.encoding, plan.seed)
+            .map_err(RunError::Usage)?
+            .swap_remove(0),
+    };
+    let reply = target.control.infer(&plan.model, &body).await?;
+    let refuse = |what: String| {
+        Err(ControlError {
+            url: target.control.infer_url(&plan.model).to_string(),
+            what,
+        }
+        .into())
+    };
+    if reply.outputs.is_empty() {
+        return refuse("the reply to a checked request has no outputs".into());
+    }
+    match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
+        Some(output) => refuse(format!(
+            "asked for one row, output `{}` came with shape {:?}",
+            output.name, output.shape
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Self-check and noise floor, where the plan asks for them.
+///
+/// # Errors
+/// The null endpoint could not be started or measured, or the run was interrupted.
+pub async fn prove(plan: &Plan, interrupt: &Interrupt) -> Result<(Vec<Check>, Option<Point>), RunError> {
+    let mut checks = Vec::new();
+    if plan.selfcheck {
+        eprintln!("self-check: about {} s on a null endpoint", selfcheck::SECONDS);
+        checks = selfcheck::checks(interrupt).await?;
+        for check in checks.iter().filter(|check| !check.passed) {
+            eprintln!(
+                "self-check: {} should be {}, is {}: figures of this run carry that error",
+                check.name, check.expected, check.measured
+            );
+        }
+    }
+    let floor = if plan.noise_floor {
+        eprintln!("noise floor: the plan's highest real-time load on a null endpoint");
+        Some(noise_floor(plan, interrupt).await?)
+    } else {
+        None
+    };
+    Ok((checks, floor))
+}
+
+/// The plan's highest load on a null endpoint, real-time where the plan has it.
+async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
+    let highest = |mode| {
+        plan.loads
+            .iter()
+            .filter(|load| load.mode == mode)
+            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+    };
+    let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
+        return Err(RunError::Usage(format!("{} has no load", plan.file.display())));
+    };
+    let endpoint = NullEndpoint::start(None, interrupt)?;
+    let target = Target {
+        tier: "null".into(),
+        cache: "off".into(),
+        cache_share: 0.0,
+        control: endpoint.control()?,
+        content: Content::Joined(Population::new(0, null_endpoint::ROWS, plan.keys, plan.seed)),
+    };
+    let mut point = Point {
+        factors: runner::factors(plan, &target, load),
+        repeats: Vec::new(),
+        summary: None,
+    };
+    for index in 0..repeats_for_p99(load, plan) {
+        let seed = crate::schedule::step_seed(plan.seed, index, usize::MAX);
+        let step = runner::measure(plan, &target, load, seed, interrupt);
+        let Some((finished, schedule, server)) = Box::pin(step).await? else {
+            return Err(RunError::InterruptedEarly);
+        };
+        let label = Label {
+            index,
+            seed,
+            hdr_file: crate::report::hdr_file(&point.factors, index),
+        };
+        point
+            .repeats
+            .push(recorder::record(label, &finished, &schedule, server));
+    }
+    crate::analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
+    Ok(point)
+}
+
+/// As many repeats as give the samples of a p99, and no more than the plan has.
+fn repeats_for_p99(load: Load, plan: &Plan) -> u32 {
+    let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
+    ((P99_SAMPLES / per_repeat).ceil() as u32).clamp(1, plan.repeats)
+}
