@@ -126,6 +126,9 @@ const fn yes() -> bool {
     true
 }
 
+/// Parts of a key of [`overlay`] at most.
+const MAX_KEY_PARTS: usize = 16;
+
 impl TierConfig {
     /// The kind, as `--tier` names it.
     #[must_use]
@@ -139,13 +142,60 @@ impl TierConfig {
         }
     }
 
+    /// Reads one tier's TOML, after laying `settings` over it, each as [`overlay`] takes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
+    pub fn parse_with<S: AsRef<str>>(source: &str, text: &str, settings: &[S]) -> Result<Self, StorageError> {
+        let invalid = |e: toml::de::Error| StorageError::new(ErrorKind::Invalid, source, e.to_string());
+        let mut document: toml::Table = text.parse().map_err(invalid)?;
+        for setting in settings {
+            overlay(&mut document, setting.as_ref())?;
+        }
+        document.try_into().map_err(invalid)
+    }
+
     /// Reads one tier's TOML.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key.
     pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
-        toml::from_str(text).map_err(|e| StorageError::new(ErrorKind::Invalid, source, e.to_string()))
+        Self::parse_with::<&str>(source, text, &[])
     }
+}
+
+/// Sets one key of a TOML document, as `--set a.b=v` does: the table `a` is made when it is not there. `v` is read as
+/// a TOML value (`8`, `true`, `["ctr"]`, `"text"`), and where it is none (`http://host:9000`) as plain text.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, or a part of the key that holds something else.
+pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
+    let invalid = |why: &str| {
+        let detail = format!("{why}; write it as `key=value` or `table.key=value`");
+        StorageError::new(ErrorKind::Invalid, setting, detail)
+    };
+    let (key, value) = setting.split_once('=').ok_or_else(|| invalid("no `=`"))?;
+    let value = value.trim();
+    let value = value.parse().unwrap_or_else(|_| toml::Value::String(value.to_owned()));
+    let parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    let Some((last, tables)) = parts.split_last() else {
+        return Err(invalid("no key"));
+    };
+    if parts.len() > MAX_KEY_PARTS || parts.iter().any(|part| part.is_empty()) {
+        return Err(invalid("the key is empty, has an empty part or too many parts"));
+    }
+    let mut table = document;
+    for part in tables {
+        let entry = table
+            .entry(*part)
+            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        let toml::Value::Table(below) = entry else {
+            return Err(invalid(&format!("`{part}` is a value, not a table")));
+        };
+        table = below;
+    }
+    table.insert((*last).to_owned(), value);
+    Ok(())
 }
 
 /// Builds a tier, without wrappers. Reaches out: a root must exist, a server must answer.
@@ -154,4 +204,102 @@ impl TierConfig {
 /// What is missing, where, and what to do.
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
     tiers::open(config).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlaid(text: &str, settings: &[&str]) -> Result<toml::Table, StorageError> {
+        let mut document = text.parse().unwrap();
+        settings
+            .iter()
+            .try_for_each(|setting| overlay(&mut document, setting))?;
+        Ok(document)
+    }
+
+    #[test]
+    fn settings_are_laid_over_the_document() {
+        let settings = [
+            "listen=127.0.0.1:0",
+            "cache.capacity_bytes = 0",
+            "tiers.s3.endpoint=http://127.0.0.1:9000/a=b",
+            "models=[\"ctr\", \"mlp\"]",
+            "flag=true",
+            "quoted=\"12\"",
+            "share=0.5",
+            "empty=",
+            "inline={ a = 1 }",
+        ];
+        let want = r#"
+            listen = "127.0.0.1:0"
+            models = ["ctr", "mlp"]
+            flag = true
+            quoted = "12"
+            share = 0.5
+            empty = ""
+            inline = { a = 1 }
+            [cache]
+            capacity_bytes = 0
+            block_bytes = 4096
+            [tiers.s3]
+            endpoint = "http://127.0.0.1:9000/a=b"
+        "#;
+        let before = "listen = \"x\"\n[cache]\ncapacity_bytes = 5\nblock_bytes = 4096";
+        assert_eq!(overlaid(before, &settings).unwrap(), want.parse().unwrap());
+    }
+
+    #[test]
+    fn a_value_stays_one_value() {
+        let document = overlaid("", &["a=1\n[b]\nc = 2"]).unwrap();
+        assert_eq!(document["a"].as_str(), Some("1\n[b]\nc = 2"));
+        assert_eq!(document.len(), 1);
+    }
+
+    #[test]
+    fn bad_settings_are_refused_by_name() {
+        for bad in [
+            "",
+            "a",
+            "=1",
+            ".a=1",
+            "a.=1",
+            "a..b=1",
+            "listen.port=1",
+            &format!("{}a=1", "a.".repeat(16)),
+        ] {
+            let error = overlaid("listen = 1", &[bad]).unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, bad));
+        }
+    }
+
+    #[test]
+    fn tiers_parse_and_unknown_keys_do_not() {
+        let nvme = TierConfig::parse("t", "kind = \"nvme\"\nroot = \"/x\"").unwrap();
+        assert_eq!(
+            nvme,
+            TierConfig::Nvme {
+                root: "/x".into(),
+                queue_depth: 128,
+                direct: true
+            }
+        );
+        let s3 = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["retries=7", "allow_http=true"]);
+        let TierConfig::S3(s3) = s3.unwrap() else {
+            panic!("another kind")
+        };
+        assert_eq!((s3.retries, s3.allow_http, s3.bucket.as_str()), (7, true, "b"));
+        for (text, key) in [
+            ("kind = \"nvme\"\nroot = \"/x\"\ndepth = 3", "depth"),
+            ("kind = \"s3\"\nbucket = \"b\"\nbuckets = 3", "buckets"),
+            ("kind = \"nfs\"\nurl = \"nfs://x/y\"\nhost = 3", "host"),
+            ("kind = \"floppy\"", "floppy"),
+            ("kind = \"s3\"", "bucket"),
+            ("root = \"/x\"", "kind"),
+        ] {
+            let error = TierConfig::parse("tiers/x.toml", text).unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "tiers/x.toml"));
+            assert!(error.detail().contains(key), "{error}");
+        }
+    }
 }
