@@ -266,6 +266,8 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
         let shared = Arc::clone(shared);
         let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
             let shared = Arc::clone(&shared);
+            // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
+            user.config.iterations = Some(1);
             Box::pin(async move {
                 shared.serve(&user.client).await;
                 TransactionResult::Ok(())
@@ -285,14 +287,13 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
         .map_err(|error| DriverError::Goose(Box::new(error)))
 }
 
-/// All users at once, each for one iteration of the scenario, and not a line of output.
+/// All users at once, and not a line of output.
 fn configuration(step: &Step) -> GooseConfiguration {
     // Field by field: some are private, so that no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
     configuration.host = Some(step.url.origin().ascii_serialization());
     configuration.users = Some(step.users);
     configuration.increase_rate = Some("1000000".into());
-    configuration.iterations = Some(1);
     configuration.quiet = 1;
     configuration.no_metrics = true;
     configuration.no_print_metrics = true;
