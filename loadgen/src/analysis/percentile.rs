@@ -105,9 +105,9 @@ impl BlockTable {
         while low < high {
             let middle = low.midpoint(high);
             if dot(weights, self.row(middle)) >= rank {
-                high = middle
+                high = middle;
             } else {
-                low = middle + 1
+                low = middle + 1;
             }
         }
         Some(self.values[low])

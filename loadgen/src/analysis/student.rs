@@ -42,6 +42,14 @@ pub fn t95(freedom: f64) -> f64 {
     Z95
 }
 
+/// The two-sided point of the standard normal that leaves `outside` of it out: `z_two_sided(0.05)` is 1.96. Within
+/// 0.000 5 (Abramowitz & Stegun, *Handbook of Mathematical Functions*, 26.2.23).
+#[must_use]
+pub fn z_two_sided(outside: f64) -> f64 {
+    let t = (-2.0 * (outside / 2.0).ln()).sqrt();
+    t - (2.515_517 + t * (0.802_853 + t * 0.010_328)) / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +68,22 @@ mod tests {
         for (freedom, exact) in [(11.0, 2.200_99), (25.0, 2.059_54), (40.0, 2.021_08), (100.0, 1.983_97)] {
             let t = t95(freedom);
             assert!(t >= exact - 1e-5 && t < exact * 1.002, "{freedom}: {t}");
+        }
+    }
+
+    #[test]
+    fn normal_points() {
+        for (outside, z) in [
+            (0.05, 1.959_964),
+            (0.01, 2.575_829),
+            (0.001, 3.290_527),
+            (0.05 / 300.0, 3.764_7),
+        ] {
+            assert!(
+                (z_two_sided(outside) - z).abs() < 1e-3,
+                "{outside}: {}",
+                z_two_sided(outside)
+            );
         }
     }
 }

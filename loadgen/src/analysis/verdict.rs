@@ -330,9 +330,9 @@ mod tests {
     fn a_schedule_that_does_not_hold_the_rate_is_invalid() {
         let scheduled = |n: u64| {
             judge(|e| {
-                e.steps
-                    .iter_mut()
-                    .for_each(|s| (s.scheduled, s.replies) = (n, n as f64))
+                for s in &mut e.steps {
+                    (s.scheduled, s.replies) = (n, n as f64);
+                }
             })
         };
         assert_invalid(

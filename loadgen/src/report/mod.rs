@@ -3,8 +3,25 @@
 //! In: a [`Run`] whose points are summarised. Out: a result folder (`run.json`, `summary.csv`, `hdr/*.hdr`,
 //! `report.html`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
 
-use crate::record::{Factors, Run};
+mod compare;
+mod hdr_log;
+mod html;
+mod run_json;
+mod summary_csv;
+mod table;
+mod units;
+mod words;
+
+pub use compare::{Change, Comparison, Outcome, SMALLEST_CHANGE, Verdict};
+
+use crate::analysis;
+use crate::record::{Factors, Point, Repeat, Run};
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
+
+const CSV: &str = "summary.csv";
+const HTML: &str = "report.html";
 
 /// Why a result folder could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -17,26 +34,102 @@ pub enum ReportError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// `run.json` is not one, or could not be made.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        source: serde_json::Error,
+    },
+    /// `run.json` is of another version of this program.
+    #[error("{}: schema_version is {found}, this program reads {}; use the version that wrote it (environment.version)",
+            path.display(), crate::record::SCHEMA_VERSION)]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+    },
+    /// A histogram log is damaged.
+    #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
+    HdrLog {
+        /// The file.
+        path: PathBuf,
+        /// Which entry, from 1.
+        entry: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The run does not say where histograms go, twice the same place, or a place outside its folder.
+    #[error("hdr_file `{0}` must be a plain path below the run's folder, and of one repeat only")]
+    HdrFile(String),
+    /// The CSV could not be made.
+    #[error("{}: {source}", path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: csv::Error,
+    },
 }
 
-/// Name of the file of a repeat's histograms, relative to the run's folder; goes into `Repeat::hdr_file`.
+/// Name of the file of a repeat's histograms, relative to the run's folder; goes into [`Repeat::hdr_file`].
 #[must_use]
 pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
-    format!("hdr/{}-{repeat}.hdr", factors.tier)
+    hdr_log::file_name(factors, repeat)
 }
 
-/// Writes a result folder.
+/// Writes a result folder: the histograms and `run.json` first, since everything else can be made from them.
 ///
 /// # Errors
-/// A file cannot be written.
+/// A file cannot be written, or two repeats name the same histogram file.
 pub fn write(run: &Run, dir: &Path) -> Result<(), ReportError> {
-    let _ = (run, dir);
-    Ok(())
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Io { path, source }
+    };
+    fs::create_dir_all(dir).map_err(io(dir))?;
+    let mut names = BTreeSet::new();
+    for repeat in points(run).flat_map(|point| &point.repeats) {
+        let path = hdr_path(dir, repeat)?;
+        if !names.insert(&repeat.hdr_file) {
+            return Err(ReportError::HdrFile(repeat.hdr_file.clone()));
+        }
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(io(parent))?;
+        }
+        let text = hdr_log::write(&repeat.histograms, &repeat.started_at).map_err(|what| ReportError::HdrLog {
+            path: path.clone(),
+            entry: 0,
+            what,
+        })?;
+        run_json::write_atomically(&path, &text)?;
+    }
+    run_json::write(run, dir)?;
+    write_views(run, dir)
+}
+
+/// Writes what is made from the run alone: `summary.csv` and `report.html`.
+fn write_views(run: &Run, dir: &Path) -> Result<(), ReportError> {
+    let path = dir.join(CSV);
+    let text = summary_csv::text(run).map_err(|source| ReportError::Csv {
+        path: path.clone(),
+        source,
+    })?;
+    run_json::write_atomically(&path, &text)?;
+    run_json::write_atomically(&dir.join(HTML), html::page(&[run]).as_bytes())
+}
+
+/// The table of a run, as [`print_table`] prints it.
+#[must_use]
+pub fn table(run: &Run) -> String {
+    table::text(run)
 }
 
 /// Prints the table of a run to stdout.
 pub fn print_table(run: &Run) {
-    let _ = run;
+    print!("{}", table(run));
 }
 
 /// Reads a run back from its folder, histograms included.
@@ -44,29 +137,42 @@ pub fn print_table(run: &Run) {
 /// # Errors
 /// A file is missing, damaged or of another schema.
 pub fn load(dir: &Path) -> Result<Run, ReportError> {
-    Err(ReportError::Io { path: dir.to_owned(), source: std::io::ErrorKind::NotFound.into() })
+    let mut run = run_json::read(dir)?;
+    let points = run.points.iter_mut().chain(&mut run.noise_floor);
+    for repeat in points.flat_map(|point| &mut point.repeats) {
+        let path = hdr_path(dir, repeat)?;
+        let text = fs::read(&path).map_err(|source| ReportError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        repeat.histograms = hdr_log::read(&path, &text)?;
+    }
+    Ok(run)
 }
 
-/// `report RUN...`: rewrites `summary.csv` and `report.html` of every run from its `run.json` and histograms, and
-/// prints the table of each. With several runs, `combined` is where one report over all of them goes.
+/// `report RUN...`: summarises every run anew from its `run.json` and histograms, rewrites its `summary.csv` and
+/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are. With
+/// `combined`, one page over all the runs is written there too.
 ///
 /// # Errors
 /// As [`load`] and [`write`].
 pub fn rewrite(dirs: &[PathBuf], combined: Option<&Path>) -> Result<(), ReportError> {
-    let _ = combined;
+    let mut runs = Vec::with_capacity(dirs.len());
     for dir in dirs {
-        load(dir)?;
+        let mut run = load(dir)?;
+        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+        analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
+        write_views(&run, dir)?;
+        if dirs.len() > 1 {
+            println!("{} ({})\n", run.name, dir.display());
+        }
+        print_table(&run);
+        runs.push(run);
     }
-    Ok(())
-}
-
-/// What `compare` found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing got worse by more than its noise.
-    NoRegression,
-    /// Something did: the process exits with 1.
-    Regression,
+    match combined {
+        Some(path) => run_json::write_atomically(path, html::page(&runs.iter().collect::<Vec<_>>()).as_bytes()),
+        None => Ok(()),
+    }
 }
 
 /// `compare A B`: prints how B differs from A and says whether anything got worse.
@@ -74,8 +180,37 @@ pub enum Outcome {
 /// # Errors
 /// As [`load`].
 pub fn compare(a: &Path, b: &Path, markdown: bool) -> Result<Outcome, ReportError> {
-    let _ = markdown;
-    load(a)?;
-    load(b)?;
-    Ok(Outcome::NoRegression)
+    let (run_a, run_b) = (load(a)?, load(b)?);
+    let comparison = compare::compare(&run_a, &run_b);
+    print!(
+        "{}",
+        if markdown {
+            comparison.markdown()
+        } else {
+            comparison.text()
+        }
+    );
+    Ok(comparison.outcome())
+}
+
+/// Compares two runs point by point. See [`Comparison`].
+#[must_use]
+pub fn comparison(a: &Run, b: &Run) -> Comparison {
+    compare::compare(a, b)
+}
+
+fn points(run: &Run) -> impl Iterator<Item = &Point> {
+    run.points.iter().chain(&run.noise_floor)
+}
+
+/// The place of a repeat's histograms. A run may come from anywhere: its paths must stay inside its folder.
+fn hdr_path(dir: &Path, repeat: &Repeat) -> Result<PathBuf, ReportError> {
+    let name = Path::new(&repeat.hdr_file);
+    let plain = name
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    if !plain || repeat.hdr_file.is_empty() {
+        return Err(ReportError::HdrFile(repeat.hdr_file.clone()));
+    }
+    Ok(dir.join(name))
 }

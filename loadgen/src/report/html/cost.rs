@@ -1,0 +1,77 @@
+//! Dollars per 10,000 inferences of each series at its highest valid rate, cut into what is paid for.
+//!
+//! In: the series of a group. Out: a figure. Knows nothing of other figures.
+
+use super::super::units::{dollars, dollars_interval, percent, rate};
+use super::markup::escape;
+use super::series::Series;
+use crate::record::{Interval, Summary};
+
+/// What is paid for, with its colour.
+const PARTS: [(&str, &str); 4] = [
+    ("compute", "var(--p-infer)"),
+    ("tier capacity", "var(--p-decode)"),
+    ("storage requests", "var(--p-tier)"),
+    ("bytes", "var(--p-join)"),
+];
+
+/// The figure of a group; nothing where nothing is priced.
+pub(super) fn figure(series: &[Series<'_>]) -> String {
+    let rows: Vec<(&Series<'_>, f64, &Summary, Interval)> = series
+        .iter()
+        .filter_map(|one| {
+            let point = one.curve.highest_valid()?;
+            let summary = point.summary.as_ref()?;
+            Some((one, point.factors.offered_rps, summary, summary.usd_per_10k?))
+        })
+        .collect();
+    let most = rows
+        .iter()
+        .map(|(.., usd)| usd.hi.min(usd.value * 3.0))
+        .fold(0.0, f64::max);
+    if most <= 0.0 {
+        return String::new();
+    }
+    let paid = |name: &str| {
+        rows.iter()
+            .any(|(_, _, summary, _)| summary.usd_parts.iter().any(|(part, _)| part == name))
+    };
+    let mut out = String::from("<figure><div class=\"legend\">");
+    for (name, colour) in PARTS.iter().filter(|(name, _)| paid(name)) {
+        out += &format!("<span><span class=\"swatch\" style=\"background:{colour}\"></span>{name}</span>");
+    }
+    out += "</div><div class=\"costs\">";
+    for (one, offered, summary, usd) in rows {
+        out += &format!(
+            "<span>{}<br><span class=\"soft\">at {} rps</span></span><div class=\"bar\">",
+            escape(&one.label),
+            rate(offered)
+        );
+        for (name, part) in &summary.usd_parts {
+            let colour = PARTS
+                .iter()
+                .find(|(known, _)| known == name)
+                .map_or("#777", |(_, colour)| colour);
+            let tip = format!(
+                "{name}: {} of {} ({})",
+                dollars(*part),
+                dollars(usd.value),
+                percent(part / usd.value)
+            );
+            out += &format!(
+                "<i style=\"width:{:.2}%;background:{colour}\" data-tip=\"{}\"></i>",
+                100.0 * part / most,
+                escape(&tip)
+            );
+        }
+        let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
+        out += &format!(
+            "<b style=\"left:{lo:.2}%;width:{:.2}%\"></b></div><span>{}</span>",
+            hi - lo,
+            escape(&dollars_interval(Some(&usd)))
+        );
+    }
+    out += "</div><figcaption>Dollars per 10,000 inferences at the highest valid rate; the thin line is the 95 % \
+            interval.</figcaption></figure>";
+    out
+}

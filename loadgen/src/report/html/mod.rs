@@ -1,0 +1,156 @@
+//! `report.html`: one self-contained page over one run or several.
+//!
+//! In: summarised runs. Out: the page, with its style, its drawings (SVG) and a little script inside; it loads nothing,
+//! and says everything without the script too. Must not compute statistics of its own.
+
+mod chart;
+mod cost;
+mod latency;
+mod markup;
+mod notes;
+mod series;
+mod stages;
+mod tables;
+
+use super::units::{rate, thousands};
+use super::words;
+use crate::analysis::curves::{Curve, common_rate};
+use crate::record::Run;
+use markup::escape;
+use series::Series;
+
+const CSS: &str = include_str!("page.css");
+const JS: &str = include_str!("page.js");
+
+/// The page.
+pub(crate) fn page(runs: &[&Run]) -> String {
+    let names: Vec<String> = runs.iter().map(|run| escape(&run.name)).collect();
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <meta name=\"generator\" content=\"tierlab-loadgen {}\"><title>Tierlab: {}</title>\n<style>\n{CSS}</style></head>\n\
+         <body><main>\n",
+        env!("CARGO_PKG_VERSION"),
+        names.join(", ")
+    );
+    if runs.len() > 1 {
+        out += "<nav><ul class=\"plain\">";
+        for (index, name) in names.iter().enumerate() {
+            out += &format!("<li><a href=\"#run{index}\">{name}</a></li>");
+        }
+        out += "</ul></nav>";
+    }
+    for (index, run) in runs.iter().enumerate() {
+        out += &format!("<article id=\"run{index}\">{}</article>\n", article(run));
+    }
+    out + &format!("</main><div id=\"tip\" role=\"status\"></div>\n<script>\n{JS}</script></body></html>\n")
+}
+
+/// A run from top to bottom: what came out, how it looks, why, what it costs, and what it rests on.
+fn article(run: &Run) -> String {
+    let groups = words::groups(run);
+    let mut out = header(run);
+    let mut section = |title: &str, intro: &str, body: &dyn Fn(&[Curve<'_>], &[Series<'_>]) -> String| {
+        let mut text = String::new();
+        for (name, curves) in &groups {
+            let part = body(curves, &Series::of(run, curves));
+            if !part.is_empty() {
+                text += &format!("<h3>{}</h3>{part}", escape(name));
+            }
+        }
+        if !text.is_empty() {
+            out += &format!("<section><h2>{title}</h2>{intro}{text}</section>\n");
+        }
+    };
+    section("What came out", OUTCOME, &|curves, series| {
+        tables::headline(run, series, common(curves)) + &sentences(run, curves)
+    });
+    section("Latency against rate", "", &|_, series| latency::figure(series));
+    let parts = PARTS.to_owned() + &stages::legend(run);
+    section("Where the time goes", &parts, &|curves, series| {
+        stages::cards(series, common(curves))
+    });
+    section("What it costs", "", &|_, series| cost::figure(series));
+    section("Every point", EVERY, &|_, series| tables::full(run, series));
+    for (title, body) in [
+        ("What to beware of", notes::cautions(run)),
+        ("The instrument", notes::instrument(run)),
+        ("Where it was measured", notes::environment(run)),
+        ("Prices", notes::prices(run)),
+        ("The plan", notes::plan(run)),
+    ] {
+        out += &format!("<section><h2>{title}</h2>{body}</section>\n");
+    }
+    out
+}
+
+const OUTCOME: &str = "<p class=\"soft\">Latency runs from the scheduled send to the last byte of the reply, so that waiting \
+                       behind a slow request counts. [lo–hi] are 95 % intervals over the repeats. <em>Valid</em>: the load \
+                       was offered and answered as planned; <em>saturated</em>: the server could not keep up; \
+                       <em>invalid</em>: the measurement broke one of its own rules.</p>";
+const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
+                     (p99-100), cut into the server's own stages and what lies outside it. At the rate that all have in \
+                     common, or else the highest valid one.</p>";
+const EVERY: &str = "<p class=\"soft\">n/a: too few samples (a p95 needs 72, a p99 368). Service: actual send to last byte. \
+                     Send lag: scheduled to actual send. In flight: counted by the load generator.</p>";
+
+fn common(curves: &[Curve<'_>]) -> Option<f64> {
+    common_rate(&curves.iter().collect::<Vec<_>>())
+}
+
+fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
+    let mut out = String::from("<ul class=\"findings\">");
+    for curve in curves {
+        out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
+    }
+    out + "</ul>"
+}
+
+fn header(run: &Run) -> String {
+    let verdicts = || {
+        run.points
+            .iter()
+            .filter_map(|point| point.summary.as_ref())
+            .map(|summary| &summary.verdict)
+    };
+    let mut out = format!("<h1>{}</h1><div class=\"facts\">", escape(&run.name));
+    let repeats = run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0);
+    let samples: u64 = run
+        .points
+        .iter()
+        .filter_map(|point| point.summary.as_ref())
+        .map(|summary| summary.samples)
+        .sum();
+    for fact in [
+        run.started_at.clone(),
+        format!(
+            "{} points × {} repeats, {} requests",
+            run.points.len(),
+            rate(repeats as f64),
+            thousands(samples)
+        ),
+        format!("{}, {} cores", run.environment.cpu, run.environment.cores),
+        format!("commit {}", run.environment.git_commit),
+    ] {
+        out += &format!("<span>{}</span>", escape(&fact));
+    }
+    out += "</div><p>";
+    for word in ["valid", "saturated", "invalid"] {
+        let count = verdicts().filter(|verdict| words::verdict(verdict) == word).count();
+        if count > 0 {
+            out += &format!("<span class=\"badge {word}\">{count} {word}</span> ");
+        }
+    }
+    if run.interrupted {
+        out += "<span class=\"badge invalid\">stopped early</span> ";
+    }
+    let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
+    if failed > 0 {
+        out += &format!("<span class=\"badge invalid\">{failed} self-checks failed</span> ");
+    }
+    let tiers = words::tiers(run);
+    if tiers.iter().any(|tier| words::tier(run, tier) != *tier) {
+        out += "<span class=\"badge emulated\">partly emulated</span>";
+    }
+    out + "</p>"
+}

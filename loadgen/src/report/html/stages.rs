@@ -1,0 +1,127 @@
+//! Where the time goes: the latency of each percentile band, cut into its parts.
+//!
+//! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
+
+use super::super::units::{latency, percent, rate};
+use super::super::words;
+use super::markup::escape;
+use super::series::Series;
+use crate::record::{Band, Point, Run};
+use tierlab_protocol::timing::Stage;
+
+/// Parts whose colour wants light text on it.
+const DARK: [&str; 6] = ["send_lag", "decode", "tier", "infer", "encode", "unattributed"];
+/// The least share of a bar that has room for a name.
+const NAMED: f64 = 0.16;
+
+/// The legend of the parts that any band of the run has.
+pub(super) fn legend(run: &Run) -> String {
+    let bands = || {
+        run.points
+            .iter()
+            .filter_map(|point| point.summary.as_ref())
+            .flat_map(|summary| &summary.bands)
+    };
+    let names = ["send_lag", "network"]
+        .into_iter()
+        .chain(Stage::ALL.map(Stage::as_str))
+        .chain(["unattributed"]);
+    let mut out = String::from("<div class=\"legend\">");
+    for name in names {
+        if bands()
+            .flat_map(|band| &band.parts_us)
+            .any(|(part, us)| part == name && *us > 0.0)
+        {
+            out += &format!("<span>{}{}</span>", swatch(name), escape(words::part(name)));
+        }
+    }
+    out + "</div>"
+}
+
+/// The cards of a group, each at the common rate if the series has a valid point there, else at its highest valid one.
+pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
+    let mut out = String::from("<div class=\"cards\">");
+    for one in series {
+        let point = common
+            .and_then(|rps| one.curve.valid_at(rps))
+            .or_else(|| one.curve.highest_valid());
+        out += &match point {
+            Some(point) => card(one, point),
+            None => format!(
+                "<div class=\"card\"><h4>{}</h4><p>No valid point.</p></div>",
+                escape(&one.label)
+            ),
+        };
+    }
+    out + "</div>"
+}
+
+fn card(one: &Series<'_>, point: &Point) -> String {
+    let bands = point.summary.as_ref().map_or(&[][..], |summary| &summary.bands);
+    let mut out = format!(
+        "<div class=\"card\"><h4>{}</h4><p>at {} requests per second</p><div class=\"bands\">",
+        escape(&one.label),
+        rate(point.factors.offered_rps)
+    );
+    for band in bands {
+        out += &format!(
+            "<span>{}</span>{}<span>{}</span>",
+            escape(&band.name),
+            stack(band),
+            latency(band.mean_us)
+        );
+    }
+    out + "</div></div>"
+}
+
+fn stack(band: &Band) -> String {
+    let mut out = String::from("<div class=\"stack\">");
+    for (name, us) in &band.parts_us {
+        let share = if band.mean_us > 0.0 { us / band.mean_us } else { 0.0 };
+        if share < 0.002 {
+            continue;
+        }
+        let dark = if DARK.contains(&name.as_str()) {
+            " class=\"d\""
+        } else {
+            ""
+        };
+        let label = if share >= NAMED {
+            format!("{} {}", words::part(name), percent(share))
+        } else {
+            String::new()
+        };
+        let tip = format!(
+            "{}: {} of {} ({})\n{} requests, {}",
+            words::part(name),
+            latency(*us),
+            latency(band.mean_us),
+            percent(share),
+            band.count,
+            band.name
+        );
+        out += &format!(
+            "<span{dark} style=\"width:{:.2}%;background:{}\" data-tip=\"{}\">{}</span>",
+            100.0 * share,
+            colour(name),
+            escape(&tip),
+            escape(&label)
+        );
+    }
+    out + "</div>"
+}
+
+/// The CSS colour of a part; parts of other versions are grey.
+pub(super) fn colour(part: &str) -> String {
+    let known = part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if known {
+        format!("var(--p-{part}, #777)")
+    } else {
+        "#777".to_owned()
+    }
+}
+
+/// A small square in the colour of a part.
+pub(super) fn swatch(part: &str) -> String {
+    format!("<span class=\"swatch\" style=\"background:{}\"></span>", colour(part))
+}

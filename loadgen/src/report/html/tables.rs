@@ -1,0 +1,230 @@
+//! The tables of the page: what came out, and every point.
+//!
+//! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
+
+use super::super::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
+use super::super::words;
+use super::markup::escape;
+use super::series::Series;
+use super::stages;
+use crate::analysis::bootstrap::Pairing;
+use crate::analysis::curves::{Difference, difference};
+use crate::record::{Interval, Point, Run, Summary, Verdict};
+
+/// A percentile by name.
+type Percentile = (&'static str, f64, fn(&Summary) -> Option<Interval>);
+
+const PERCENTILES: [Percentile; 3] = [
+    ("p99", 0.99, |summary| summary.p99_us),
+    ("p95", 0.95, |summary| summary.p95_us),
+    ("p50", 0.50, |summary| summary.p50_us),
+];
+
+/// The series of a group side by side: highest valid rate, tail at the common rate and against the fastest, cost, and
+/// what dominates.
+pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) -> String {
+    let at_common: Vec<Option<&Point>> = series
+        .iter()
+        .map(|one| common.and_then(|rps| one.curve.valid_at(rps)))
+        .collect();
+    let (name, quantile, percentile) = highest_percentile(&at_common);
+    let us = |point: &Point| point.summary.as_ref().and_then(percentile);
+    let fastest = at_common
+        .iter()
+        .flatten()
+        .filter_map(|point| us(point).map(|interval| (*point, interval.value)))
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(point, _)| point);
+    let common = common.map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
+    let mut out = format!(
+        "<div class=\"scroll\"><table><thead><tr><th>tier</th><th>cache</th><th class=\"n\">highest valid rate</th>\
+         <th class=\"n\">p50 at {common}</th><th class=\"n\">{name} at {common}</th><th class=\"n\">against the fastest</th>\
+         <th class=\"n\">$/10k at highest valid rate</th><th>slowest requests at {common}</th></tr></thead><tbody>"
+    );
+    for (one, point) in series.iter().zip(&at_common) {
+        let factors = one.curve.factors();
+        let best = one.curve.highest_valid();
+        let cost = best.and_then(|point| point.summary.as_ref()?.usd_per_10k);
+        let summary = point.and_then(|point| point.summary.as_ref());
+        let against = match (point, fastest) {
+            (Some(point), Some(fastest)) if !std::ptr::eq(*point, fastest) => {
+                ratio(difference(fastest, point, quantile, Pairing::ByRepeat))
+            }
+            (Some(point), Some(_)) if us(point).is_some() => "<td class=\"n best\">fastest</td>".to_owned(),
+            _ => none(),
+        };
+        out += &format!(
+            "<tr><td>{}{}</td><td>{}</td><td class=\"n\">{}</td>{}{}{against}{}<td>{}</td></tr>",
+            escape(&factors.tier),
+            origin_badge(run, &factors.tier),
+            escape(&words::cache(factors)),
+            best.map_or_else(
+                || "none".to_owned(),
+                |point| format!("{} rps", rate(point.factors.offered_rps))
+            ),
+            cell(summary.and_then(|summary| summary.p50_us), latency),
+            cell(summary.and_then(percentile), latency),
+            cell(cost, dollars),
+            summary
+                .and_then(words::slowest)
+                .map_or_else(|| NONE.to_owned(), |(part, share)| dominant(part, share)),
+        );
+    }
+    out + "</tbody></table></div>"
+}
+
+/// The highest percentile that every point has; the median where none does.
+fn highest_percentile(points: &[Option<&Point>]) -> Percentile {
+    let all_have = |percentile: &&Percentile| {
+        points
+            .iter()
+            .flatten()
+            .filter_map(|point| point.summary.as_ref())
+            .all(|summary| percentile.2(summary).is_some())
+    };
+    PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
+}
+
+fn dominant(part: &str, share: f64) -> String {
+    format!(
+        "<span class=\"share\"><i style=\"width:{:.0}%;background:{}\"></i></span>{} {}",
+        100.0 * share.clamp(0.0, 1.0),
+        stages::colour(part),
+        percent(share),
+        escape(words::part(part))
+    )
+}
+
+fn ratio(difference: Option<Difference>) -> String {
+    difference.map_or_else(none, |difference| {
+        let Difference { ratio, delta_us } = difference;
+        let sign = if delta_us.value < 0.0 { "−" } else { "+" };
+        let told = if difference.is_significant() {
+            ""
+        } else {
+            ", not told apart"
+        };
+        format!(
+            "<td class=\"n\" data-tip=\"{sign}{} [{} to {}]\">{} ×<span class=\"ci\">[{}–{}]{told}</span></td>",
+            latency(delta_us.value.abs()),
+            latency(delta_us.lo),
+            latency(delta_us.hi),
+            digits3(ratio.value),
+            digits3(ratio.lo),
+            digits3(ratio.hi)
+        )
+    })
+}
+
+fn none() -> String {
+    format!("<td class=\"n\">{NONE}</td>")
+}
+
+fn cell(interval: Option<Interval>, show: fn(f64) -> String) -> String {
+    interval.map_or_else(none, |interval| {
+        let (lo, hi) = (show(interval.lo), show(interval.hi));
+        format!(
+            "<td class=\"n\">{}<span class=\"ci\">[{lo}–{hi}]</span></td>",
+            show(interval.value)
+        )
+    })
+}
+
+/// What stands behind a tier, as a badge where it is not the real thing.
+fn origin_badge(run: &Run, tier: &str) -> String {
+    let text = run.environment.origins.get(tier).map_or("", String::as_str);
+    let kind = ["emulated", "embedded"].into_iter().find(|kind| text.contains(kind));
+    kind.map_or_else(String::new, |kind| {
+        format!(
+            " <span class=\"badge {kind}\" data-tip=\"{}\">{kind}</span>",
+            escape(text)
+        )
+    })
+}
+
+/// Every point of a group.
+pub(super) fn full(run: &Run, series: &[Series<'_>]) -> String {
+    const HEADER: [(&str, bool); 15] = [
+        ("tier", false),
+        ("cache", false),
+        ("offered/s", true),
+        ("p50", true),
+        ("p95", true),
+        ("p99", true),
+        ("service p99", true),
+        ("send lag p99", true),
+        ("good/s", true),
+        ("inferences/s", true),
+        ("hits", true),
+        ("errors", true),
+        ("in flight", true),
+        ("$/10k", true),
+        ("verdict", false),
+    ];
+    let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
+    for (name, number) in HEADER {
+        out += &format!("<th{}>{name}</th>", if number { " class=\"n\"" } else { "" });
+    }
+    out += "</tr></thead>";
+    for one in series {
+        out += "<tbody class=\"next\">";
+        for point in &one.curve.points {
+            out += &row(run, point);
+        }
+        out += "</tbody>";
+    }
+    out + "</table></div>"
+}
+
+fn row(run: &Run, point: &Point) -> String {
+    let factors = &point.factors;
+    let start = format!(
+        "<td>{}{}</td><td>{}</td><td class=\"n\">{}</td>",
+        escape(&factors.tier),
+        origin_badge(run, &factors.tier),
+        escape(&words::cache(factors)),
+        rate(factors.offered_rps)
+    );
+    let Some(summary) = &point.summary else {
+        return format!("<tr class=\"off\">{start}<td colspan=\"12\">not summarised</td></tr>");
+    };
+    let number = |text: String| format!("<td class=\"n\">{text}</td>");
+    let optional = |value: Option<f64>, show: fn(f64) -> String| number(value.map_or_else(|| NONE.to_owned(), show));
+    let per_second = |per_s: f64| rate(per_s);
+    let off = if summary.verdict == Verdict::Valid {
+        ""
+    } else {
+        " class=\"off\""
+    };
+    format!(
+        "<tr{off}>{start}{}{}{}{}{}{}{}{}{}{}{}{}</tr>",
+        cell(summary.p50_us, latency),
+        cell(summary.p95_us, latency),
+        cell(summary.p99_us, latency),
+        optional(summary.service_p99_us, latency),
+        optional(summary.lag_p99_us, latency),
+        cell(Some(summary.achieved_rps), per_second),
+        cell(Some(summary.inferences_per_s), per_second),
+        optional(summary.cache_hit_ratio, percent),
+        number(thousands(summary.errors)),
+        number(format!(
+            "<span data-tip=\"counted {}, by Little's law {}\">{}</span>",
+            digits3(summary.in_flight.0),
+            digits3(summary.in_flight.1),
+            digits3(summary.in_flight.0)
+        )),
+        cell(summary.usd_per_10k, dollars),
+        verdict(&summary.verdict)
+    )
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    let word = words::verdict(verdict);
+    match verdict {
+        Verdict::Valid => format!("<td><span class=\"badge {word}\">{word}</span></td>"),
+        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => format!(
+            "<td class=\"wrap\"><span class=\"badge {word}\">{word}</span> <span class=\"soft\">{}</span></td>",
+            escape(&reasons.join("; "))
+        ),
+    }
+}
