@@ -49,7 +49,12 @@ struct Flags {
     #[arg(long)]
     exit_with_parent: bool,
     /// What to log to stderr, as `tracing` filter directives
-    #[arg(long, value_name = "FILTER", env = "TIERLAB_LOG", default_value = "warn,s3s=off,nfs3_server=off")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        env = "TIERLAB_LOG",
+        default_value = "warn,s3s=off,nfs3_server=off"
+    )]
     log: String,
 }
 
@@ -72,9 +77,15 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(e) => return refuse(&format!("--log `{}`: {e}", flags.log)),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     let s3 = flags.s3_root.as_ref().map(|_| ("--s3-listen", flags.s3_listen));
-    let nfs = flags.nfs_root.as_ref().map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
+    let nfs = flags
+        .nfs_root
+        .as_ref()
+        .map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
     for (flag, address) in s3.into_iter().chain(nfs) {
         if !address.ip().is_loopback() && !flags.allow_remote {
             return refuse(&format!(
@@ -109,7 +120,9 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
         Some(root) => {
             let folder = || format!("cannot serve --s3-root {}", root.display());
             let origin = S3Origin::open(root).with_context(folder)?;
-            origin.ensure_bucket(&flags.bucket).with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
+            origin
+                .ensure_bucket(&flags.bucket)
+                .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
             let bound = TcpListener::bind(flags.s3_listen).await;
             let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
             ready.s3 = Some(format!("http://{}", listener.local_addr()?));
@@ -120,7 +133,13 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
     let nfs = match &flags.nfs_root {
         None => None,
         Some(root) => {
-            let what = || format!("cannot serve --nfs-root {} on --nfs-listen {}", root.display(), flags.nfs_listen);
+            let what = || {
+                format!(
+                    "cannot serve --nfs-root {} on --nfs-listen {}",
+                    root.display(),
+                    flags.nfs_listen
+                )
+            };
             let origin = NfsOrigin::bind(flags.nfs_listen, root).await.with_context(what)?;
             ready.nfs = Some(origin.url());
             Some(origin)
@@ -142,7 +161,9 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
         let _ = stopped.wait_for(|stop| *stop).await;
     };
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "{}", serde_json::to_string(&ready)?).and_then(|()| stdout.flush()).context("cannot write to stdout")?;
+    writeln!(stdout, "{}", serde_json::to_string(&ready)?)
+        .and_then(|()| stdout.flush())
+        .context("cannot write to stdout")?;
     let s3 = async {
         match s3 {
             Some((origin, listener)) => origin.serve(listener, wait(stopped.clone())).await.context("S3 server"),

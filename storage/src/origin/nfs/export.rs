@@ -34,7 +34,9 @@ type Status<T> = Result<T, nfsstat3>;
 
 impl Export {
     pub(super) fn open(root: &Path) -> io::Result<Self> {
-        Ok(Self { nodes: Arc::new(Nodes::open(root)?) })
+        Ok(Self {
+            nodes: Arc::new(Nodes::open(root)?),
+        })
     }
 
     /// Runs work on one open file off the async threads, and makes sure that it is still the handle's.
@@ -48,7 +50,11 @@ impl Export {
         let done = tokio::task::spawn_blocking(move || {
             let (path, meta) = nodes.resolve(&id)?;
             if !meta.is_file() {
-                return Err(if meta.is_dir() { nfsstat3::NFS3ERR_ISDIR } else { nfsstat3::NFS3ERR_INVAL });
+                return Err(if meta.is_dir() {
+                    nfsstat3::NFS3ERR_ISDIR
+                } else {
+                    nfsstat3::NFS3ERR_INVAL
+                });
             }
             let opened = OpenOptions::new()
                 .read(!write)
@@ -67,7 +73,11 @@ impl Export {
 
     fn change(path: &Path, new: &sattr3) -> io::Result<()> {
         if let Nfs3Option::Some(size) = new.size {
-            OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?.set_len(size)?;
+            OpenOptions::new()
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path)?
+                .set_len(size)?;
         }
         if let Nfs3Option::Some(mode) = new.mode {
             fs::set_permissions(path, Permissions::from_mode(mode & 0o7777))?;
@@ -147,7 +157,11 @@ impl NfsReadFileSystem for Export {
         }
         names.sort();
         names.retain(|(of_name, _)| *of_name > cookie);
-        Ok(Entries { nodes: Arc::clone(&self.nodes), path, names: names.into_iter() })
+        Ok(Entries {
+            nodes: Arc::clone(&self.nodes),
+            path,
+            names: names.into_iter(),
+        })
     }
 
     async fn readlink(&self, _: &NodeId) -> Status<nfspath3<'_>> {
@@ -166,7 +180,10 @@ impl NfsReadFileSystem for Export {
             wtmult: 4096,
             dtpref: 64 << 10,
             maxfilesize: i64::MAX.cast_unsigned(),
-            time_delta: nfstime3 { seconds: 0, nseconds: 1 },
+            time_delta: nfstime3 {
+                seconds: 0,
+                nseconds: 1,
+            },
             properties: FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
         })
     }
@@ -189,7 +206,9 @@ impl ReadDirPlusIterator<NodeId> for Entries {
     async fn next(&mut self) -> NextResult<DirEntryPlus<NodeId>> {
         for (cookie, name) in self.names.by_ref() {
             // What went away since, or leads outside, is not listed.
-            let Ok((id, meta)) = self.nodes.adopt(self.path.join(&name)) else { continue };
+            let Ok((id, meta)) = self.nodes.adopt(self.path.join(&name)) else {
+                continue;
+            };
             let attributes = attributes(&meta);
             return NextResult::Ok(DirEntryPlus {
                 fileid: attributes.fileid,
@@ -259,7 +278,11 @@ impl NfsFileSystem for Export {
     async fn remove(&self, folder: &NodeId, name: &filename3<'_>) -> Status<()> {
         let path = self.child(folder, name)?;
         let meta = fs::symlink_metadata(&path).map_err(|e| status_of(&e))?;
-        let removed = if meta.is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) };
+        let removed = if meta.is_dir() {
+            fs::remove_dir(&path)
+        } else {
+            fs::remove_file(&path)
+        };
         removed.map_err(|e| status_of(&e))
     }
 
@@ -278,7 +301,10 @@ impl NfsFileSystem for Export {
             // The protocol wants the change durable before the reply.
             to.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         });
-        renamed.await.map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?.map_err(|e| status_of(&e))
+        renamed
+            .await
+            .map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?
+            .map_err(|e| status_of(&e))
     }
 
     async fn symlink<'a>(

@@ -58,6 +58,8 @@ impl NfsOrigin {
 
 impl std::fmt::Debug for NfsOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NfsOrigin").field("url", &self.url()).finish_non_exhaustive()
+        f.debug_struct("NfsOrigin")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
     }
 }

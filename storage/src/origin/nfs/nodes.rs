@@ -23,7 +23,11 @@ pub(super) struct NodeId([u8; 16]);
 impl NodeId {
     pub(super) fn of(meta: &Metadata) -> Self {
         // Where the file system keeps no birth time, the inode alone has to do.
-        let born = meta.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let born = meta
+            .created()
+            .ok()
+            .and_then(|born| born.duration_since(UNIX_EPOCH).ok())
+            .unwrap_or_default();
         let born = u64::try_from(born.as_nanos()).unwrap_or_default();
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&meta.ino().to_le_bytes());
@@ -62,11 +66,19 @@ impl Nodes {
         let root = fs::canonicalize(root)?;
         let meta = fs::symlink_metadata(&root)?;
         if !meta.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} is no folder", root.display())));
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                format!("{} is no folder", root.display()),
+            ));
         }
         let root_id = NodeId::of(&meta);
         let paths = Mutex::new(HashMap::from([(root_id, root.clone())]));
-        Ok(Self { root, root_id, device: meta.dev(), paths })
+        Ok(Self {
+            root,
+            root_id,
+            device: meta.dev(),
+            paths,
+        })
     }
 
     pub(super) fn root(&self) -> NodeId {
@@ -83,7 +95,9 @@ impl Nodes {
         match fs::symlink_metadata(&path) {
             Ok(meta) if NodeId::of(&meta) == *id => Ok((path, meta)),
             Ok(_) => Err(self.forget(id)),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Err(self.forget(id)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(self.forget(id))
+            }
             Err(e) => Err(status_of(&e)),
         }
     }
@@ -91,7 +105,11 @@ impl Nodes {
     /// The folder of a handle; other files are refused.
     pub(super) fn folder(&self, id: &NodeId) -> Result<PathBuf, nfsstat3> {
         let (path, meta) = self.resolve(id)?;
-        if meta.is_dir() { Ok(path) } else { Err(nfsstat3::NFS3ERR_NOTDIR) }
+        if meta.is_dir() {
+            Ok(path)
+        } else {
+            Err(nfsstat3::NFS3ERR_NOTDIR)
+        }
     }
 
     fn forget(&self, id: &NodeId) -> nfsstat3 {
@@ -135,7 +153,11 @@ impl Nodes {
     pub(super) fn moved(&self, from: &Path, to: &Path) {
         for path in self.paths().values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
-                *path = if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) };
+                *path = if below.as_os_str().is_empty() {
+                    to.to_owned()
+                } else {
+                    to.join(below)
+                };
             }
         }
     }
@@ -253,12 +275,23 @@ mod tests {
         let nodes = Nodes::open(dir.path()).unwrap();
         let root = nodes.root();
         for name in ["file", "folder"] {
-            assert_eq!(nodes.lookup(&root, name.as_bytes()).unwrap_err(), nfsstat3::NFS3ERR_ACCES, "{name}");
+            assert_eq!(
+                nodes.lookup(&root, name.as_bytes()).unwrap_err(),
+                nfsstat3::NFS3ERR_ACCES,
+                "{name}"
+            );
         }
         for name in ["../etc", "a/b", "", "nul\0"] {
-            assert_eq!(nodes.lookup(&root, name.as_bytes()).unwrap_err(), nfsstat3::NFS3ERR_INVAL, "{name}");
+            assert_eq!(
+                nodes.lookup(&root, name.as_bytes()).unwrap_err(),
+                nfsstat3::NFS3ERR_INVAL,
+                "{name}"
+            );
         }
         assert_eq!(nodes.lookup(&root, b"..").unwrap().0, root);
-        assert_eq!(nodes.lookup(&root, b"ok").unwrap().0, nodes.lookup(&root, b"inside").unwrap().0);
+        assert_eq!(
+            nodes.lookup(&root, b"ok").unwrap().0,
+            nodes.lookup(&root, b"inside").unwrap().0
+        );
     }
 }

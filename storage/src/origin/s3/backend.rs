@@ -105,7 +105,9 @@ fn span(range: Option<&Range>, size: u64) -> S3Result<Span<u64>> {
 
 fn content_range(range: Option<&Range>, span: &Span<u64>, size: u64) -> Option<String> {
     // A suffix of an empty object is all of it.
-    range.filter(|_| !span.is_empty()).map(|_| format!("bytes {}-{}/{size}", span.start, span.end - 1))
+    range
+        .filter(|_| !span.is_empty())
+        .map(|_| format!("bytes {}-{}/{size}", span.start, span.end - 1))
 }
 
 fn length(bytes: u64) -> Option<i64> {
@@ -139,12 +141,11 @@ impl Backend {
     }
 
     /// Runs one call on the folder off the async threads.
-    async fn run<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static,
-    ) -> S3Result<T> {
+    async fn run<T: Send + 'static>(&self, call: impl FnOnce(&Folder) -> S3Result<T> + Send + 'static) -> S3Result<T> {
         let folder = Arc::clone(&self.folder);
-        tokio::task::spawn_blocking(move || call(&folder)).await.map_err(S3Error::internal_error)?
+        tokio::task::spawn_blocking(move || call(&folder))
+            .await
+            .map_err(S3Error::internal_error)?
     }
 }
 
@@ -173,9 +174,19 @@ impl S3 for Backend {
             let span = span(range.as_ref(), stored.size)?;
             let end = span.end.min(span.start + CHUNK_BYTES);
             let first = body::read_exact(&file, span.start..end).map_err(FolderError::Io)?;
-            Ok(Opened { stored, first, more: (end < span.end).then_some(file), span })
+            Ok(Opened {
+                stored,
+                first,
+                more: (end < span.end).then_some(file),
+                span,
+            })
         });
-        let Opened { stored, span, first, more } = opened.await?;
+        let Opened {
+            stored,
+            span,
+            first,
+            more,
+        } = opened.await?;
         let content_range = content_range(range.as_ref(), &span, stored.size);
         let content_length = length(span.end - span.start);
         let body = match more {
@@ -228,12 +239,16 @@ impl S3 for Backend {
         let staged = body::receive(&self.folder, input.body, announced, input.content_md5.as_deref()).await?;
         let commit = self.run(move |folder| Ok(folder.commit(staged, &input.bucket, &input.key, &condition)?));
         let stored = commit.await?;
-        Ok(S3Response::new(PutObjectOutput { e_tag: etag(&stored), ..PutObjectOutput::default() }))
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: etag(&stored),
+            ..PutObjectOutput::default()
+        }))
     }
 
     async fn delete_object(&self, req: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = req.input;
-        self.run(move |folder| Ok(folder.delete(&input.bucket, &input.key)?)).await?;
+        self.run(move |folder| Ok(folder.delete(&input.bucket, &input.key)?))
+            .await?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -242,14 +257,18 @@ impl S3 for Backend {
         let quiet = delete.quiet.unwrap_or_default();
         let results = self.run(move |folder| {
             folder.bucket(&bucket)?;
-            let one = |object: ObjectIdentifier| (folder.delete(&bucket, &object.key).map_err(S3Error::from), object.key);
+            let one =
+                |object: ObjectIdentifier| (folder.delete(&bucket, &object.key).map_err(S3Error::from), object.key);
             Ok(delete.objects.into_iter().map(one).collect::<Vec<_>>())
         });
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for (result, key) in results.await? {
             match result {
                 Ok(()) if quiet => {}
-                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
+                Ok(()) => deleted.push(DeletedObject {
+                    key: Some(key),
+                    ..DeletedObject::default()
+                }),
                 Err(e) => errors.push(Error {
                     code: Some(e.code().as_str().to_owned()),
                     key: Some(key),
@@ -277,7 +296,10 @@ impl S3 for Backend {
         };
         let bucket = input.bucket.clone();
         let page = self.run(move |folder| Ok(folder.list(&bucket, &query)?)).await?;
-        let encoded = input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
+        let encoded = input
+            .encoding_type
+            .as_ref()
+            .is_some_and(|kind| kind.as_str() == EncodingType::URL);
         let name = |key: &str| if encoded { url_encode(key) } else { key.to_owned() };
         let contents: Vec<Object> = page
             .objects
@@ -290,8 +312,13 @@ impl S3 for Backend {
                 ..Object::default()
             })
             .collect();
-        let prefixes: Vec<CommonPrefix> =
-            page.prefixes.iter().map(|prefix| CommonPrefix { prefix: Some(name(prefix)) }).collect();
+        let prefixes: Vec<CommonPrefix> = page
+            .prefixes
+            .iter()
+            .map(|prefix| CommonPrefix {
+                prefix: Some(name(prefix)),
+            })
+            .collect();
         Ok(S3Response::new(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: input.prefix.as_deref().map(name),
@@ -313,15 +340,25 @@ impl S3 for Backend {
         let buckets = self.run(|folder| Ok(folder.buckets()?)).await?;
         let buckets = buckets
             .into_iter()
-            .map(|(name, made)| Bucket { name: Some(name), creation_date: Some(made.into()), ..Bucket::default() })
+            .map(|(name, made)| Bucket {
+                name: Some(name),
+                creation_date: Some(made.into()),
+                ..Bucket::default()
+            })
             .collect();
-        Ok(S3Response::new(ListBucketsOutput { buckets: Some(buckets), ..ListBucketsOutput::default() }))
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(buckets),
+            ..ListBucketsOutput::default()
+        }))
     }
 
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
         let location = format!("/{}", req.input.bucket);
-        self.run(move |folder| Ok(folder.create_bucket(&req.input.bucket)?)).await?;
-        Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+        self.run(move |folder| Ok(folder.create_bucket(&req.input.bucket)?))
+            .await?;
+        Ok(S3Response::new(CreateBucketOutput {
+            location: Some(location),
+        }))
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
@@ -345,11 +382,23 @@ impl S3 for Backend {
     }
 
     async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
-        let UploadPartInput { bucket, key, upload_id, part_number, body, content_length, content_md5, .. } = req.input;
+        let UploadPartInput {
+            bucket,
+            key,
+            upload_id,
+            part_number,
+            body,
+            content_length,
+            content_md5,
+            ..
+        } = req.input;
         let staged = body::receive(&self.folder, body, announced(content_length), content_md5.as_deref()).await?;
         let keep = self.run(move |folder| Ok(folder.keep_part(&bucket, &key, &upload_id, part_number, staged)?));
         let stored = keep.await?;
-        Ok(S3Response::new(UploadPartOutput { e_tag: etag(&stored), ..UploadPartOutput::default() }))
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: etag(&stored),
+            ..UploadPartOutput::default()
+        }))
     }
 
     async fn complete_multipart_upload(
@@ -358,11 +407,21 @@ impl S3 for Backend {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let input = req.input;
         let condition = write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
-        let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        let listed = input
+            .multipart_upload
+            .and_then(|upload| upload.parts)
+            .unwrap_or_default();
         let named = |part: CompletedPart| Some((part.part_number?, part.e_tag?.into_value()));
-        let Some(parts) = listed.into_iter().map(named).collect::<Option<Vec<_>>>().filter(|parts| !parts.is_empty())
+        let Some(parts) = listed
+            .into_iter()
+            .map(named)
+            .collect::<Option<Vec<_>>>()
+            .filter(|parts| !parts.is_empty())
         else {
-            return Err(s3_error!(MalformedXML, "a list of parts, each with PartNumber and ETag, is needed"));
+            return Err(s3_error!(
+                MalformedXML,
+                "a list of parts, each with PartNumber and ETag, is needed"
+            ));
         };
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let done = self.run(move |folder| {
@@ -381,8 +440,11 @@ impl S3 for Backend {
         &self,
         req: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let AbortMultipartUploadInput { bucket, key, upload_id, .. } = req.input;
-        self.run(move |folder| Ok(folder.abort_upload(&bucket, &key, &upload_id)?)).await?;
+        let AbortMultipartUploadInput {
+            bucket, key, upload_id, ..
+        } = req.input;
+        self.run(move |folder| Ok(folder.abort_upload(&bucket, &key, &upload_id)?))
+            .await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
 }
@@ -392,11 +454,20 @@ mod tests {
     use super::*;
 
     fn stored() -> Stored {
-        Stored { size: 10, modified: UNIX_EPOCH + Duration::from_millis(5_500), version: "v-1".to_owned() }
+        Stored {
+            size: 10,
+            modified: UNIX_EPOCH + Duration::from_millis(5_500),
+            version: "v-1".to_owned(),
+        }
     }
 
     fn conditions() -> ReadConditions {
-        ReadConditions { matches: None, none_match: None, modified_since: None, unmodified_since: None }
+        ReadConditions {
+            matches: None,
+            none_match: None,
+            modified_since: None,
+            unmodified_since: None,
+        }
     }
 
     fn tag(value: &str) -> Option<ETagCondition> {
@@ -411,20 +482,56 @@ mod tests {
     fn conditions_follow_the_rfc() {
         let code = |conditions: ReadConditions| conditions.check(&stored()).err().map(|e| e.code().clone());
         assert_eq!(code(conditions()), None);
-        assert_eq!(code(ReadConditions { matches: tag("v-1"), ..conditions() }), None);
         assert_eq!(
-            code(ReadConditions { matches: tag("v-2"), ..conditions() }),
+            code(ReadConditions {
+                matches: tag("v-1"),
+                ..conditions()
+            }),
+            None
+        );
+        assert_eq!(
+            code(ReadConditions {
+                matches: tag("v-2"),
+                ..conditions()
+            }),
             Some(S3ErrorCode::PreconditionFailed)
         );
-        assert_eq!(code(ReadConditions { none_match: tag("v-1"), ..conditions() }), Some(S3ErrorCode::NotModified));
+        assert_eq!(
+            code(ReadConditions {
+                none_match: tag("v-1"),
+                ..conditions()
+            }),
+            Some(S3ErrorCode::NotModified)
+        );
         // The date of the last modification has no fraction, so it counts as unmodified since itself.
-        assert_eq!(code(ReadConditions { unmodified_since: at(5), ..conditions() }), None);
         assert_eq!(
-            code(ReadConditions { unmodified_since: at(4), ..conditions() }),
+            code(ReadConditions {
+                unmodified_since: at(5),
+                ..conditions()
+            }),
+            None
+        );
+        assert_eq!(
+            code(ReadConditions {
+                unmodified_since: at(4),
+                ..conditions()
+            }),
             Some(S3ErrorCode::PreconditionFailed)
         );
-        assert_eq!(code(ReadConditions { modified_since: at(5), ..conditions() }), Some(S3ErrorCode::NotModified));
-        assert_eq!(code(ReadConditions { modified_since: at(4), ..conditions() }), None);
+        assert_eq!(
+            code(ReadConditions {
+                modified_since: at(5),
+                ..conditions()
+            }),
+            Some(S3ErrorCode::NotModified)
+        );
+        assert_eq!(
+            code(ReadConditions {
+                modified_since: at(4),
+                ..conditions()
+            }),
+            None
+        );
     }
 
     #[test]

@@ -41,7 +41,13 @@ pub(super) struct FileStream {
 impl FileStream {
     pub(super) fn new(file: File, first: Bytes, rest: Range<u64>) -> Self {
         let remaining = first.len() as u64 + (rest.end - rest.start);
-        Self { file: Arc::new(file), first: Some(first), rest, remaining, ahead: None }
+        Self {
+            file: Arc::new(file),
+            first: Some(first),
+            rest,
+            remaining,
+            ahead: None,
+        }
     }
 
     fn read_ahead(&mut self) {
@@ -64,7 +70,9 @@ impl Stream for FileStream {
             self.read_ahead();
             return Poll::Ready(Some(Ok(first)));
         }
-        let Some(ahead) = &mut self.ahead else { return Poll::Ready(None) };
+        let Some(ahead) = &mut self.ahead else {
+            return Poll::Ready(None);
+        };
         let read = ready!(Pin::new(ahead).poll(cx)).map_err(io::Error::other).flatten();
         self.ahead = None;
         if let Ok(bytes) = &read {
@@ -101,7 +109,12 @@ pub(super) async fn receive(
     announced: Option<u64>,
     content_md5: Option<&str>,
 ) -> Result<Staged, ReceiveError> {
-    let mut sink = Sink { staged: folder.stage()?, buffer: BytesMut::new(), written: 0, md5: content_md5.map(|_| Md5::new()) };
+    let mut sink = Sink {
+        staged: folder.stage()?,
+        buffer: BytesMut::new(),
+        written: 0,
+        md5: content_md5.map(|_| Md5::new()),
+    };
     if let Some(mut body) = body {
         while let Some(bytes) = body.next().await {
             sink.buffer.extend_from_slice(&bytes.map_err(ReceiveError::Broken)?);
@@ -112,7 +125,10 @@ pub(super) async fn receive(
     }
     sink = sink.flush().await?;
     if let Some(announced) = announced.filter(|announced| *announced != sink.written) {
-        return Err(ReceiveError::Length { got: sink.written, announced });
+        return Err(ReceiveError::Length {
+            got: sink.written,
+            announced,
+        });
     }
     let digest = sink.md5.map(|md5| base64(&md5.finalize()));
     if digest.as_deref() != content_md5 {
@@ -151,7 +167,11 @@ fn base64(bytes: &[u8]) -> String {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for digit in 0..4 {
             let index = (bits >> (18 - 6 * digit)) & 63;
-            text.push(if digit > group.len() { '=' } else { char::from(DIGITS[index as usize]) });
+            text.push(if digit > group.len() {
+                '='
+            } else {
+                char::from(DIGITS[index as usize])
+            });
         }
     }
     text
@@ -164,7 +184,14 @@ mod tests {
 
     #[test]
     fn base64_of_the_rfc() {
-        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        let pairs = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ];
         for (plain, encoded) in pairs {
             assert_eq!(base64(plain.as_bytes()), encoded);
         }
@@ -173,7 +200,9 @@ mod tests {
     #[tokio::test]
     async fn a_stream_yields_its_range_and_knows_its_length() {
         let mut file = tempfile::tempfile().unwrap();
-        let whole: Vec<u8> = (0..3 * CHUNK_BYTES + 77).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let whole: Vec<u8> = (0..3 * CHUNK_BYTES + 77)
+            .map(|i| u8::try_from(i % 251).unwrap())
+            .collect();
         file.write_all(&whole).unwrap();
         let first = read_exact(&file, 5..10).unwrap();
         let mut stream = FileStream::new(file, first, 10..whole.len() as u64);

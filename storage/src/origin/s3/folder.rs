@@ -115,7 +115,12 @@ impl Folder {
         let staging = root.join(STAGING);
         fs::create_dir_all(&staging)?;
         clear_leftovers(&staging)?;
-        Ok(Self { root, staging, clock: AtomicU64::new(0), names: Mutex::new(()) })
+        Ok(Self {
+            root,
+            staging,
+            clock: AtomicU64::new(0),
+            names: Mutex::new(()),
+        })
     }
 
     pub(super) fn buckets(&self) -> Result<Vec<(String, SystemTime)>, FolderError> {
@@ -152,7 +157,9 @@ impl Folder {
     fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         let bucket = self.bucket(bucket)?;
         let key = ObjectPath::new(key).map_err(|_| {
-            FolderError::BadKey(format!("this origin keeps objects as files: `{key}` is no relative path of plain segments"))
+            FolderError::BadKey(format!(
+                "this origin keeps objects as files: `{key}` is no relative path of plain segments"
+            ))
         })?;
         Ok(bucket.join(key.as_str()))
     }
@@ -165,7 +172,10 @@ impl Folder {
             return Err(FolderError::NoSuchKey);
         }
         // O_NONBLOCK: a FIFO in the folder must not hang the thread.
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path);
         let file = opened.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FolderError::NoSuchKey,
             _ => FolderError::Io(e),
@@ -266,7 +276,10 @@ impl Folder {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX - 1);
         let next = |last: u64| Some(now.max(last + 1));
-        let last = self.clock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        let last = self
+            .clock
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or_default();
         now.max(last + 1)
     }
 }
@@ -334,7 +347,11 @@ mod tests {
         for _ in 0..50 {
             assert!(seen.insert(put(&folder, "a", b"same", &Condition::Always).unwrap().version));
         }
-        assert_eq!(fs::read_dir(folder.staging()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(
+            fs::read_dir(folder.staging()).unwrap().count(),
+            0,
+            "nothing is left behind"
+        );
     }
 
     #[test]
@@ -343,14 +360,29 @@ mod tests {
         fs::write(dir.path().join("outside"), b"secret").unwrap();
         std::os::unix::fs::symlink(dir.path(), dir.path().join("tierlab/link")).unwrap();
         for key in ["../outside", "/etc/passwd", "a/../../outside", "", "a//b"] {
-            assert!(matches!(folder.get("tierlab", key), Err(FolderError::BadKey(_))), "{key}");
-            assert!(matches!(put(&folder, key, b"x", &Condition::Always), Err(FolderError::BadKey(_))), "{key}");
+            assert!(
+                matches!(folder.get("tierlab", key), Err(FolderError::BadKey(_))),
+                "{key}"
+            );
+            assert!(
+                matches!(put(&folder, key, b"x", &Condition::Always), Err(FolderError::BadKey(_))),
+                "{key}"
+            );
         }
-        assert!(matches!(folder.get("tierlab", "link/outside"), Err(FolderError::NoSuchKey)));
-        assert!(matches!(put(&folder, "link/new/x", b"x", &Condition::Always), Err(FolderError::BadKey(_))));
+        assert!(matches!(
+            folder.get("tierlab", "link/outside"),
+            Err(FolderError::NoSuchKey)
+        ));
+        assert!(matches!(
+            put(&folder, "link/new/x", b"x", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
         assert!(!dir.path().join("new").exists());
         for bucket in ["..", ".tierlab-origin", "a/b", "Upper", ""] {
-            assert!(matches!(folder.get(bucket, "a"), Err(FolderError::NoSuchBucket)), "{bucket}");
+            assert!(
+                matches!(folder.get(bucket, "a"), Err(FolderError::NoSuchBucket)),
+                "{bucket}"
+            );
         }
     }
 
@@ -358,19 +390,34 @@ mod tests {
     fn conditions_decide() {
         let (_dir, folder) = folder();
         let first = put(&folder, "k", b"1", &Condition::Absent).unwrap();
-        assert!(matches!(put(&folder, "k", b"2", &Condition::Absent), Err(FolderError::Precondition)));
+        assert!(matches!(
+            put(&folder, "k", b"2", &Condition::Absent),
+            Err(FolderError::Precondition)
+        ));
         let other = Condition::Matches(Some("other".to_owned()));
-        assert!(matches!(put(&folder, "k", b"2", &other), Err(FolderError::Precondition)));
+        assert!(matches!(
+            put(&folder, "k", b"2", &other),
+            Err(FolderError::Precondition)
+        ));
         put(&folder, "k", b"2", &Condition::Matches(Some(first.version))).unwrap();
-        assert!(matches!(put(&folder, "new", b"2", &Condition::Matches(None)), Err(FolderError::Precondition)));
+        assert!(matches!(
+            put(&folder, "new", b"2", &Condition::Matches(None)),
+            Err(FolderError::Precondition)
+        ));
     }
 
     #[test]
     fn a_key_cannot_be_object_and_folder() {
         let (_dir, folder) = folder();
         put(&folder, "a/b", b"1", &Condition::Always).unwrap();
-        assert!(matches!(put(&folder, "a", b"1", &Condition::Always), Err(FolderError::BadKey(_))));
-        assert!(matches!(put(&folder, "a/b/c", b"1", &Condition::Always), Err(FolderError::BadKey(_))));
+        assert!(matches!(
+            put(&folder, "a", b"1", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
+        assert!(matches!(
+            put(&folder, "a/b/c", b"1", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
         folder.delete("tierlab", "a/b").unwrap();
         put(&folder, "a", b"1", &Condition::Always).unwrap();
     }

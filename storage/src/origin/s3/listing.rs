@@ -72,7 +72,10 @@ impl Folder {
         let mut keys = keys_below(&folder, &query.prefix)?;
         keys.sort_unstable();
         let (entries, next) = paginate(keys, query, after.as_ref());
-        let mut page = Page { next, ..Page::default() };
+        let mut page = Page {
+            next,
+            ..Page::default()
+        };
         for entry in entries {
             match entry {
                 Entry::Prefix(prefix) => page.prefixes.push(prefix),
@@ -103,13 +106,26 @@ fn keys_below(bucket: &Path, prefix: &str) -> Result<Vec<String>, FolderError> {
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(bucket.join(&folder)) {
             Ok(entries) => entries,
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => continue,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                continue;
+            }
             Err(e) => return Err(e.into()),
         };
         for entry in entries {
             let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let key = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let key = if folder.is_empty() {
+                name
+            } else {
+                format!("{folder}/{name}")
+            };
             let kind = entry.file_type()?;
             let related = key.starts_with(prefix) || prefix.starts_with(&key);
             if kind.is_dir() && related {
@@ -154,18 +170,34 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn query(prefix: &str, delimiter: Option<&str>, max_keys: usize) -> Query {
-        Query { prefix: prefix.to_owned(), delimiter: delimiter.map(str::to_owned), max_keys, ..Query::default() }
+        Query {
+            prefix: prefix.to_owned(),
+            delimiter: delimiter.map(str::to_owned),
+            max_keys,
+            ..Query::default()
+        }
     }
 
     #[test]
     fn folders_roll_up() {
         let keys = ["a", "b/1", "b/2", "b/c/3", "d"].map(str::to_owned).to_vec();
         let names = |entries: Vec<Entry>| -> Vec<String> {
-            entries.into_iter().map(|e| match e { Entry::Key(k) | Entry::Prefix(k) => k }).collect()
+            entries
+                .into_iter()
+                .map(|e| match e {
+                    Entry::Key(k) | Entry::Prefix(k) => k,
+                })
+                .collect()
         };
-        assert_eq!(names(paginate(keys.clone(), &query("", Some("/"), 10), None).0), ["a", "b/", "d"]);
+        assert_eq!(
+            names(paginate(keys.clone(), &query("", Some("/"), 10), None).0),
+            ["a", "b/", "d"]
+        );
         let below = keys.into_iter().filter(|k| k.starts_with("b/")).collect();
-        assert_eq!(names(paginate(below, &query("b/", Some("/"), 10), None).0), ["b/1", "b/2", "b/c/"]);
+        assert_eq!(
+            names(paginate(below, &query("b/", Some("/"), 10), None).0),
+            ["b/1", "b/2", "b/c/"]
+        );
     }
 
     #[test]

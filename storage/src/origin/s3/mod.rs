@@ -50,7 +50,9 @@ impl S3Origin {
     /// # Errors
     /// A folder that cannot be made or written.
     pub fn open(root: &Path) -> io::Result<Self> {
-        Ok(Self { folder: Arc::new(Folder::open(root)?) })
+        Ok(Self {
+            folder: Arc::new(Folder::open(root)?),
+        })
     }
 
     /// Makes a bucket unless it is there. Blocking.
@@ -99,7 +101,9 @@ impl S3Origin {
             stream.set_nodelay(true)?;
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-            let connection = builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned();
+            let connection = builder
+                .serve_connection(TokioIo::new(stream), service.clone())
+                .into_owned();
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
                 if let Err(e) = connection.await {
@@ -135,6 +139,11 @@ impl S3Access for Unsigned {
 
 /// Errors of accepting one connection that say nothing of the next.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
-        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    ) || matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
 }

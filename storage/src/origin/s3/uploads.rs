@@ -113,21 +113,28 @@ mod tests {
         };
         let min = usize::try_from(MIN_PART_BYTES).unwrap();
         let (second, first, small) = (keep(2, b'b', 3), keep(1, b'a', min), keep(3, b'c', 1));
-        let complete = |parts: &[(i32, String)]| {
-            folder.complete_upload("tierlab", "k", &id, parts, &Condition::Always)
-        };
+        let complete = |parts: &[(i32, String)]| folder.complete_upload("tierlab", "k", &id, parts, &Condition::Always);
         let pair = |number, version: &String| (number, version.clone());
-        assert!(matches!(complete(&[pair(2, &second), pair(1, &first)]), Err(FolderError::PartOrder)));
+        assert!(matches!(
+            complete(&[pair(2, &second), pair(1, &first)]),
+            Err(FolderError::PartOrder)
+        ));
         assert!(matches!(complete(&[pair(1, &second)]), Err(FolderError::BadPart(1))));
         assert!(matches!(complete(&[pair(4, &second)]), Err(FolderError::BadPart(4))));
-        assert!(matches!(complete(&[pair(2, &second), pair(3, &small)]), Err(FolderError::PartTooSmall(2))));
+        assert!(matches!(
+            complete(&[pair(2, &second), pair(3, &small)]),
+            Err(FolderError::PartTooSmall(2))
+        ));
         let stored = complete(&[pair(1, &first), pair(2, &second)]).unwrap();
         assert_eq!(stored.size, MIN_PART_BYTES + 3);
         let mut bytes = Vec::new();
         folder.get("tierlab", "k").unwrap().0.read_to_end(&mut bytes).unwrap();
         assert_eq!((bytes[0], &bytes[min..]), (b'a', b"bbb".as_slice()));
         assert!(matches!(complete(&[pair(1, &first)]), Err(FolderError::NoSuchUpload)));
-        assert!(matches!(folder.abort_upload("tierlab", "k", "../tierlab"), Err(FolderError::NoSuchUpload)));
+        assert!(matches!(
+            folder.abort_upload("tierlab", "k", "../tierlab"),
+            Err(FolderError::NoSuchUpload)
+        ));
         assert_eq!(fs::read_dir(folder.staging()).unwrap().count(), 0);
     }
 }

@@ -1,44 +1,153 @@
-//! An NFSv3 export.
+//! An NFSv3 export: read in user space over a pool of connections, or through a kernel mount.
+//!
+//! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
+//! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
+//!
+//! The rooms, from the wire up: `connection` speaks RPC on one stream, `pool` keeps several and repeats what broke,
+//! `client` has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read` and `put` do what
+//! the trait asks. One call is outstanding per connection, so `connections` is the number of READs in flight.
+//!
+//! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
+//! heads, `queue` the wait for a connection and, where there is none, for opening it.
+
+mod client;
+mod connection;
+mod kernel;
+mod mount;
+mod pool;
+mod put;
+mod read;
+mod tree;
+mod url;
 
 use crate::config::NfsConfig;
-use crate::error::StorageError;
+use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
+use crate::tiers::nvme::{LocalOptions, NvmeTier};
 use async_trait::async_trait;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use tree::{Tree, describe};
+use url::NfsUrl;
 
-/// An NFSv3 export.
+/// Reads in flight at most on a kernel mount.
+const MOUNT_QUEUE_DEPTH: u32 = 128;
+
+/// An export.
 #[derive(Debug)]
-pub enum NfsTier {}
+pub struct NfsTier {
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    UserSpace(Arc<Tree>),
+    Kernel(NvmeTier),
+}
 
 impl NfsTier {
-    /// Connects.
+    /// Mounts the export of `url`, or takes the kernel mount at `path`.
     ///
     /// # Errors
-    /// Always.
-    pub async fn connect(_config: &NfsConfig) -> Result<Self, StorageError> {
-        Err(StorageError::new(crate::ErrorKind::Unsupported, "nfs", "not in this build"))
+    /// Neither or both given, a server or portmapper that does not answer, an export that is not offered (the error
+    /// lists those that are), or a path that lies on no NFS mount.
+    pub async fn connect(config: &NfsConfig) -> Result<Self, StorageError> {
+        let way = match (&config.url, &config.path) {
+            (Some(url), None) => {
+                let url = NfsUrl::parse(url)?;
+                if config.connections == 0 {
+                    let object = url.to_string();
+                    return Err(StorageError::new(
+                        ErrorKind::Invalid,
+                        object,
+                        "`connections` must be at least 1",
+                    ));
+                }
+                Way::UserSpace(Arc::new(Tree::mount(url, config).await?))
+            }
+            (None, Some(path)) => Way::Kernel(open_mount(path).await?),
+            _ => {
+                let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
+                return Err(StorageError::new(ErrorKind::Invalid, "nfs", detail));
+            }
+        };
+        Ok(Self { way })
     }
+}
+
+async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
+    let given = path.display().to_string();
+    let failed = |e: &std::io::Error| StorageError::from_io(given.as_str(), e);
+    let root = tokio::fs::canonicalize(path).await.map_err(|e| failed(&e))?;
+    let mountinfo = tokio::fs::read_to_string("/proc/self/mountinfo")
+        .await
+        .map_err(|e| failed(&e))?;
+    let notes = kernel::notes(&root, &mountinfo)?;
+    NvmeTier::open_with(LocalOptions {
+        root,
+        kind: "nfs",
+        notes,
+        queue_depth: MOUNT_QUEUE_DEPTH,
+        direct: true,
+    })
+    .await
 }
 
 #[async_trait]
 impl Tier for NfsTier {
     fn info(&self) -> TierInfo {
-        match *self {}
+        match &self.way {
+            Way::Kernel(tier) => tier.info(),
+            Way::UserSpace(tree) => TierInfo {
+                kind: "nfs",
+                location: tree.url.to_string(),
+                wrappers: Vec::new(),
+                notes: vec![format!(
+                    "user space, NFSv3: {} connections, READs of up to {} bytes",
+                    tree.connections, tree.read_bytes
+                )],
+            },
+        }
     }
-    async fn stat(&self, _path: &ObjectPath) -> Result<Object, StorageError> {
-        match *self {}
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        match &self.way {
+            Way::Kernel(tier) => tier.stat(path).await,
+            Way::UserSpace(tree) => {
+                let (about, mut cost) = (tree.name(path), ReadCost::default());
+                let (_, attributes) = tree.object(&mut tree.client(&about, &mut cost), path).await?;
+                Ok(describe(path, &attributes))
+            }
+        }
     }
-    async fn read_many(&self, _object: &Object, _ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        match *self {}
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        match &self.way {
+            Way::Kernel(tier) => tier.read_many(object, ranges).await,
+            Way::UserSpace(tree) => read::read_many(tree, object, ranges).await,
+        }
     }
-    async fn list(&self, _prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        match *self {}
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        match &self.way {
+            Way::Kernel(tier) => tier.list(prefix).await,
+            Way::UserSpace(tree) => tree.list(prefix).await,
+        }
     }
-    async fn put(&self, _path: &ObjectPath, _body: Body) -> Result<Object, StorageError> {
-        match *self {}
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        match &self.way {
+            Way::Kernel(tier) => tier.put(path, body).await,
+            Way::UserSpace(tree) => put::put(tree, path, body).await,
+        }
     }
-    async fn delete(&self, _path: &ObjectPath) -> Result<(), StorageError> {
-        match *self {}
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        match &self.way {
+            Way::Kernel(tier) => tier.delete(path).await,
+            Way::UserSpace(tree) => put::delete(tree, path).await,
+        }
     }
 }

@@ -1,0 +1,197 @@
+//! Writes: to a name of their own, brought to the disk, then renamed into place.
+//!
+//! In: a path and a body. Out: the object. WRITEs go out unstable and in parallel and are covered by one COMMIT; when
+//! the server restarted in between, which its verifier tells, everything is written again.
+
+use super::client::Fault;
+use super::tree::{PARTIAL, Tree, describe};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost};
+use crate::tiers::source::Source;
+use futures::{StreamExt, TryStreamExt, stream};
+use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3, nfstime3, sattr3, set_mtime, writeverf3};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often a put is tried when the server restarts or handles turn out stale.
+const ATTEMPTS: u32 = 3;
+/// The last modification time handed out, in nanoseconds since 1970.
+static CLOCK: AtomicU64 = AtomicU64::new(0);
+
+/// Now, and later than any time handed out before: two writes within one tick of the server's clock still differ.
+fn tick() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_nanos()).unwrap_or_default();
+    let last = CLOCK.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
+    now.max(last.unwrap_or_default() + 1)
+}
+
+/// How one try ended, where it did not fail for good.
+enum Tried {
+    Done(Object),
+    Again,
+}
+
+pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+    if path
+        .segments()
+        .next_back()
+        .is_some_and(|name| name.starts_with(PARTIAL))
+    {
+        let detail = format!("names that begin with {PARTIAL} are those of files under construction");
+        return Err(StorageError::new(ErrorKind::Invalid, path.as_str(), detail));
+    }
+    let source = Source::open(body).await?;
+    let about = tree.name(path);
+    for _ in 0..ATTEMPTS {
+        match attempt(tree, path, &about, &source).await {
+            Ok(Tried::Done(object)) => return Ok(object),
+            Ok(Tried::Again) => {}
+            Err(fault) if fault.is_stale() => {
+                let mut cost = ReadCost::default();
+                let mut client = tree.client(&about, &mut cost);
+                tree.refresh(&mut client).await.map_err(|fault| fault.about(&about))?;
+            }
+            // A leading part of the path is a file, or the path is a directory.
+            Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {
+                let detail = format!("the path is taken by a file above it or a directory at it ({status})");
+                return Err(StorageError::new(ErrorKind::Invalid, about, detail));
+            }
+            Err(fault) => return Err(fault.about(&about)),
+        }
+    }
+    Err(StorageError::new(
+        ErrorKind::Unavailable,
+        about,
+        format!("the server lost what was written {ATTEMPTS} times"),
+    ))
+}
+
+async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<Tried, Fault> {
+    let mut cost = ReadCost::default();
+    let mut client = tree.client(about, &mut cost);
+    let (directory, name) = tree.parent(&mut client, path, true).await?;
+    let stamp = tick();
+    let mut partial = Partial {
+        tree: Arc::clone(tree),
+        directory: directory.clone(),
+        name: Some(format!("{PARTIAL}{:x}-{stamp:x}", std::process::id())),
+    };
+    let Some(temporary) = partial.name.clone() else {
+        return Ok(Tried::Again);
+    };
+    let file = client.create(&directory, &temporary).await?;
+    let written = write(tree, about, &file, source).await?;
+    let committed = client.commit(&file).await?;
+    if written.is_some_and(|written| written != committed) {
+        return Ok(Tried::Again);
+    }
+    let mtime = nfstime3 {
+        seconds: u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX),
+        nseconds: u32::try_from(stamp % 1_000_000_000).unwrap_or_default(),
+    };
+    let times = sattr3 {
+        mtime: set_mtime::SET_TO_CLIENT_TIME(mtime),
+        ..sattr3::default()
+    };
+    client.setattr(&file, times).await?;
+    match client.rename(&directory, &temporary, name).await {
+        Ok(()) => {}
+        // The reply was lost; whether the server renamed shows in what lies there.
+        Err(Fault::Call(e)) if e.kind().is_transient() => {
+            let (ours, there) = (client.getattr(&file).await?, client.lookup(&directory, name).await);
+            if !matches!(there, Ok((_, there)) if there.fileid == ours.fileid) {
+                return Err(Fault::Call(e));
+            }
+        }
+        Err(Fault::Status(nfsstat3::NFS3ERR_EXIST)) => return Err(Fault::Status(nfsstat3::NFS3ERR_ISDIR)),
+        Err(fault) => return Err(fault),
+    }
+    partial.name = None;
+    let attributes: fattr3 = client.getattr(&file).await?;
+    let object = describe(path, &attributes);
+    if object.size != source.size() {
+        let detail = format!("{} bytes were written, the server has {}", source.size(), object.size);
+        return Err(StorageError::new(ErrorKind::Corrupt, about, detail).into());
+    }
+    tree.keep(path, file, object.version.clone());
+    Ok(Tried::Done(object))
+}
+
+/// Writes everything; returns the verifier of the server's life, or another one where they differ from each other.
+async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Result<Option<writeverf3>, Fault> {
+    let step = u64::from(tree.write_bytes);
+    let pieces = (0..source.size().div_ceil(step)).map(|i| i * step);
+    let writes = stream::iter(pieces.map(|at| write_piece(tree, about, file, source, at)));
+    let verifiers: Vec<writeverf3> = writes.buffer_unordered(tree.connections).try_concat().await?;
+    let first = verifiers.first().copied();
+    let odd = verifiers.iter().find(|verifier| Some(**verifier) != first);
+    // One that differs from the first cannot equal the COMMIT's and hide the first: the flipped one equals neither.
+    Ok(odd.map_or(first, |odd| Some(writeverf3(odd.0.map(|byte| !byte)))))
+}
+
+async fn write_piece(
+    tree: &Tree,
+    about: &str,
+    file: &nfs_fh3,
+    source: &Source,
+    at: u64,
+) -> Result<Vec<writeverf3>, Fault> {
+    let bytes = source.piece(at, u64::from(tree.write_bytes)).await?;
+    let mut verifiers = Vec::new();
+    let mut cost = ReadCost::default();
+    let mut done = 0;
+    while done < bytes.len() {
+        let (count, verifier) = tree
+            .client(about, &mut cost)
+            .write(file, at + done as u64, &bytes[done..])
+            .await?;
+        if count == 0 || count as usize > bytes.len() - done {
+            let detail = format!("the server answers WRITE with {count} bytes taken");
+            return Err(StorageError::new(ErrorKind::Unavailable, about, detail).into());
+        }
+        done += count as usize;
+        verifiers.push(verifier);
+    }
+    Ok(verifiers)
+}
+
+/// A file under construction, removed when dropped before it has its final name.
+struct Partial {
+    tree: Arc<Tree>,
+    directory: nfs_fh3,
+    name: Option<String>,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let (tree, directory) = (Arc::clone(&self.tree), self.directory.clone());
+        runtime.spawn(async move {
+            // Long enough for a WRITE that the dropped put had sent to be over.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut cost = ReadCost::default();
+            match tree.client(&name, &mut cost).remove(&directory, &name).await {
+                Ok(()) | Err(Fault::Status(nfsstat3::NFS3ERR_NOENT)) => {}
+                Err(fault) => tracing::warn!("a file under construction stays behind: {}", fault.about(&name)),
+            }
+        });
+    }
+}
+
+pub(super) async fn delete(tree: &Tree, path: &ObjectPath) -> Result<(), StorageError> {
+    let about = tree.name(path);
+    let mut cost = ReadCost::default();
+    let mut client = tree.client(&about, &mut cost);
+    // Also refuses what is no file, and brings stale handles up to date.
+    tree.object(&mut client, path).await?;
+    let removed = async {
+        let (directory, name) = tree.parent(&mut client, path, false).await?;
+        client.remove(&directory, name).await
+    };
+    removed.await.map_err(|fault: Fault| fault.about(&about))
+}

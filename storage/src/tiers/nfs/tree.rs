@@ -1,0 +1,340 @@
+//! Paths on an export: from object paths to handles, and back from what the server lists.
+//!
+//! In: object paths. Out: handles with attributes. Handles of directories are kept for a moment, handles of files with
+//! the version that they belong to; stale ones are forgotten and looked up again once.
+
+use super::client::{Client, Fault};
+use super::mount::Server;
+use super::pool::Pool;
+use super::url::NfsUrl;
+use crate::config::NfsConfig;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Object, ReadCost};
+use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the handle of a directory is trusted without a look: a renamed directory is noticed after this.
+const DIRECTORY_TRUST: Duration = Duration::from_secs(3);
+/// Handles kept at most, of directories and of files.
+const MAX_HANDLES: usize = 4096;
+/// The largest READ and WRITE used, whatever the server offers.
+const MAX_IO_BYTES: u32 = 1 << 20;
+/// How often a directory is read from its start when it changes under the listing.
+const LISTING_ATTEMPTS: u32 = 3;
+/// Files under construction have names that begin so; a listing leaves them out.
+pub(super) const PARTIAL: &str = ".tierlab-put-";
+
+/// An export, mounted.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) url: NfsUrl,
+    pub(super) pool: Pool,
+    server: Server,
+    root: Mutex<nfs_fh3>,
+    directories: Mutex<HashMap<String, (nfs_fh3, Instant)>>,
+    files: Mutex<HashMap<ObjectPath, (nfs_fh3, String)>>,
+    /// Bytes of one READ at most.
+    pub(super) read_bytes: u32,
+    /// Bytes of one WRITE at most.
+    pub(super) write_bytes: u32,
+    pub(super) connections: usize,
+}
+
+// Nothing panics while one of these locks is held, so a poisoned one still guards whole values.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The version of a file: which file it is, and when it was last changed.
+pub(super) fn version_of(attributes: &fattr3) -> String {
+    let fattr3 {
+        fileid,
+        size,
+        mtime,
+        ctime,
+        ..
+    } = attributes;
+    let time = |t: &nfstime3| format!("{:x}.{:x}", t.seconds, t.nseconds);
+    format!("{fileid:x}-{size:x}-{}-{}", time(mtime), time(ctime))
+}
+
+pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
+    Object {
+        path: path.clone(),
+        size: attributes.size,
+        version: version_of(attributes),
+    }
+}
+
+impl Tree {
+    /// Finds the server, mounts the export and asks for its limits.
+    pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
+        let limit = Duration::from_millis(config.timeout_ms.max(1));
+        let server = Server::find(&url, limit).await?;
+        let root = server.mount().await?;
+        let pool = Pool::new(
+            server.nfs,
+            server.privileged,
+            server.credential.clone(),
+            config.connections,
+            limit,
+        );
+        let about = url.to_string();
+        let mut client = Client {
+            pool: &pool,
+            about: &about,
+            cost: &mut ReadCost::default(),
+        };
+        let info = client.fsinfo(&root).await.map_err(|fault| fault.about(&about))?;
+        let bounded = |server: u32| if server == 0 { 8192 } else { server.min(MAX_IO_BYTES) };
+        Ok(Self {
+            url,
+            pool,
+            server,
+            root: Mutex::new(root),
+            directories: Mutex::default(),
+            files: Mutex::default(),
+            read_bytes: bounded(info.rtmax),
+            write_bytes: bounded(info.wtmax),
+            connections: usize::try_from(config.connections).unwrap_or(usize::MAX).max(1),
+        })
+    }
+
+    /// How errors name an object.
+    pub(super) fn name(&self, path: &ObjectPath) -> String {
+        format!("{}/{path}", self.url)
+    }
+
+    pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
+        Client {
+            pool: &self.pool,
+            about,
+            cost,
+        }
+    }
+
+    /// Forgets every handle, and mounts again when the root's is stale too, as after a restart of the server.
+    pub(super) async fn refresh(&self, client: &mut Client<'_>) -> Result<(), Fault> {
+        lock(&self.directories).clear();
+        lock(&self.files).clear();
+        let root = lock(&self.root).clone();
+        match client.getattr(&root).await {
+            Err(fault) if fault.is_stale() => {
+                let mounted = self.server.mount().await?;
+                *lock(&self.root) = mounted;
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn trusted(&self, path: &str) -> Option<nfs_fh3> {
+        let mut directories = lock(&self.directories);
+        match directories.get(path) {
+            Some((handle, seen)) if seen.elapsed() < DIRECTORY_TRUST => Some(handle.clone()),
+            Some(_) => {
+                directories.remove(path);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn trust(&self, path: String, handle: nfs_fh3) {
+        let mut directories = lock(&self.directories);
+        if directories.len() >= MAX_HANDLES {
+            directories.clear();
+        }
+        directories.insert(path, (handle, Instant::now()));
+    }
+
+    /// The handle of a directory, given as its segments; missing ones are made when asked.
+    async fn directory(&self, client: &mut Client<'_>, segments: &[&str], make: bool) -> Result<nfs_fh3, Fault> {
+        let kept = (1..=segments.len())
+            .rev()
+            .find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
+        let (walked, mut handle) = kept.unwrap_or_else(|| (0, lock(&self.root).clone()));
+        for n in walked..segments.len() {
+            let found = match client.lookup(&handle, segments[n]).await {
+                Err(fault) if make && fault.is(nfsstat3::NFS3ERR_NOENT) => {
+                    match client.mkdir(&handle, segments[n]).await {
+                        Err(fault) if !fault.is(nfsstat3::NFS3ERR_EXIST) => return Err(fault),
+                        _ => client.lookup(&handle, segments[n]).await?,
+                    }
+                }
+                other => other?,
+            };
+            if found.1.type_ != ftype3::NF3DIR {
+                return Err(Fault::Status(nfsstat3::NFS3ERR_NOTDIR));
+            }
+            handle = found.0;
+            self.trust(segments[..=n].join("/"), handle.clone());
+        }
+        Ok(handle)
+    }
+
+    /// The directory that a path lies in, and its name there.
+    pub(super) async fn parent<'p>(
+        &self,
+        client: &mut Client<'_>,
+        path: &'p ObjectPath,
+        make: bool,
+    ) -> Result<(nfs_fh3, &'p str), Fault> {
+        let segments: Vec<&str> = path.segments().collect();
+        let (name, above) = segments.split_last().ok_or(Fault::Status(nfsstat3::NFS3ERR_INVAL))?;
+        Ok((self.directory(client, above, make).await?, name))
+    }
+
+    /// Looks a path up, whatever lies there.
+    async fn lookup(&self, client: &mut Client<'_>, path: &ObjectPath) -> Result<(nfs_fh3, fattr3), Fault> {
+        let (parent, name) = self.parent(client, path, false).await?;
+        client.lookup(&parent, name).await
+    }
+
+    /// Looks an object up; directories and links are none. A stale handle on the way is looked up once more.
+    pub(super) async fn object(
+        &self,
+        client: &mut Client<'_>,
+        path: &ObjectPath,
+    ) -> Result<(nfs_fh3, fattr3), StorageError> {
+        let about = client.about;
+        let mut found = self.lookup(client, path).await;
+        if matches!(&found, Err(fault) if fault.is_stale()) {
+            self.refresh(client).await.map_err(|fault| fault.about(about))?;
+            found = self.lookup(client, path).await;
+        }
+        match found.map_err(|fault| fault.about(about))? {
+            (handle, attributes) if attributes.type_ == ftype3::NF3REG => {
+                self.keep(path, handle.clone(), version_of(&attributes));
+                Ok((handle, attributes))
+            }
+            (_, attributes) => {
+                let detail = format!("no file but {}", attributes.type_);
+                Err(StorageError::new(ErrorKind::NotFound, about, detail))
+            }
+        }
+    }
+
+    /// Keeps the handle of a version of a file.
+    pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, version: String) {
+        let mut files = lock(&self.files);
+        if files.len() >= MAX_HANDLES {
+            files.clear();
+        }
+        files.insert(path.clone(), (handle, version));
+    }
+
+    /// Drops the handle of a file.
+    pub(super) fn forget(&self, path: &ObjectPath) {
+        lock(&self.files).remove(path);
+    }
+
+    /// The handle kept for exactly this version.
+    pub(super) fn kept(&self, object: &Object) -> Option<nfs_fh3> {
+        let files = lock(&self.files);
+        files
+            .get(&object.path)
+            .filter(|(_, version)| *version == object.version)
+            .map(|(handle, _)| handle.clone())
+    }
+
+    /// Every file at and below a path, in order of path.
+    pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
+        let mut cost = ReadCost::default();
+        let mut client = self.client(&about, &mut cost);
+        let mut listed = self.list_once(&mut client, prefix).await;
+        if matches!(&listed, Err(fault) if fault.is_stale()) {
+            self.refresh(&mut client).await.map_err(|fault| fault.about(&about))?;
+            listed = self.list_once(&mut client, prefix).await;
+        }
+        let mut objects = listed.map_err(|fault| fault.about(&about))?;
+        objects.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(objects)
+    }
+
+    async fn list_once(&self, client: &mut Client<'_>, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, Fault> {
+        let mut objects = Vec::new();
+        let mut directories = Vec::new();
+        match prefix {
+            None => directories.push((None, lock(&self.root).clone())),
+            Some(path) => match self.lookup(client, path).await {
+                Ok((handle, attributes)) => match attributes.type_ {
+                    ftype3::NF3REG => objects.push(describe(path, &attributes)),
+                    ftype3::NF3DIR => directories.push((Some(path.clone()), handle)),
+                    _ => {}
+                },
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) || fault.is(nfsstat3::NFS3ERR_NOTDIR) => {}
+                Err(fault) => return Err(fault),
+            },
+        }
+        while let Some((path, handle)) = directories.pop() {
+            for (name, handle, attributes) in self.entries(client, &handle).await? {
+                let below = path
+                    .as_ref()
+                    .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
+                let Ok(below) = below else { continue };
+                match attributes.type_ {
+                    ftype3::NF3REG => objects.push(describe(&below, &attributes)),
+                    ftype3::NF3DIR => directories.push((Some(below), handle)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(objects)
+    }
+
+    /// What a directory holds now. Names that are no text, and files under construction, are left out.
+    async fn entries(
+        &self,
+        client: &mut Client<'_>,
+        directory: &nfs_fh3,
+    ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
+        let (mut plus, mut attempts) = (true, 1);
+        let mut from = (0, cookieverf3::default());
+        let mut found = Vec::new();
+        loop {
+            let page = match plus {
+                true => client.readdirplus(directory, from).await,
+                false => client.readdir(directory, from).await,
+            };
+            let page = match page {
+                Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
+                    plus = false;
+                    continue;
+                }
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_BAD_COOKIE) && attempts < LISTING_ATTEMPTS => {
+                    attempts += 1;
+                    from = (0, cookieverf3::default());
+                    found.clear();
+                    continue;
+                }
+                other => other?,
+            };
+            for entry in page.entries {
+                let Ok(name) = String::from_utf8(entry.name) else {
+                    continue;
+                };
+                if name == "." || name == ".." || name.starts_with(PARTIAL) {
+                    continue;
+                }
+                let (handle, attributes) = match (entry.handle, entry.attributes) {
+                    (Some(handle), Some(attributes)) => (handle, attributes),
+                    // The server sent the name alone.
+                    _ => match client.lookup(directory, &name).await {
+                        Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) => continue,
+                        other => other?,
+                    },
+                };
+                found.push((name, handle, attributes));
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(found),
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! An S3-compatible bucket, through `object_store`.
+//!
+//! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag: every GET is
+//! conditional on it, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs, many
+//! small ones are joined over small gaps. Knows nothing of caches.
+//!
+//! Costs: `requests` are the HTTP requests that went out, `retries` those beyond one per planned GET; `wire_bytes` are
+//! the body bytes that arrived, gaps included, without HTTP headers; `queue` is the wait for one of `concurrency`
+//! slots; `device` runs from sending a GET to its last byte and contains retries and backoff; `copy` is what it took
+//! to cut small parts out of larger replies. Bytes are copied once on arrival, which counts as `device`.
+
+mod attempts;
+mod bucket;
+mod plan;
+mod put;
+
+use crate::config::S3Config;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use async_trait::async_trait;
+use bucket::{Bucket, version_of};
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, future};
+use object_store::path::Path as Key;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use plan::Span;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::via::{Via, ViaSet};
+use tokio::sync::Semaphore;
+
+/// A bucket.
+#[derive(Debug)]
+pub struct S3Tier {
+    bucket: Arc<Bucket>,
+    slots: Semaphore,
+    concurrency: usize,
+    part_bytes: u64,
+    coalesce_bytes: u64,
+    notes: Vec<String>,
+}
+
+impl S3Tier {
+    /// Builds the client and asks the bucket for a listing, so that a wrong bucket, endpoint or credential shows now.
+    /// A bucket that may be read but not listed is fine.
+    ///
+    /// # Errors
+    /// Config that contradicts itself, a bucket that is not there, or an endpoint that does not answer.
+    pub async fn connect(config: &S3Config) -> Result<Self, StorageError> {
+        let zero = [
+            ("concurrency", u64::from(config.concurrency)),
+            ("part_bytes", config.part_bytes),
+        ];
+        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
+            let object = format!("s3://{}", config.bucket);
+            return Err(StorageError::new(
+                ErrorKind::Invalid,
+                object,
+                format!("`{key}` must be at least 1"),
+            ));
+        }
+        let bucket = Bucket::new(config)?;
+        let mut notes = Vec::new();
+        if config.anonymous {
+            notes.push("unsigned requests".to_owned());
+        }
+        let prefix = bucket.list_prefix(None)?;
+        let first = async { bucket.store.list(prefix.as_ref()).next().await.transpose() };
+        match bucket.within(&Key::default(), first).await {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::Denied => notes.push("the bucket cannot be listed".to_owned()),
+            Err(e) => return Err(e),
+        }
+        let concurrency = usize::try_from(config.concurrency)
+            .unwrap_or(usize::MAX)
+            .min(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            bucket: Arc::new(bucket),
+            slots: Semaphore::new(concurrency),
+            concurrency,
+            part_bytes: config.part_bytes,
+            coalesce_bytes: config.coalesce_bytes,
+            notes,
+        })
+    }
+
+    fn describe(path: ObjectPath, meta: &ObjectMeta) -> Object {
+        Object {
+            path,
+            size: meta.size,
+            version: version_of(meta),
+        }
+    }
+
+    /// One GET, once there is a slot for it.
+    async fn get(
+        &self,
+        key: &Key,
+        version: &str,
+        range: Range<u64>,
+        into: BytesMut,
+    ) -> Result<(BytesMut, ReadCost), StorageError> {
+        let queued = Instant::now();
+        // The semaphore is never closed.
+        let slot = self.slots.acquire().await;
+        let sent = Instant::now();
+        let got = self.bucket.get(key, version, range, into).await?;
+        drop(slot);
+        let cost = ReadCost {
+            via: ViaSet::of(Via::Http),
+            queue: sent - queued,
+            device: sent.elapsed(),
+            wire_bytes: got.bytes.len() as u64,
+            requests: got.attempts,
+            retries: got.attempts.saturating_sub(1),
+            ..ReadCost::default()
+        };
+        Ok((got.bytes, cost))
+    }
+
+    /// A span, by parallel GETs into one buffer.
+    async fn span(&self, key: &Key, version: &str, span: &Span) -> Result<(Bytes, ReadCost), StorageError> {
+        let len = usize::try_from(span.bytes.end - span.bytes.start)
+            .map_err(|e| StorageError::new(ErrorKind::Invalid, key.as_ref(), e.to_string()))?;
+        // Cut by capacity into one piece per GET; full pieces of one allocation join again without a copy.
+        let mut rest = BytesMut::with_capacity(len);
+        let mut gets = Vec::new();
+        for part in span.parts(self.part_bytes) {
+            let tail = rest.split_off(
+                usize::try_from(part.end - part.start)
+                    .unwrap_or(len)
+                    .min(rest.capacity()),
+            );
+            let piece = std::mem::replace(&mut rest, tail);
+            gets.push(self.get(key, version, part, piece));
+        }
+        let mut whole = BytesMut::new();
+        let mut cost = ReadCost::default();
+        for (piece, of_piece) in future::try_join_all(gets).await? {
+            cost.merge(&of_piece);
+            if whole.is_empty() {
+                whole = piece
+            } else {
+                whole.unsplit(piece)
+            }
+        }
+        Ok((whole.freeze(), cost))
+    }
+}
+
+/// A part of a reply. Small parts are copied, so that they do not hold the whole reply in memory.
+fn cut(reply: &Bytes, at: Range<usize>) -> (Bytes, Duration) {
+    if at.len() * 2 >= reply.len() {
+        return (reply.slice(at), Duration::ZERO);
+    }
+    let began = Instant::now();
+    (Bytes::copy_from_slice(&reply[at]), began.elapsed())
+}
+
+#[async_trait]
+impl Tier for S3Tier {
+    fn info(&self) -> TierInfo {
+        TierInfo {
+            kind: "s3",
+            location: self.bucket.location(),
+            wrappers: Vec::new(),
+            notes: self.notes.clone(),
+        }
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let meta = self.bucket.head(&self.bucket.key(path)?).await?;
+        Ok(Self::describe(path.clone(), &meta))
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let key = self.bucket.key(&object.path)?;
+        let spans = plan::spans(ranges, self.coalesce_bytes);
+        let read = spans.iter().map(|span| self.span(&key, &object.version, span));
+        let replies = future::try_join_all(read).await?;
+        let mut cost = ReadCost::default();
+        let mut parts = vec![Bytes::new(); ranges.len()];
+        for (span, (reply, of_span)) in spans.iter().zip(replies) {
+            cost.merge(&of_span);
+            for &i in &span.answers {
+                let place = |offset: u64| usize::try_from(offset - span.bytes.start).unwrap_or(usize::MAX);
+                let (part, copy) = cut(&reply, place(ranges[i].start)..place(ranges[i].end));
+                parts[i] = part;
+                cost.copy += copy;
+            }
+        }
+        Ok(ReadMany { parts, cost })
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let within = self.bucket.list_prefix(prefix)?;
+        let key = within.clone().unwrap_or_default();
+        let mut objects = Vec::new();
+        let mut pages = self.bucket.store.list(within.as_ref());
+        while let Some(meta) = self.bucket.within(&key, pages.try_next()).await? {
+            if let Some(path) = self.bucket.path(&meta.location) {
+                objects.push(Self::describe(path, &meta));
+            }
+        }
+        // A listing holds what lies below the prefix; an object at the prefix itself belongs to it as well.
+        if let Some(path) = prefix {
+            match self.stat(path).await {
+                Ok(object) => objects.push(object),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        objects.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(objects)
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let key = self.bucket.key(path)?;
+        let (size, tag) = put::put(&self.bucket, &key, body, self.part_bytes, self.concurrency).await?;
+        match tag {
+            Some(version) => Ok(Object {
+                path: path.clone(),
+                size,
+                version,
+            }),
+            None => self.stat(path).await,
+        }
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let key = self.bucket.key(path)?;
+        // S3 answers the same whether there was anything to delete.
+        self.bucket.head(&key).await?;
+        self.bucket.within(&key, self.bucket.store.delete(&key)).await
+    }
+}

@@ -1,0 +1,104 @@
+//! Writes: one PUT for what is small, a multipart upload for the rest. In: a body. Out: its size and ETag.
+
+use super::bucket::Bucket;
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::Body;
+use crate::tiers::source::Source;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use object_store::path::Path as Key;
+use object_store::{MultipartUpload, ObjectStoreExt, PutPayload, PutResult};
+use std::sync::Arc;
+
+/// S3's least size of a part that is not the last.
+const MIN_PART_BYTES: u64 = 5 << 20;
+/// S3's most parts of an upload.
+const MAX_PARTS: u64 = 10_000;
+/// Parts in memory and on their way at a time.
+const PARTS_IN_FLIGHT: usize = 4;
+
+/// Writes an object and returns its size and, where the server says it, its ETag.
+pub(super) async fn put(
+    bucket: &Arc<Bucket>,
+    key: &Key,
+    body: Body,
+    part_bytes: u64,
+    concurrency: usize,
+) -> Result<(u64, Option<String>), StorageError> {
+    let source = Source::open(body).await?;
+    let size = source.size();
+    let part_bytes = part_bytes.max(MIN_PART_BYTES).max(size.div_ceil(MAX_PARTS));
+    let result = if size <= part_bytes {
+        let payload = PutPayload::from_bytes(source.piece(0, size).await?);
+        bucket.within(key, bucket.store.put(key, payload)).await?
+    } else {
+        let upload = bucket.within(key, bucket.store.put_multipart(key)).await?;
+        let mut upload = Upload {
+            bucket: Arc::clone(bucket),
+            key: key.clone(),
+            inner: Some(upload),
+        };
+        upload
+            .send(&source, part_bytes, concurrency.min(PARTS_IN_FLIGHT))
+            .await?
+    };
+    Ok((size, result.e_tag))
+}
+
+/// A multipart upload that is aborted when it is dropped before its end.
+struct Upload {
+    bucket: Arc<Bucket>,
+    key: Key,
+    inner: Option<Box<dyn MultipartUpload>>,
+}
+
+impl Upload {
+    async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
+        let gone = || {
+            StorageError::new(
+                ErrorKind::Unavailable,
+                self.key.as_ref(),
+                "the upload has ended already",
+            )
+        };
+        let Some(upload) = self.inner.as_mut() else {
+            return Err(gone());
+        };
+        let mut flying = FuturesUnordered::new();
+        let mut at = 0;
+        while at < source.size() {
+            let bytes = source.piece(at, part_bytes).await?;
+            at += bytes.len() as u64;
+            flying.push(
+                self.bucket
+                    .within(&self.key, upload.put_part(PutPayload::from_bytes(bytes))),
+            );
+            if flying.len() >= at_once.max(1)
+                && let Some(done) = flying.next().await
+            {
+                done?;
+            }
+        }
+        while let Some(done) = flying.next().await {
+            done?;
+        }
+        drop(flying);
+        let result = self.bucket.within(&self.key, upload.complete()).await?;
+        self.inner = None;
+        Ok(result)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let (Some(mut upload), Ok(runtime)) = (self.inner.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let (bucket, key) = (Arc::clone(&self.bucket), self.key.clone());
+        runtime.spawn(async move {
+            if let Err(e) = bucket.within(&key, upload.abort()).await {
+                tracing::warn!("an upload stays behind unfinished: {e}");
+            }
+        });
+    }
+}

@@ -1,0 +1,111 @@
+//! What a put reads from: bytes in memory, or a local file in pieces. In: a [`Body`]. Out: its size and its pieces.
+//! Knows nothing of where they go.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::Body;
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An opened body.
+pub(super) struct Source {
+    bytes: Bytes,
+    /// The file and its name, where the bytes are not in memory.
+    file: Option<(Arc<File>, String)>,
+    size: u64,
+}
+
+impl Source {
+    /// Opens a body. Pieces of a file that shrinks afterwards are errors, and what it grows by is not read.
+    pub(super) async fn open(body: Body) -> Result<Self, StorageError> {
+        match body {
+            Body::Bytes(bytes) => Ok(Self {
+                size: bytes.len() as u64,
+                bytes,
+                file: None,
+            }),
+            Body::File(path) => {
+                let name = path.display().to_string();
+                let opened = blocking(move || open_file(&path)).await;
+                let (file, size) = opened.map_err(|e| StorageError::from_io(&*name, &e))?;
+                Ok(Self {
+                    bytes: Bytes::new(),
+                    file: Some((Arc::new(file), name)),
+                    size,
+                })
+            }
+        }
+    }
+
+    /// Length in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The piece at `at`, at most `len` bytes and none behind the end.
+    pub(super) async fn piece(&self, at: u64, len: u64) -> Result<Bytes, StorageError> {
+        let len = len.min(self.size.saturating_sub(at));
+        let Some((file, name)) = &self.file else {
+            let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+            return Ok(self.bytes.slice(index(at)..index(at + len)));
+        };
+        let file = Arc::clone(file);
+        let read = blocking(move || {
+            let mut buffer = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+            file.read_exact_at(&mut buffer, at)?;
+            Ok(buffer.into())
+        });
+        read.await.map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => StorageError::new(
+                ErrorKind::Changed,
+                name.as_str(),
+                "the file was cut short while it was read",
+            ),
+            _ => StorageError::from_io(name.as_str(), &e),
+        })
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<(File, u64)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok((file, meta.len()))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_are_the_same_from_memory_and_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"0123456789").unwrap();
+        let memory = Body::Bytes(Bytes::from_static(b"0123456789"));
+        for body in [memory, Body::File(file.path().to_owned())] {
+            let source = Source::open(body).await.unwrap();
+            assert_eq!(source.size(), 10);
+            assert_eq!(source.piece(2, 3).await.unwrap(), "234");
+            assert_eq!(source.piece(8, 100).await.unwrap(), "89");
+            assert_eq!(source.piece(10, 1).await.unwrap(), "");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_shrinks_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"0123456789").unwrap();
+        let source = Source::open(Body::File(file.path().to_owned())).await.unwrap();
+        file.as_file().set_len(3).unwrap();
+        assert_eq!(source.piece(0, 10).await.unwrap_err().kind(), ErrorKind::Changed);
+    }
+}
