@@ -147,7 +147,7 @@ impl TierConfig {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming `source` and the key, or the setting.
     pub fn parse_with<S: AsRef<str>>(source: &str, text: &str, settings: &[S]) -> Result<Self, StorageError> {
-        let invalid = |e: toml::de::Error| StorageError::new(ErrorKind::Invalid, source, e.to_string());
+        let invalid = |e: toml::de::Error| StorageError::new(ErrorKind::Invalid, source, e.to_string().trim_end());
         let mut document: toml::Table = text.parse().map_err(invalid)?;
         for setting in settings {
             overlay(&mut document, setting.as_ref())?;

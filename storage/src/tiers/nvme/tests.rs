@@ -240,6 +240,40 @@ async fn dropping_the_tier_ends_its_thread() {
     assert_eq!(threads(), 0);
 }
 
+/// Once nothing is in flight, the reading thread uses no time at all: it sleeps in the kernel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_tier_uses_no_cpu() {
+    let root = on_disk();
+    let tier = NvmeTier::open(root.path(), 8, true).await.unwrap();
+    let object = tier
+        .put(&path("x"), Bytes::from(content(1, 0..100_000)).into())
+        .await
+        .unwrap();
+    tier.read(&object, 0..100_000).await.unwrap();
+    let tasks = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| task.unwrap().path());
+    let mut of_tier = tasks.filter(|task| std::fs::read_to_string(task.join("comm")).unwrap().trim() == "tierlab-nvme");
+    let schedstat = of_tier.next().unwrap().join("schedstat");
+    let cpu_ns = || {
+        std::fs::read_to_string(&schedstat)
+            .unwrap()
+            .split_once(' ')
+            .unwrap()
+            .0
+            .to_owned()
+    };
+    // Given time to settle after the read; a thread that spins or wakes by itself never does.
+    for _ in 0..30 {
+        let before = cpu_ns();
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        if cpu_ns() == before {
+            return;
+        }
+    }
+    panic!("it goes on using time");
+}
+
 #[tokio::test]
 async fn a_senseless_depth_is_refused() {
     let root = on_disk();

@@ -1,0 +1,77 @@
+//! `tierlab-storage-bench`: how fast one tier reads. Parses flags, opens the tier, measures, prints.
+
+mod measure;
+mod object;
+mod options;
+mod report;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use options::Options;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tierlab_storage::wrappers::{Cache, StorageMetrics};
+use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(logs)
+        .with_writer(std::io::stderr)
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            let usage = error.chain().any(|cause| {
+                cause
+                    .downcast_ref::<StorageError>()
+                    .is_some_and(|e| e.kind() == ErrorKind::Invalid)
+            });
+            ExitCode::from(if usage { 2 } else { 1 })
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<()> {
+    let workload = options.workload()?;
+    let name = options.tier.display().to_string();
+    let text = std::fs::read_to_string(&options.tier)
+        .map_err(|e| StorageError::new(ErrorKind::Invalid, name.as_str(), format!("cannot be read: {e}")))?;
+    let config = TierConfig::parse_with(&name, &text, &options.set)?;
+    let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
+    let tier: Arc<dyn Tier> = match options.cache_config() {
+        None => tier,
+        Some(cache) => {
+            let metrics = StorageMetrics::register(&prometheus::Registry::new())?;
+            Arc::new(Cache::new(tier, &cache, metrics.cache(config.kind()))?)
+        }
+    };
+    let subject = object::prepare(&tier, options).await?;
+    let measured = measure::run(&tier, &subject, &workload).await;
+    // Whatever came out of the measurement, nothing of ours stays on the tier.
+    subject.remove(&tier).await?;
+    let measured = measured?;
+    let report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    if measured.interrupted {
+        anyhow::bail!(
+            "interrupted: the figures are of {:.1} s",
+            measured.elapsed.as_secs_f64()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The measurement: callers that read in a closed loop. In: a tier, an object and a workload. Out: what they saw.
+
+use crate::object::Subject;
+use crate::options::{Pattern, Workload};
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tierlab_protocol::via::ViaSet;
+use tierlab_storage::Tier;
+
+/// The longest call that the histogram tells apart, in nanoseconds: 10 minutes.
+const LONGEST_NS: u64 = 600_000_000_000;
+
+/// What the callers saw inside the window.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// Time of each call, in nanoseconds.
+    pub(crate) latency_ns: Histogram<u64>,
+    /// The measured window.
+    pub(crate) elapsed: Duration,
+    pub(crate) interrupted: bool,
+    pub(crate) totals: Totals,
+}
+
+/// Sums over all calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) calls: u64,
+    pub(crate) asked_bytes: u64,
+    pub(crate) wire_bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) retries: u64,
+    pub(crate) cache_hits: u64,
+    pub(crate) cache_misses: u64,
+    pub(crate) queue: Duration,
+    pub(crate) device: Duration,
+    pub(crate) copy: Duration,
+    pub(crate) via: ViaSet,
+}
+
+/// What the callers share.
+struct Course {
+    tier: Arc<dyn Tier>,
+    subject: Subject,
+    workload: Workload,
+    /// Blocks of the object; the last one may be short.
+    blocks: u64,
+    /// The next block of a sequential read.
+    next: AtomicU64,
+    measure_from: Instant,
+    until: Instant,
+    stop: AtomicBool,
+}
+
+impl Course {
+    /// The ranges of the next call.
+    fn ranges(&self, random: &mut u64) -> Vec<Range<u64>> {
+        let Workload {
+            pattern,
+            block_bytes,
+            ranges_per_call,
+            ..
+        } = self.workload;
+        let count = u64::from(ranges_per_call);
+        let first = match pattern {
+            Pattern::Random => 0,
+            Pattern::Sequential => self.next.fetch_add(count, Ordering::Relaxed),
+        };
+        let range = |i| {
+            let block = match pattern {
+                Pattern::Random => next_random(random) % self.blocks,
+                Pattern::Sequential => (first + i) % self.blocks,
+            };
+            let start = block * block_bytes;
+            start..(start + block_bytes).min(self.subject.object.size)
+        };
+        (0..count).map(range).collect()
+    }
+}
+
+/// One step of SplitMix64 (Steele, Lea and Flood, 2014): plenty for choosing blocks.
+const fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Measures. Ctrl-C ends it early, with what there is.
+pub(crate) async fn run(tier: &Arc<dyn Tier>, subject: &Subject, workload: &Workload) -> Result<Measured> {
+    let measure_from = Instant::now() + workload.warmup;
+    let course = Arc::new(Course {
+        tier: tier.clone(),
+        subject: subject.clone(),
+        workload: workload.clone(),
+        blocks: subject.object.size.div_ceil(workload.block_bytes),
+        next: AtomicU64::new(0),
+        measure_from,
+        until: measure_from + workload.window,
+        stop: AtomicBool::new(false),
+    });
+    let callers: Vec<_> = (0..workload.depth)
+        .map(|caller| tokio::spawn(call(course.clone(), caller)))
+        .collect();
+    let watch = tokio::spawn({
+        let course = course.clone();
+        async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                course.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut latency_ns = Histogram::new_with_max(LONGEST_NS, 3)?;
+    let mut totals = Totals::default();
+    let mut failure = None;
+    for caller in callers {
+        match caller.await? {
+            Ok((latencies, sums)) => {
+                latency_ns.add(latencies)?;
+                totals.add(&sums);
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    watch.abort();
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let elapsed = measure_from.elapsed().min(workload.window.max(Duration::from_nanos(1)));
+    ensure!(
+        totals.calls > 0,
+        "no call finished in {:.1} s: measure for longer",
+        elapsed.as_secs_f64()
+    );
+    Ok(Measured {
+        latency_ns,
+        elapsed,
+        interrupted: course.stop.load(Ordering::Relaxed),
+        totals,
+    })
+}
+
+/// One caller. Calls that end inside the window count.
+async fn call(course: Arc<Course>, caller: u32) -> Result<(Histogram<u64>, Totals)> {
+    let mut latencies = Histogram::new_with_max(LONGEST_NS, 3)?;
+    let mut totals = Totals::default();
+    let mut random = course.workload.seed ^ (u64::from(caller) << 32);
+    while !course.stop.load(Ordering::Relaxed) {
+        let ranges = course.ranges(&mut random);
+        let begun = Instant::now();
+        let read = course.tier.read_many(&course.subject.object, &ranges).await;
+        let ended = Instant::now();
+        let read = read
+            .inspect_err(|_| course.stop.store(true, Ordering::Relaxed))
+            .context("a read failed")?;
+        for (range, part) in ranges.iter().zip(&read.parts) {
+            let right = part.len() as u64 == range.end - range.start && course.subject.looks_right(range.start, part);
+            ensure!(right, "{}: the bytes {range:?} are wrong", course.subject.object.path);
+        }
+        if ended >= course.until {
+            break;
+        }
+        if ended >= course.measure_from {
+            latencies.saturating_record((ended - begun).as_nanos() as u64);
+            totals.calls += 1;
+            totals.asked_bytes += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+            totals.wire_bytes += read.cost.wire_bytes;
+            totals.requests += u64::from(read.cost.requests);
+            totals.retries += u64::from(read.cost.retries);
+            totals.cache_hits += u64::from(read.cost.cache_hits);
+            totals.cache_misses += u64::from(read.cost.cache_misses);
+            totals.queue += read.cost.queue;
+            totals.device += read.cost.device;
+            totals.copy += read.cost.copy;
+            totals.via = totals.via.union(read.cost.via);
+        }
+    }
+    Ok((latencies, totals))
+}
+
+impl Totals {
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.asked_bytes += other.asked_bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.requests += other.requests;
+        self.retries += other.retries;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
+        self.queue += other.queue;
+        self.device += other.device;
+        self.copy += other.copy;
+        self.via = self.via.union(other.via);
+    }
+}

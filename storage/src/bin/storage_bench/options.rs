@@ -1,0 +1,188 @@
+//! Flags to a validated workload.
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::{ErrorKind, StorageError};
+
+const AFTER_HELP: &str = "\
+Reads go through the same code as the server's. The load is closed-loop: `--depth` callers, each waiting for its own
+read, so the latencies are service times at that depth, not latencies at an offered rate.
+
+Examples:
+  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --depth 32
+  tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
+  tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json";
+
+/// Measure how fast a storage tier reads
+#[derive(Debug, Parser)]
+#[command(name = "tierlab-storage-bench", version, after_help = AFTER_HELP)]
+pub(crate) struct Options {
+    /// The tier's TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tier: PathBuf,
+    /// Set a key of the tier's TOML; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read this object of the tier; without it one is written for the measurement and removed afterwards
+    #[arg(long, value_name = "PATH", conflicts_with = "size")]
+    pub(crate) object: Option<String>,
+    /// Size of the object to write
+    #[arg(long, default_value = "256MiB", value_parser = bytes)]
+    pub(crate) size: u64,
+    /// Where the reads go
+    #[arg(long, value_enum, default_value = "random")]
+    pattern: Pattern,
+    /// Bytes of one range
+    #[arg(long, default_value = "4KiB", value_parser = bytes)]
+    block: u64,
+    /// Ranges of one read call
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    ranges: u32,
+    /// Read calls in flight
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    depth: u32,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Seconds to read before measuring
+    #[arg(long, default_value_t = 1.0)]
+    warmup: f64,
+    /// Seed of the random positions
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Put a cache of this size in front of the tier; 0 is none
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
+    cache: u64,
+    /// Bytes of the cache's blocks
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = bytes)]
+    cache_block: u64,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the reads go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Pattern {
+    /// Anywhere in the object, at multiples of the block
+    Random,
+    /// One block after another, the callers taking turns, from the start again at the end
+    Sequential,
+}
+
+/// What to measure.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Workload {
+    pub(crate) pattern: Pattern,
+    pub(crate) block_bytes: u64,
+    pub(crate) ranges_per_call: u32,
+    pub(crate) depth: u32,
+    pub(crate) seed: u64,
+    #[serde(serialize_with = "seconds")]
+    pub(crate) warmup: Duration,
+    #[serde(serialize_with = "seconds")]
+    pub(crate) window: Duration,
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+impl Options {
+    pub(crate) fn workload(&self) -> Result<Workload, StorageError> {
+        let invalid = |key: &str, why: &str| StorageError::new(ErrorKind::Invalid, key, why);
+        if self.block == 0 {
+            return Err(invalid("--block", "must be at least one byte"));
+        }
+        if self.object.is_none() && self.size < self.block {
+            return Err(invalid("--size", "must hold at least one block"));
+        }
+        let duration = |key, seconds: f64| match Duration::try_from_secs_f64(seconds) {
+            Ok(duration) if duration <= Duration::from_secs(86_400) => Ok(duration),
+            _ => Err(invalid(key, "must be from 0 to 86400 seconds")),
+        };
+        let window = duration("--seconds", self.seconds)?;
+        if window.is_zero() {
+            return Err(invalid("--seconds", "must be more than 0"));
+        }
+        Ok(Workload {
+            pattern: self.pattern,
+            block_bytes: self.block,
+            ranges_per_call: self.ranges,
+            depth: self.depth,
+            seed: self.seed,
+            warmup: duration("--warmup", self.warmup)?,
+            window,
+        })
+    }
+
+    pub(crate) fn cache_config(&self) -> Option<CacheConfig> {
+        (self.cache > 0).then_some(CacheConfig {
+            capacity_bytes: self.cache,
+            block_bytes: self.cache_block,
+        })
+    }
+}
+
+/// `4096`, `4KiB`, `1.5GiB`, `10MB`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let unit_at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let factor = match unit.trim() {
+        "" | "B" => 1.0,
+        "KiB" | "K" | "k" => 1024.0,
+        "MiB" | "M" => 1024.0 * 1024.0,
+        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        _ => {
+            return Err(format!(
+                "`{unit}` is no unit of bytes: use B, KiB, MiB, GiB, kB, MB or GB"
+            ));
+        }
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("`{number}` is no number of bytes"))?;
+    let bytes = number * factor;
+    // Whole bytes, and exact as a float.
+    if bytes.fract() == 0.0 && bytes <= 2f64.powi(53) {
+        Ok(bytes as u64)
+    } else {
+        Err("no whole number of bytes".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn sizes_read_as_written() {
+        for (text, want) in [
+            ("0", 0),
+            ("512", 512),
+            ("4KiB", 4096),
+            ("1.5MiB", 1_572_864),
+            ("2GB", 2_000_000_000),
+        ] {
+            assert_eq!(bytes(text), Ok(want));
+        }
+        for bad in ["", "KiB", "-1", "1.5", "4 parsecs", "1e3", "1.2.3KiB", "99999999999GiB"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_flags_make_sense() {
+        Options::command().debug_assert();
+    }
+}

@@ -1,0 +1,154 @@
+//! What was measured, as text and as JSON.
+
+use crate::measure::Measured;
+use crate::object::Subject;
+use crate::options::Workload;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+use tierlab_storage::TierInfo;
+
+/// Percentiles, with the samples that each needs to be printed.
+const PERCENTILES: [(&str, f64, u64); 4] = [
+    ("p50", 50.0, 1),
+    ("p95", 95.0, 72),
+    ("p99", 99.0, 368),
+    ("p99.9", 99.9, 3688),
+];
+
+/// The report. Rates are per second of the window, times are microseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    tier: String,
+    location: String,
+    wrappers: Vec<String>,
+    notes: Vec<String>,
+    object: String,
+    object_bytes: u64,
+    workload: Workload,
+    window_s: f64,
+    interrupted: bool,
+    calls: u64,
+    /// Ranges read per second.
+    iops: f64,
+    mb_per_s: f64,
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
+    mean_us: f64,
+    max_us: f64,
+    via: String,
+    requests_per_call: f64,
+    retries: u64,
+    /// Bytes moved for each byte asked for.
+    wire_share: f64,
+    cache_hit_ratio: Option<f64>,
+    mean_queue_us: f64,
+    mean_device_us: f64,
+    mean_copy_us: f64,
+}
+
+impl Report {
+    pub(crate) fn new(info: &TierInfo, subject: &Subject, workload: &Workload, measured: &Measured) -> Self {
+        let totals = &measured.totals;
+        let calls = totals.calls as f64;
+        let seconds = measured.elapsed.as_secs_f64();
+        let mean_us = |sum: Duration| sum.as_secs_f64() * 1e6 / calls;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let percentile = |i: usize| {
+            let (_, percentile, samples) = PERCENTILES[i];
+            (totals.calls >= samples).then(|| us(measured.latency_ns.value_at_percentile(percentile)))
+        };
+        let looked_up = totals.cache_hits + totals.cache_misses;
+        Self {
+            tier: info.kind.to_owned(),
+            location: info.location.clone(),
+            wrappers: info.wrappers.clone(),
+            notes: info.notes.clone(),
+            object: subject.object.path.to_string(),
+            object_bytes: subject.object.size,
+            workload: workload.clone(),
+            window_s: seconds,
+            interrupted: measured.interrupted,
+            calls: totals.calls,
+            iops: calls * f64::from(workload.ranges_per_call) / seconds,
+            mb_per_s: totals.asked_bytes as f64 / 1e6 / seconds,
+            p50_us: percentile(0),
+            p95_us: percentile(1),
+            p99_us: percentile(2),
+            p999_us: percentile(3),
+            mean_us: measured.latency_ns.mean() / 1e3,
+            max_us: us(measured.latency_ns.max()),
+            via: totals.via.to_string(),
+            requests_per_call: totals.requests as f64 / calls,
+            retries: totals.retries,
+            wire_share: totals.wire_bytes as f64 / totals.asked_bytes.max(1) as f64,
+            cache_hit_ratio: (looked_up > 0).then(|| totals.cache_hits as f64 / looked_up as f64),
+            mean_queue_us: mean_us(totals.queue),
+            mean_device_us: mean_us(totals.device),
+            mean_copy_us: mean_us(totals.copy),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Workload {
+            pattern,
+            block_bytes,
+            ranges_per_call,
+            depth,
+            ..
+        } = &self.workload;
+        writeln!(f, "tier      {} {}", self.tier, self.location)?;
+        for wrapper in &self.wrappers {
+            writeln!(f, "          behind {wrapper}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "          {note}")?;
+        }
+        writeln!(f, "object    {}, {} bytes", self.object, self.object_bytes)?;
+        let pattern = format!("{pattern:?}").to_lowercase();
+        writeln!(
+            f,
+            "reads     {pattern}, {ranges_per_call} x {block_bytes} bytes a call, {depth} calls in flight"
+        )?;
+        writeln!(
+            f,
+            "window    {:.1} s after {:.1} s of warm-up",
+            self.window_s,
+            self.workload.warmup.as_secs_f64()
+        )?;
+        writeln!(
+            f,
+            "rate      {:.0} ranges/s, {:.1} MB/s, {} calls",
+            self.iops, self.mb_per_s, self.calls
+        )?;
+        write!(f, "latency  ")?;
+        let values = [self.p50_us, self.p95_us, self.p99_us, self.p999_us];
+        for ((name, ..), value) in PERCENTILES.iter().zip(values) {
+            match value {
+                Some(us) => write!(f, " {name} {us:.1} us,")?,
+                None => write!(f, " {name} n/a,")?,
+            }
+        }
+        writeln!(f, " mean {:.1} us, max {:.1} us", self.mean_us, self.max_us)?;
+        let (queue, device, copy) = (self.mean_queue_us, self.mean_device_us, self.mean_copy_us);
+        writeln!(
+            f,
+            "of which  queue {queue:.1} us, device {device:.1} us, copy {copy:.1} us (means)"
+        )?;
+        writeln!(f, "via       {}", self.via)?;
+        let (requests, retries) = (self.requests_per_call, self.retries);
+        writeln!(
+            f,
+            "requests  {requests:.2} a call, {retries} retries, {:.2} bytes moved per byte asked",
+            self.wire_share
+        )?;
+        match self.cache_hit_ratio {
+            Some(ratio) => writeln!(f, "cache     {:.1} % of blocks hit", ratio * 100.0),
+            None => Ok(()),
+        }
+    }
+}
