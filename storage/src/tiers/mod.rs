@@ -5,6 +5,7 @@ pub mod memory;
 pub mod nfs;
 pub mod nvme;
 pub mod s3;
+mod source;
 
 use crate::config::TierConfig;
 use crate::error::StorageError;
