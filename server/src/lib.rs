@@ -1,1 +1,26 @@
-//! x
+//! Tierlab's inference server: the Open Inference Protocol v2 over HTTP, with features joined from a storage tier.
+//!
+//! In: a configuration, a listener, a future that ends when the server shall. Out: a served model repository.
+//! The way of a request is written down in one file, `pipeline.rs`; a stage knows at most its
+//! right neighbour. [`config`] reads files, environment and flags; [`server`] runs.
+
+mod admission;
+mod batch;
+pub mod config;
+mod features;
+mod http;
+mod metrics;
+mod model;
+mod pipeline;
+mod refusal;
+mod repository;
+mod runtime;
+mod served;
+pub mod server;
+mod session;
+mod state;
+mod stopwatch;
+mod tensors;
+
+pub use config::{Config, ConfigError, Sources};
+pub use server::{ServerError, run};

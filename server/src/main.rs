@@ -1,1 +1,131 @@
-fn main() {}
+//! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tierlab_server::{Config, ConfigError, Sources};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// How often a parent's death is looked for.
+const PARENT_POLL: Duration = Duration::from_millis(500);
+
+/// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
+///
+/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}. Logs go to stderr
+/// (RUST_LOG sets their level). SIGTERM or Ctrl-C drains: admitted requests are finished, then the exit code is 0.
+/// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
+#[derive(Parser, Debug)]
+#[command(name = "tierlab-server", version, after_help = EXAMPLES)]
+struct Args {
+    /// The configuration; tiers are read from the folder `tiers` beside it.
+    #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
+    config: PathBuf,
+    /// The tier that models and features are read from: a name in `tiers/`.
+    #[arg(long, value_name = "KIND")]
+    tier: Option<String>,
+    /// The tier of the models, over --tier.
+    #[arg(long, value_name = "KIND")]
+    model_tier: Option<String>,
+    /// The tier of the feature tables, over --tier.
+    #[arg(long, value_name = "KIND")]
+    feature_tier: Option<String>,
+    /// The address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Sets one key of the configuration; may be given again. TIERLAB_A__B=VALUE in the environment does the same.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Drains and exits when the process that started this one has ended.
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tierlab-server --tier nvme
+  tierlab-server --config configs/server.toml --tier s3 --set tiers.s3.endpoint=http://127.0.0.1:9000
+  tierlab-server --tier nvme --feature-tier nfs --set 'models=[\"ctr\"]' --set cache.capacity_bytes=0
+  ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tierlab-server: {error:#}");
+            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn start(args: Args) -> Result<()> {
+    let exit_with_parent = args.exit_with_parent;
+    let config = Config::read(&Sources {
+        config: args.config,
+        tier: args.tier,
+        model_tier: args.model_tier,
+        feature_tier: args.feature_tier,
+        listen: args.listen,
+        set: args.set,
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+    })?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if config.worker_threads() > 0 {
+        builder.worker_threads(config.worker_threads());
+    }
+    let runtime = builder
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .context("starting the async runtime")?;
+    runtime.block_on(async {
+        let listen = config.listen();
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("listening on {listen}"))?;
+        let shutdown = shutdown(exit_with_parent)?;
+        tierlab_server::run(config, listener, announce, shutdown).await?;
+        Ok(())
+    })
+}
+
+/// The one line that says the server is ready.
+fn announce(address: std::net::SocketAddr) {
+    let mut stdout = std::io::stdout().lock();
+    // Nobody may be reading; the server serves all the same.
+    let _ = writeln!(stdout, "{{\"listen\":\"{address}\"}}").and_then(|()| stdout.flush());
+}
+
+/// Ends at SIGTERM, at Ctrl-C, or when the parent is gone.
+fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let parent = std::os::unix::process::parent_id();
+    let orphaned = async move {
+        if !exit_with_parent {
+            std::future::pending::<()>().await;
+        }
+        while std::os::unix::process::parent_id() == parent {
+            tokio::time::sleep(PARENT_POLL).await;
+        }
+    };
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = orphaned => {}
+        }
+    })
+}

@@ -1,0 +1,199 @@
+//! The batch queue of one model: a bounded room between requests and the threads that own its sessions.
+//!
+//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated. Jobs whose
+//! client went away or whose time has passed are dropped here, before any work is done for them. Knows nothing of ONNX
+//! Runtime.
+
+pub(crate) mod rule;
+
+use crate::refusal::{Reason, Refusal};
+use crate::session::clock::{FeatureStage, SessionClock};
+use bytes::Bytes;
+use prometheus::IntGauge;
+use rule::{Decision, Rule, View};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::Tensor;
+use tokio::sync::oneshot;
+
+/// One input of one request: shape and raw little-endian data.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) data: Bytes,
+}
+
+/// What comes back from a session.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Every output of the model, in the graph's order.
+    pub(crate) outputs: Vec<Tensor>,
+    /// When the batch was closed and laid out, and ONNX Runtime began.
+    pub(crate) run_started: Instant,
+    /// When ONNX Runtime was done.
+    pub(crate) run_ended: Instant,
+    /// Rows of the whole batch.
+    pub(crate) batch_rows: usize,
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// One part per input of the graph, in its order.
+    pub(crate) parts: Vec<Part>,
+    /// Rows of the request; 1 where the model has no batch dimension.
+    pub(crate) rows: usize,
+    pub(crate) enqueued: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) span: tracing::Span,
+    pub(crate) reply: oneshot::Sender<Result<Done, Refusal>>,
+}
+
+impl Job {
+    /// Whether both can run as one batch: the same shapes behind the batch dimension.
+    fn goes_with(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len()
+            && self
+                .parts
+                .iter()
+                .zip(&other.parts)
+                .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
+    }
+}
+
+/// The queue.
+pub(crate) struct BatchQueue {
+    state: Mutex<State>,
+    wake: Condvar,
+    rule: Rule,
+    capacity: usize,
+    stage: Arc<FeatureStage>,
+    depth: IntGauge,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    rows: usize,
+    closed: bool,
+}
+
+impl BatchQueue {
+    /// A queue of at most `capacity` requests.
+    pub(crate) fn new(rule: Rule, capacity: usize, stage: Arc<FeatureStage>, depth: IntGauge) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            rule,
+            capacity,
+            stage,
+            depth,
+        })
+    }
+
+    /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it.
+    pub(crate) fn push(&self, job: Job) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
+        }
+        if state.jobs.len() >= self.capacity {
+            return Err(Refusal::new(
+                Reason::Full,
+                format!("the model's queue holds {} requests", self.capacity),
+            ));
+        }
+        state.rows += job.rows;
+        state.jobs.push_back(job);
+        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        drop(state);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
+    /// nothing to do and to computing with the batch.
+    pub(crate) fn take(&self, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
+        let mut session_was_idle = false;
+        let mut state = self.lock();
+        clock.turn(false);
+        loop {
+            let Some(oldest) = state.jobs.front() else {
+                if state.closed {
+                    return None;
+                }
+                session_was_idle = true;
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let view = View {
+                rows: state.rows,
+                oldest_age: oldest.enqueued.elapsed(),
+                session_was_idle: session_was_idle || state.closed,
+                upcoming: self.stage.requests(),
+                last_run,
+            };
+            match self.rule.decide(&view) {
+                Decision::Wait(time) => {
+                    let waited = self.wake.wait_timeout(state, time);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                Decision::Close => {
+                    let batch = close(&mut state, self.rule.max_rows);
+                    self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    if !batch.is_empty() {
+                        clock.turn(true);
+                        return Some(batch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Refuses new jobs; what is queued is still taken.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the oldest living job and, in their order, those that go with it and fit.
+fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
+    let now = Instant::now();
+    let mut batch: Vec<Job> = Vec::new();
+    let mut rows = 0;
+    let mut at = 0;
+    while let Some(job) = state.jobs.get(at) {
+        let dead = job.reply.is_closed() || job.deadline <= now;
+        let fits = batch
+            .first()
+            .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));
+        if !dead && !fits {
+            at += 1;
+            continue;
+        }
+        let Some(job) = state.jobs.remove(at) else { break };
+        state.rows -= job.rows;
+        if !dead {
+            rows += job.rows;
+            batch.push(job);
+        } else if !job.reply.is_closed() {
+            let _ = job.reply.send(Err(Refusal::new(
+                Reason::Deadline,
+                "the deadline passed in the batch queue",
+            )));
+        }
+        if rows >= max_rows {
+            break;
+        }
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! When a batch closes: a pure function of what is queued.
+//!
+//! In: the model's rule and a view of the queue, taken by a session that has nothing else to do. Out: close now, or how
+//! long to wait for company. A session that was idle when the oldest request came never waits, so at low load there is
+//! no artificial delay. A session that comes back from a run and finds a batch that is not full waits only while more
+//! requests are known to be on their way through the feature stage, never longer than the model's `max_delay_us`, and
+//! never longer than a quarter of what a run takes: waiting for company must cost less than it can save.
+
+use std::time::Duration;
+
+/// The share of a run's time that a request may wait for company: one in this many.
+const RUN_SHARE: u32 = 4;
+
+/// A model's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// Rows of one run at most.
+    pub(crate) max_rows: usize,
+    /// Rows that close a batch at once; at most `max_rows`.
+    pub(crate) preferred_rows: usize,
+    /// The longest wait for company.
+    pub(crate) max_delay: Duration,
+}
+
+/// What a free session sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Rows queued; at least one.
+    pub(crate) rows: usize,
+    /// How long the oldest request has been queued.
+    pub(crate) oldest_age: Duration,
+    /// Whether the session was waiting when the oldest request came.
+    pub(crate) session_was_idle: bool,
+    /// Requests of this model in the feature stage.
+    pub(crate) upcoming: usize,
+    /// How long the session's last run took.
+    pub(crate) last_run: Duration,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Run what is queued, up to `max_rows`.
+    Close,
+    /// Look again after this long, or when a request comes.
+    Wait(Duration),
+}
+
+impl Rule {
+    /// Decides about a queue that is not empty.
+    pub(crate) fn decide(&self, view: &View) -> Decision {
+        if view.rows >= self.preferred_rows || view.session_was_idle || view.upcoming == 0 {
+            return Decision::Close;
+        }
+        let limit = self.max_delay.min(view.last_run / RUN_SHARE);
+        match limit.checked_sub(view.oldest_age) {
+            Some(left) if left > Duration::ZERO => Decision::Wait(left),
+            _ => Decision::Close,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULE: Rule = Rule {
+        max_rows: 256,
+        preferred_rows: 32,
+        max_delay: Duration::from_micros(500),
+    };
+    /// A session back from a long run, with company on its way.
+    const BUSY: View = View {
+        rows: 3,
+        oldest_age: Duration::from_micros(100),
+        session_was_idle: false,
+        upcoming: 2,
+        last_run: Duration::from_millis(20),
+    };
+
+    #[test]
+    fn a_busy_session_waits_for_company_that_is_on_its_way() {
+        assert_eq!(RULE.decide(&BUSY), Decision::Wait(Duration::from_micros(400)));
+    }
+
+    #[test]
+    fn an_idle_session_takes_the_first_request_at_once() {
+        assert_eq!(
+            RULE.decide(&View {
+                session_was_idle: true,
+                ..BUSY
+            }),
+            Decision::Close
+        );
+    }
+
+    #[test]
+    fn preferred_rows_close_a_batch() {
+        assert_eq!(RULE.decide(&View { rows: 32, ..BUSY }), Decision::Close);
+        assert!(matches!(RULE.decide(&View { rows: 31, ..BUSY }), Decision::Wait(_)));
+    }
+
+    #[test]
+    fn nobody_waits_for_nobody() {
+        assert_eq!(RULE.decide(&View { upcoming: 0, ..BUSY }), Decision::Close);
+    }
+
+    #[test]
+    fn the_oldest_request_waits_no_longer_than_the_limit() {
+        assert_eq!(
+            RULE.decide(&View {
+                oldest_age: Duration::from_micros(500),
+                ..BUSY
+            }),
+            Decision::Close
+        );
+        assert_eq!(
+            Rule {
+                max_delay: Duration::ZERO,
+                ..RULE
+            }
+            .decide(&BUSY),
+            Decision::Close
+        );
+    }
+
+    #[test]
+    fn a_short_run_is_not_worth_a_long_wait() {
+        let short = View {
+            last_run: Duration::from_micros(40),
+            oldest_age: Duration::ZERO,
+            ..BUSY
+        };
+        assert_eq!(RULE.decide(&short), Decision::Wait(Duration::from_micros(10)));
+    }
+
+    proptest! {
+        #[test]
+        fn waits_are_bounded_whatever_is_queued(
+            rows in 1_usize..600, age in 0_u64..2_000, idle: bool, upcoming in 0_usize..9, run in 0_u64..100_000,
+        ) {
+            let view = View {
+                rows,
+                oldest_age: Duration::from_micros(age),
+                session_was_idle: idle,
+                upcoming,
+                last_run: Duration::from_micros(run),
+            };
+            if let Decision::Wait(wait) = RULE.decide(&view) {
+                prop_assert!(wait > Duration::ZERO);
+                prop_assert!(view.oldest_age + wait <= RULE.max_delay);
+                prop_assert!(wait <= view.last_run);
+            }
+        }
+    }
+}

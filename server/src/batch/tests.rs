@@ -1,0 +1,114 @@
+use super::*;
+use crate::metrics::SessionSeconds;
+use prometheus::Counter;
+
+type Replies = oneshot::Receiver<Result<Done, Refusal>>;
+
+fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
+    let (reply, replies) = oneshot::channel();
+    let now = Instant::now();
+    let part = Part {
+        shape: vec![rows as i64, width],
+        data: Bytes::new(),
+    };
+    let span = tracing::Span::none();
+    (
+        Job {
+            parts: vec![part],
+            rows,
+            enqueued: now,
+            deadline: now + deadline,
+            span,
+            reply,
+        },
+        replies,
+    )
+}
+
+fn alive(rows: usize, width: i64) -> (Job, Replies) {
+    job(rows, width, Duration::from_secs(60))
+}
+
+fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
+    let stage = FeatureStage::new();
+    let counter = || Counter::new("a", "a").unwrap();
+    let seconds = SessionSeconds {
+        compute: counter(),
+        storage_wait: counter(),
+        no_requests: counter(),
+    };
+    let clock = SessionClock::new(Arc::clone(&stage), seconds);
+    let rule = Rule {
+        max_rows,
+        preferred_rows: max_rows,
+        max_delay: Duration::ZERO,
+    };
+    (
+        BatchQueue::new(rule, capacity, stage, IntGauge::new("b", "b").unwrap()),
+        clock,
+    )
+}
+
+fn rows_of(batch: &[Job]) -> Vec<usize> {
+    batch.iter().map(|job| job.rows).collect()
+}
+
+#[test]
+fn batches_hold_what_fits_and_goes_together_in_order() {
+    let (queue, clock) = queue(8, 100);
+    let mut replies = Vec::new();
+    for (rows, width) in [(3, 4), (2, 5), (4, 4), (6, 4), (1, 4)] {
+        let (job, reply) = alive(rows, width);
+        queue.push(job).unwrap();
+        replies.push(reply);
+    }
+    let take = || rows_of(&queue.take(&clock, Duration::ZERO).unwrap());
+    assert_eq!(take(), [3, 4, 1]);
+    assert_eq!(take(), [2]);
+    assert_eq!(take(), [6]);
+    assert_eq!(queue.depth.get(), 0);
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_closed_one_empties() {
+    let (queue, clock) = queue(1, 2);
+    let (first, _first_reply) = alive(1, 1);
+    let (second, _second_reply) = alive(1, 1);
+    queue.push(first).unwrap();
+    queue.push(second).unwrap();
+    assert_eq!(queue.push(alive(1, 1).0).unwrap_err().reason, Reason::Full);
+    queue.close();
+    assert_eq!(queue.push(alive(1, 1).0).unwrap_err().reason, Reason::Draining);
+    assert_eq!(queue.take(&clock, Duration::ZERO).unwrap().len(), 1);
+    assert_eq!(queue.take(&clock, Duration::ZERO).unwrap().len(), 1);
+    assert!(queue.take(&clock, Duration::ZERO).is_none());
+}
+
+#[test]
+fn the_dead_cost_nothing() {
+    let (queue, clock) = queue(8, 100);
+    let (gone, reply_nobody_waits_for) = alive(2, 4);
+    drop(reply_nobody_waits_for);
+    let (late, mut late_reply) = job(2, 4, Duration::ZERO);
+    let (living, _living_reply) = alive(5, 4);
+    for job in [gone, late, living] {
+        queue.push(job).unwrap();
+    }
+    assert_eq!(rows_of(&queue.take(&clock, Duration::ZERO).unwrap()), [5]);
+    assert_eq!(late_reply.try_recv().unwrap().unwrap_err().reason, Reason::Deadline);
+    queue.close();
+    assert!(queue.take(&clock, Duration::ZERO).is_none());
+    assert_eq!(queue.lock().rows, 0);
+}
+
+#[test]
+fn an_idle_session_wakes_for_the_first_request() {
+    let (queue, clock) = queue(8, 100);
+    let taker = {
+        let queue = Arc::clone(&queue);
+        std::thread::spawn(move || queue.take(&clock, Duration::from_secs(60)).map(|batch| batch.len()))
+    };
+    let (job, _reply) = alive(1, 1);
+    queue.push(job).unwrap();
+    assert_eq!(taker.join().unwrap(), Some(1));
+}

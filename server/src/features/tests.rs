@@ -1,0 +1,136 @@
+use super::*;
+use tierlab_protocol::table::TableSchema;
+use tierlab_protocol::tensor::DataType;
+use tierlab_storage::TierConfig;
+
+/// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
+fn table(rows: u64) -> Vec<u8> {
+    let columns: &[(&str, DataType, &[i64])] = &[("a", DataType::Int64, &[1]), ("b", DataType::Fp32, &[2])];
+    let header = TableHeader::new(TableSchema::lay_out("t", columns).unwrap(), rows, 10, 0).unwrap();
+    let mut bytes = header.encode();
+    for id in header.ids() {
+        let mut row = vec![0; header.stride as usize];
+        row[..8].copy_from_slice(&id.to_le_bytes());
+        for at in [8, 12] {
+            row[at..at + 4].copy_from_slice(&(id as f32 * 2.0).to_le_bytes());
+        }
+        header.seal_row(id, &mut row);
+        bytes.extend_from_slice(&row);
+    }
+    bytes
+}
+
+async fn tier_with(table: Vec<u8>) -> FeatureTier {
+    let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
+    let tier = FeatureTier {
+        uncached: Arc::clone(&tier),
+        rows: tier,
+        kind: "memory",
+    };
+    put(&tier, table).await;
+    tier
+}
+
+async fn put(tier: &FeatureTier, table: Vec<u8>) {
+    let path = ObjectPath::new("features/t.rows").unwrap();
+    tier.uncached.put(&path, Bytes::from(table).into()).await.unwrap();
+}
+
+fn inputs() -> Vec<TensorSpec> {
+    let spec = |name: &str, dtype, shape: &[i64]| TensorSpec {
+        name: name.into(),
+        dtype,
+        shape: shape.to_vec(),
+    };
+    vec![
+        spec("x", DataType::Fp32, &[-1, 2]),
+        spec("inline", DataType::Int8, &[-1]),
+        spec("id", DataType::Int64, &[-1, 1]),
+    ]
+}
+
+async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
+    Join::open(tier, "t", &inputs(), &[(0, "b".into()), (2, "a".into())]).await
+}
+
+#[tokio::test]
+async fn rows_become_tensors_in_the_order_of_the_ids() {
+    let join = join(tier_with(table(100)).await).await.unwrap();
+    let mut watch = Stopwatch::start();
+    let joined = join.rows(&[12, 109, 10, 12], &mut watch).await.unwrap();
+    assert_eq!(joined.len(), 2);
+    let (input, part) = &joined[0];
+    assert_eq!((*input, &part.shape[..]), (0, &[4, 2][..]));
+    let floats: Vec<f32> = part
+        .data
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    assert_eq!(floats, [24.0, 24.0, 218.0, 218.0, 20.0, 20.0, 24.0, 24.0]);
+    let (input, part) = &joined[1];
+    assert_eq!((*input, part.data.len()), (2, 32));
+    assert!(!watch.timings().via.is_empty());
+    let metadata = join.metadata();
+    assert_eq!((metadata.first_id, metadata.rows, metadata.row_bytes), (10, 100, 32));
+    assert_eq!(metadata.inputs, ["x", "id"]);
+    assert!(join.fills(2) && !join.fills(1));
+}
+
+#[tokio::test]
+async fn unknown_ids_and_damaged_rows_are_named_and_never_served() {
+    let mut bytes = table(100);
+    let damaged = bytes.len() - 3 * 32;
+    bytes[damaged] ^= 1;
+    let join = join(tier_with(bytes).await).await.unwrap();
+    let mut watch = Stopwatch::start();
+    for id in [9, 110, i64::MIN, i64::MAX] {
+        let refusal = join.rows(&[11, id], &mut watch).await.unwrap_err();
+        assert_eq!(refusal.reason, Reason::UnknownEntity);
+        assert!(refusal.message.contains(&id.to_string()), "{refusal}");
+    }
+    let refusal = join.rows(&[11, 107], &mut watch).await.unwrap_err();
+    assert_eq!(refusal.reason, Reason::Corrupt);
+    for part in ["features/t.rows", "107", &damaged.to_string()] {
+        assert!(refusal.message.contains(part), "{refusal} should name {part}");
+    }
+    assert!(join.rows(&[11, 108], &mut watch).await.is_ok());
+}
+
+#[tokio::test]
+async fn broken_tables_and_unfit_columns_are_refused_when_opened() {
+    let whole = table(100);
+    for (bytes, named) in [
+        (whole[..whole.len() - 1].to_vec(), "truncated"),
+        (whole[..100].to_vec(), "cut off"),
+        (vec![1; 5000], "offset 0"),
+        (Vec::new(), "ends inside"),
+    ] {
+        let error = join(tier_with(bytes).await).await.err().unwrap().to_string();
+        assert!(error.contains("features/t.rows") && error.contains(named), "{error}");
+    }
+    let open = async |wanted: (usize, &str)| {
+        let wanted = [(wanted.0, wanted.1.to_owned())];
+        Join::open(tier_with(table(5)).await, "t", &inputs(), &wanted)
+            .await
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(open((0, "c")).await.contains("no column `c`"));
+    assert!(open((0, "a")).await.contains("input `x` wants FP32 [2]"));
+}
+
+#[tokio::test]
+async fn a_replaced_table_is_read_anew_and_another_schema_is_refused() {
+    let tier = tier_with(table(3)).await;
+    let join = join(tier.clone()).await.unwrap();
+    let mut watch = Stopwatch::start();
+    put(&tier, table(200)).await;
+    assert!(join.rows(&[11], &mut watch).await.is_ok());
+    assert!(join.rows(&[150], &mut watch).await.is_ok());
+    let columns: &[(&str, DataType, &[i64])] = &[("a", DataType::Int64, &[1]), ("b", DataType::Fp32, &[3])];
+    let header = TableHeader::new(TableSchema::lay_out("t", columns).unwrap(), 0, 10, 0).unwrap();
+    put(&tier, header.encode()).await;
+    let refusal = join.rows(&[11], &mut watch).await.unwrap_err();
+    assert!(refusal.message.contains("column `b`"), "{refusal}");
+}

@@ -1,0 +1,249 @@
+//! A request's body: received within bounds of size, time and memory, and decompressed within the same bound.
+//!
+//! In: headers and a stream of chunks. Out: the body in one piece with the length of its JSON part, or a refusal.
+
+use crate::admission::{Admission, BodyAccount};
+use crate::pipeline::Incoming;
+use crate::refusal::{Reason, Refusal};
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use flate2::read::{GzDecoder, ZlibDecoder};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http_body_util::BodyExt;
+use std::io::Read;
+use std::sync::Arc;
+use tierlab_protocol::infer::HEADER_LENGTH;
+
+/// Receives the body of an infer request. The account holds its bytes until it is dropped.
+pub(super) async fn receive(
+    headers: &HeaderMap,
+    body: Body,
+    admission: &Arc<Admission>,
+) -> Result<(Incoming, BodyAccount), Refusal> {
+    let json_len = json_len(headers)?;
+    let coding = Coding::of(headers)?;
+    let mut account = admission.open_account();
+    let limit = admission.limits.timeout;
+    let collected = tokio::time::timeout(
+        limit,
+        collect(headers, body, admission.limits.max_body_bytes, &mut account),
+    );
+    let slow = |_| {
+        Refusal::new(
+            Reason::SlowBody,
+            format!("the body did not arrive within {} ms", limit.as_millis()),
+        )
+    };
+    let body = collected.await.map_err(slow)??;
+    let body = match coding {
+        Coding::Identity => body,
+        coding => {
+            tokio::task::block_in_place(|| inflate(coding, &body, admission.limits.max_body_bytes, &mut account))?
+        }
+    };
+    Ok((Incoming { body, json_len }, account))
+}
+
+fn too_large(limit: usize) -> Refusal {
+    Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
+}
+
+/// Collects the chunks; one alone is not copied.
+async fn collect(
+    headers: &HeaderMap,
+    mut body: Body,
+    limit: usize,
+    account: &mut BodyAccount,
+) -> Result<Bytes, Refusal> {
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|declared| declared > limit as u64) {
+        return Err(too_large(limit));
+    }
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Refusal::bad(format!("the body ended early: {e}")))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        if first.len() + rest.len() + chunk.len() > limit {
+            return Err(too_large(limit));
+        }
+        account.add(chunk.len())?;
+        if first.is_empty() && rest.is_empty() {
+            first = chunk;
+            continue;
+        }
+        if rest.is_empty() {
+            let room = declared
+                .and_then(|declared| usize::try_from(declared).ok())
+                .unwrap_or(2 * first.len());
+            rest.reserve(room.max(first.len() + chunk.len()));
+            rest.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        rest.extend_from_slice(&chunk);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+fn json_len(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+    let Some(value) = headers.get(HEADER_LENGTH) else {
+        return Ok(None);
+    };
+    let len = value.to_str().ok().and_then(|text| text.parse().ok());
+    len.map(Some)
+        .ok_or_else(|| Refusal::bad(format!("Inference-Header-Content-Length is {value:?}, not a length")))
+}
+
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let Some(value) = headers.get(CONTENT_ENCODING) else {
+            return Ok(Self::Identity);
+        };
+        match value.to_str().map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+            Ok("identity" | "") => Ok(Self::Identity),
+            Ok("gzip" | "x-gzip") => Ok(Self::Gzip),
+            Ok("deflate") => Ok(Self::Deflate),
+            _ => Err(Refusal::bad(format!(
+                "Content-Encoding {value:?} is none of gzip, deflate, identity"
+            ))),
+        }
+    }
+}
+
+/// Bytes inflated between two looks at the limits.
+const STEP_BYTES: u64 = 256 << 10;
+
+fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut BodyAccount) -> Result<Bytes, Refusal> {
+    let mut reader: Box<dyn Read + '_> = match coding {
+        Coding::Identity => Box::new(body),
+        Coding::Gzip => Box::new(GzDecoder::new(body)),
+        Coding::Deflate => Box::new(ZlibDecoder::new(body)),
+    };
+    let mut out = Vec::with_capacity(body.len().saturating_mul(3).min(limit));
+    loop {
+        let before = out.len();
+        let read = (&mut reader).take(STEP_BYTES).read_to_end(&mut out);
+        read.map_err(|e| Refusal::bad(format!("the body is no valid {coding:?} data: {e}")))?;
+        if out.len() > limit {
+            return Err(too_large(limit));
+        }
+        account.add(out.len() - before)?;
+        if out.len() == before {
+            return Ok(out.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::Limits;
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use http::HeaderValue;
+    use prometheus::IntGauge;
+    use std::io::Write;
+    use std::time::Duration;
+
+    fn admission() -> Arc<Admission> {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 1000,
+            max_buffered_bytes: 3000,
+            timeout: Duration::from_millis(50),
+        };
+        Admission::new(limits, IntGauge::new("a", "a").unwrap())
+    }
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    async fn received(headers: &[(&'static str, &str)], body: Body) -> Result<Incoming, Refusal> {
+        let map: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_str(value).unwrap(),
+                )
+            })
+            .collect();
+        receive(&map, body, &admission()).await.map(|(incoming, _)| incoming)
+    }
+
+    fn chunks(chunks: &[&'static [u8]]) -> Body {
+        let chunks: Vec<Result<Bytes, std::io::Error>> = chunks.iter().map(|c| Ok(Bytes::from_static(c))).collect();
+        Body::from_stream(futures::stream::iter(chunks))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn chunks_and_compressed_bodies_arrive_whole() {
+        let plain = received(
+            &[("inference-header-content-length", "3")],
+            chunks(&[b"ab", b"cd", b"e"]),
+        )
+        .await
+        .unwrap();
+        assert_eq!((&plain.body[..], plain.json_len), (&b"abcde"[..], Some(3)));
+        let data = b"hello hello hello".repeat(20);
+        let body = Body::from(gzip(&data));
+        assert_eq!(
+            received(&[("content-encoding", "GZIP")], body).await.unwrap().body,
+            data
+        );
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&data).unwrap();
+        let body = Body::from(encoder.finish().unwrap());
+        assert_eq!(
+            received(&[("content-encoding", "deflate")], body).await.unwrap().body,
+            data
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bounds_hold_for_every_way_to_send_too_much() {
+        let reason = async |headers: &[(&'static str, &str)], body: Body| {
+            received(headers, body).await.map(|_| ()).unwrap_err().reason
+        };
+        assert_eq!(
+            reason(&[("content-length", "1001")], Body::empty()).await,
+            Reason::TooLarge
+        );
+        assert_eq!(reason(&[], chunks(&[&[0; 600], &[0; 600]])).await, Reason::TooLarge);
+        let bomb = Body::from(gzip(&vec![0; 1_000_000]));
+        assert_eq!(reason(&[("content-encoding", "gzip")], bomb).await, Reason::TooLarge);
+        assert_eq!(
+            reason(&[("content-encoding", "gzip")], Body::from("no gzip")).await,
+            Reason::BadRequest
+        );
+        let cut = gzip(b"hello hello")[..12].to_vec();
+        assert_eq!(
+            reason(&[("content-encoding", "gzip")], Body::from(cut)).await,
+            Reason::BadRequest
+        );
+        assert_eq!(
+            reason(&[("content-encoding", "br")], Body::empty()).await,
+            Reason::BadRequest
+        );
+        assert_eq!(
+            reason(&[("inference-header-content-length", "-1")], Body::empty()).await,
+            Reason::BadRequest
+        );
+        let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        assert_eq!(reason(&[], never).await, Reason::SlowBody);
+    }
+}

@@ -1,0 +1,298 @@
+//! The server's own metrics: registered here, typed, on the registry handed in; used through fields, never by name.
+//!
+//! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
+//! histograms once per model, so that answering costs no label look-up.
+
+use crate::refusal::{Reason, Refusal};
+use crate::session::clock::SessionClock;
+use prometheus::core::Collector;
+use prometheus::{
+    Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use tierlab_protocol::metrics as names;
+use tierlab_protocol::timing::{Stage, StageTimings};
+
+/// Real-time requests infer one row, batch requests several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Realtime,
+    Batch,
+}
+
+impl Mode {
+    pub(crate) const fn of_rows(rows: usize) -> Self {
+        if rows == 1 { Self::Realtime } else { Self::Batch }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Realtime => "realtime",
+            Self::Batch => "batch",
+        }
+    }
+}
+
+/// Upper bounds of the latency histograms, in seconds: 20 µs to 10 s, about three to a decade.
+const LATENCY_BUCKETS: [f64; 19] = [
+    0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.001, 0.002, 0.003_5, 0.005, 0.01, 0.02, 0.035, 0.05,
+    0.1, 0.25, 1.0, 2.5, 10.0,
+];
+/// Upper bounds of the batch histogram, in rows.
+const ROWS_BUCKETS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// Everything the server registers.
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    stage_seconds: HistogramVec,
+    inferences: IntCounterVec,
+    refusals: IntCounterVec,
+    /// Requests between admission and reply.
+    pub(crate) in_flight: IntGauge,
+    queue_depth: IntGaugeVec,
+    batch_rows: HistogramVec,
+    session_seconds: CounterVec,
+    load_seconds: GaugeVec,
+    build_info: GaugeVec,
+    clocks: Mutex<Vec<Arc<SessionClock>>>,
+}
+
+impl Metrics {
+    /// Registers every metric.
+    ///
+    /// # Errors
+    /// A name that stands on the registry already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let latency = |name: &str, help: &str| HistogramOpts::new(name, help).buckets(LATENCY_BUCKETS.to_vec());
+        let metrics = Self {
+            requests: on(
+                registry,
+                IntCounterVec::new(
+                    Opts::new(names::REQUESTS, "Infer requests answered."),
+                    &["model", "mode", "code"],
+                ),
+            )?,
+            request_seconds: on(
+                registry,
+                HistogramVec::new(
+                    latency(
+                        names::REQUEST_SECONDS,
+                        "Server time of an infer request that was answered well.",
+                    ),
+                    &["model", "tier", "mode"],
+                ),
+            )?,
+            stage_seconds: on(
+                registry,
+                HistogramVec::new(
+                    latency(
+                        names::STAGE_SECONDS,
+                        "Time of one stage of an infer request that was answered well.",
+                    ),
+                    &["stage", "model", "tier", "mode"],
+                ),
+            )?,
+            inferences: on(
+                registry,
+                IntCounterVec::new(Opts::new(names::INFERENCES, "Rows inferred."), &["model"]),
+            )?,
+            refusals: on(
+                registry,
+                IntCounterVec::new(
+                    Opts::new(names::REFUSALS, "Infer requests not answered well."),
+                    &["reason"],
+                ),
+            )?,
+            in_flight: on(
+                registry,
+                IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."),
+            )?,
+            queue_depth: on(
+                registry,
+                IntGaugeVec::new(
+                    Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
+                    &["model"],
+                ),
+            )?,
+            batch_rows: on(
+                registry,
+                HistogramVec::new(
+                    HistogramOpts::new(names::BATCH_ROWS, "Rows of each run of a session.")
+                        .buckets(ROWS_BUCKETS.to_vec()),
+                    &["model"],
+                ),
+            )?,
+            session_seconds: on(
+                registry,
+                CounterVec::new(
+                    Opts::new(
+                        names::SESSION_SECONDS,
+                        "Time of a session's thread: computing, idle while features are read, idle without requests.",
+                    ),
+                    &["model", "instance", "state"],
+                ),
+            )?,
+            load_seconds: on(
+                registry,
+                GaugeVec::new(
+                    Opts::new(names::MODEL_LOAD_SECONDS, "Time to load a model."),
+                    &["model", "stage"],
+                ),
+            )?,
+            build_info: on(
+                registry,
+                GaugeVec::new(
+                    Opts::new(names::BUILD_INFO, "What runs; the value is 1."),
+                    &[
+                        "version",
+                        "onnxruntime",
+                        "providers",
+                        "model_tier",
+                        "feature_tier",
+                        "feature_location",
+                        "feature_notes",
+                    ],
+                ),
+            )?,
+            clocks: Mutex::default(),
+        };
+        // At zero from the start: a series that appears with its first refusal has no rate.
+        for reason in Reason::ALL {
+            metrics.refusals.with_label_values(&[reason.as_str()]);
+        }
+        Ok(metrics)
+    }
+
+    /// States what runs; called once.
+    pub(crate) fn set_build_info(&self, info: &BuildInfo) {
+        let labels = [
+            info.version,
+            &info.onnxruntime,
+            &info.providers,
+            &info.model_tier,
+            &info.feature_tier,
+            &info.feature_location,
+            &info.feature_notes,
+        ];
+        self.build_info.with_label_values(&labels).set(1.0);
+    }
+
+    /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
+    /// clients cannot invent label values.
+    pub(crate) fn count_refusal(&self, model: &str, mode: Option<Mode>, refusal: &Refusal) {
+        self.refusals.with_label_values(&[refusal.reason.as_str()]).inc();
+        if refusal.reason != Reason::Cancelled {
+            let mode = mode.map_or("unknown", Mode::as_str);
+            let code = refusal.reason.status().to_string();
+            self.requests.with_label_values(&[model, mode, &code]).inc();
+        }
+    }
+
+    /// The metrics of one model.
+    pub(crate) fn for_model(&self, model: &str, tier: &str) -> ModelMetrics {
+        let mode = |mode: Mode| ModeMetrics {
+            ok: self.requests.with_label_values(&[model, mode.as_str(), "200"]),
+            total: self.request_seconds.with_label_values(&[model, tier, mode.as_str()]),
+            stages: Stage::ALL.map(|stage| {
+                self.stage_seconds
+                    .with_label_values(&[stage.as_str(), model, tier, mode.as_str()])
+            }),
+        };
+        ModelMetrics {
+            realtime: mode(Mode::Realtime),
+            batch: mode(Mode::Batch),
+            inferences: self.inferences.with_label_values(&[model]),
+            queue_depth: self.queue_depth.with_label_values(&[model]),
+            batch_rows: self.batch_rows.with_label_values(&[model]),
+        }
+    }
+
+    /// The counters of one session's thread.
+    pub(crate) fn for_session(&self, model: &str, instance: u32) -> SessionSeconds {
+        let instance = instance.to_string();
+        let state = |state: &str| self.session_seconds.with_label_values(&[model, &instance, state]);
+        SessionSeconds {
+            compute: state("compute"),
+            storage_wait: state("storage_wait"),
+            no_requests: state("no_requests"),
+        }
+    }
+
+    /// Has a session's clock settled before every scrape, so that its counters move while its thread only waits.
+    pub(crate) fn watch_clock(&self, clock: Arc<SessionClock>) {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).push(clock);
+    }
+
+    /// States how long a model took to load.
+    pub(crate) fn set_load_seconds(&self, model: &str, stage: &str, seconds: f64) {
+        self.load_seconds.with_label_values(&[model, stage]).set(seconds);
+    }
+
+    /// Brings what moves by itself up to date; called before every scrape.
+    pub(crate) fn settle(&self) {
+        for clock in self.clocks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            clock.settle();
+        }
+    }
+}
+
+fn on<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: Result<C, prometheus::Error>,
+) -> Result<C, prometheus::Error> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+/// What the `tierlab_build_info` metric says.
+#[derive(Debug)]
+pub(crate) struct BuildInfo {
+    pub(crate) version: &'static str,
+    pub(crate) onnxruntime: String,
+    pub(crate) providers: String,
+    pub(crate) model_tier: String,
+    pub(crate) feature_tier: String,
+    pub(crate) feature_location: String,
+    pub(crate) feature_notes: String,
+}
+
+/// One model's metrics, resolved.
+pub(crate) struct ModelMetrics {
+    realtime: ModeMetrics,
+    batch: ModeMetrics,
+    inferences: IntCounter,
+    pub(crate) queue_depth: IntGauge,
+    pub(crate) batch_rows: Histogram,
+}
+
+struct ModeMetrics {
+    ok: IntCounter,
+    total: Histogram,
+    stages: [Histogram; Stage::COUNT],
+}
+
+impl ModelMetrics {
+    /// Counts a request that was answered well.
+    pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
+        let mode = match Mode::of_rows(rows) {
+            Mode::Realtime => &self.realtime,
+            Mode::Batch => &self.batch,
+        };
+        mode.ok.inc();
+        mode.total.observe(timings.total().as_secs_f64());
+        for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
+            histogram.observe(timings.get(stage).as_secs_f64());
+        }
+        self.inferences.inc_by(rows as u64);
+    }
+}
+
+/// Where the time of one session's thread goes.
+pub(crate) struct SessionSeconds {
+    pub(crate) compute: Counter,
+    pub(crate) storage_wait: Counter,
+    pub(crate) no_requests: Counter,
+}

@@ -1,0 +1,295 @@
+//! A model that is served: loading it, what it accepts, and the documents that describe it.
+//!
+//! In: what the repository found. Out: a [`Model`] whose sessions wait for their queue. Decoded requests become the parts
+//! of a job here; every refusal names the input.
+
+pub(crate) mod accept;
+pub(crate) mod stats;
+
+use crate::batch::rule::Rule;
+use crate::batch::{BatchQueue, Done, Job, Part};
+use crate::features::{FeatureTier, Join};
+use crate::metrics::{Metrics, ModelMetrics};
+use crate::refusal::{Reason, Refusal};
+use crate::repository::{Found, LoadError};
+use crate::runtime::Runtime;
+use crate::session::clock::{FeatureStage, SessionClock};
+use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
+use stats::Stats;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_protocol::metadata::{
+    ConfigDocument, ConfigTensor, DynamicBatching, ENTITY_ID, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
+};
+use tierlab_protocol::model::{Manifest, ModelConfig};
+use tokio::sync::oneshot;
+
+/// A model that is served.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) signature: Signature,
+    pub(crate) join: Option<Join>,
+    /// Requests of this model that are in the feature stage.
+    pub(crate) stage: Arc<FeatureStage>,
+    pub(crate) metrics: ModelMetrics,
+    pub(crate) stats: Stats,
+    /// Rows of one request and of one run at most.
+    pub(crate) max_rows: usize,
+    /// `cpu` or `cuda`.
+    pub(crate) provider: &'static str,
+    config: ModelConfig,
+    queue: Arc<BatchQueue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What loading a model needs besides its files.
+pub(crate) struct Loader<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) features: &'a FeatureTier,
+    pub(crate) metrics: &'a Metrics,
+    /// Requests in a model's queue at most.
+    pub(crate) queue_capacity: usize,
+}
+
+impl Loader<'_> {
+    /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
+    ///
+    /// # Errors
+    /// The first thing that does not fit, by object; all threads have ended or will end by themselves.
+    pub(crate) async fn load(&self, found: Found) -> Result<Model, LoadError> {
+        let Found {
+            name,
+            version,
+            config,
+            manifest,
+            graph,
+            object,
+            read_time,
+        } = found;
+        let mut sessions = Vec::new();
+        for instance in 0..config.instances.count {
+            let (runtime, graph) = (self.runtime.clone(), graph.clone());
+            let threads = config.instances.intra_op_threads;
+            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
+                session::open(&runtime, &graph, threads)
+            });
+            sessions.push(spawned.map_err(|e| LoadError::at(&object, format!("no thread for a session: {e}")))?);
+        }
+        let mut reports = Vec::new();
+        for session in &mut sessions {
+            let report = (&mut session.opened)
+                .await
+                .unwrap_or_else(|_| Err("its thread ended".into()));
+            reports.push(report.map_err(|e| LoadError::at(&object, e))?);
+        }
+        let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
+        for (stage, time) in [
+            ("read", read_time),
+            ("session", longest(|report| report.session_time)),
+            ("warmup", longest(|report| report.warmup_time)),
+        ] {
+            self.metrics.set_load_seconds(&name, stage, time.as_secs_f64());
+        }
+        let Report {
+            signature, provider, ..
+        } = reports.swap_remove(0);
+        if let Some(manifest) = &manifest {
+            check_manifest(manifest, &signature).map_err(|what| LoadError::at(&object, what))?;
+        }
+        let join = self.open_join(&config, &signature, object.as_str()).await?;
+        let stage = FeatureStage::new();
+        let model_metrics = self.metrics.for_model(&name, self.features.kind);
+        let max_rows = if signature.batched {
+            config.max_batch_size as usize
+        } else {
+            1
+        };
+        let rule = Rule {
+            max_rows,
+            preferred_rows: match config.batching.preferred_rows as usize {
+                0 => max_rows,
+                rows => rows.min(max_rows),
+            },
+            max_delay: Duration::from_micros(config.batching.max_delay_us),
+        };
+        let depth = model_metrics.queue_depth.clone();
+        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&stage), depth);
+        let threads = self.assign(sessions, &name, &queue, &stage, &model_metrics);
+        Ok(Model {
+            name,
+            version,
+            signature,
+            join,
+            stage,
+            metrics: model_metrics,
+            stats: Stats::default(),
+            max_rows,
+            provider,
+            config,
+            queue,
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// Sends every session to the queue.
+    fn assign(
+        &self,
+        sessions: Vec<SpawnedSession>,
+        name: &str,
+        queue: &Arc<BatchQueue>,
+        stage: &Arc<FeatureStage>,
+        metrics: &ModelMetrics,
+    ) -> Vec<JoinHandle<()>> {
+        let mut threads = Vec::new();
+        for (instance, session) in (0..).zip(sessions) {
+            let clock = SessionClock::new(Arc::clone(stage), self.metrics.for_session(name, instance));
+            self.metrics.watch_clock(Arc::clone(&clock));
+            let batch_rows = metrics.batch_rows.clone();
+            // The channel has room for one, and the thread has reported: this neither blocks nor fails.
+            let _ = session.assign.send(Assignment {
+                queue: Arc::clone(queue),
+                clock,
+                batch_rows,
+            });
+            threads.push(session.thread);
+        }
+        threads
+    }
+
+    async fn open_join(
+        &self,
+        config: &ModelConfig,
+        signature: &Signature,
+        object: &str,
+    ) -> Result<Option<Join>, LoadError> {
+        let Some(first) = config.joined.values().next() else {
+            return Ok(None);
+        };
+        let bad = |what: String| LoadError::at(object, what);
+        if !signature.batched {
+            return Err(bad("joined inputs need a free batch dimension first".into()));
+        }
+        if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
+            return Err(bad(format!(
+                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
+            )));
+        }
+        let mut wanted = Vec::new();
+        for (name, joined) in &config.joined {
+            if joined.table != first.table {
+                return Err(bad(format!(
+                    "joined inputs of one model come from one table, not from `{}` and `{}`",
+                    first.table, joined.table
+                )));
+            }
+            let input = signature.inputs.iter().position(|input| input.name == *name);
+            let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
+            wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
+        }
+        Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
+            .await
+            .map(Some)
+    }
+}
+
+/// The manifest must describe the graph that lies beside it.
+fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
+    for (what, listed, found) in [
+        ("inputs", &manifest.inputs, &signature.inputs),
+        ("outputs", &manifest.outputs, &signature.outputs),
+    ] {
+        let same = listed.len() == found.len() && listed.iter().all(|spec| found.contains(spec));
+        if !same {
+            return Err(format!("its {what} are not those of the manifest"));
+        }
+    }
+    Ok(())
+}
+
+impl Model {
+    /// Sends parts through the queue and a session.
+    pub(crate) async fn infer(&self, parts: Vec<Part>, rows: usize, deadline: Instant) -> Result<Done, Refusal> {
+        let (reply, replied) = oneshot::channel();
+        let span = tracing::debug_span!("infer", model = %self.name, rows);
+        self.queue.push(Job {
+            parts,
+            rows,
+            enqueued: Instant::now(),
+            deadline,
+            span,
+            reply,
+        })?;
+        let done = replied.await;
+        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
+    }
+
+    /// Stops taking requests; what is queued is still answered.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Waits for the sessions' threads, after [`Model::close`].
+    pub(crate) fn join_threads(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!(model = %self.name, "a session's thread panicked");
+            }
+        }
+    }
+
+    /// `GET /v2/models/M`.
+    pub(crate) fn metadata(&self) -> ModelMetadata {
+        ModelMetadata {
+            name: self.name.clone(),
+            versions: vec![self.version.clone()],
+            platform: PLATFORM.to_owned(),
+            inputs: self.signature.inputs.clone(),
+            outputs: self.signature.outputs.clone(),
+            joined: self.join.as_ref().map(Join::metadata),
+        }
+    }
+
+    /// `GET /v2/models/M/config`.
+    pub(crate) fn config_document(&self) -> ConfigDocument {
+        let Signature {
+            inputs,
+            outputs,
+            batched,
+        } = &self.signature;
+        let preferred = match self.config.batching.preferred_rows {
+            0 => self.config.max_batch_size,
+            rows => rows,
+        };
+        ConfigDocument {
+            name: self.name.clone(),
+            platform: PLATFORM.to_owned(),
+            backend: "onnxruntime".to_owned(),
+            max_batch_size: if *batched { self.config.max_batch_size } else { 0 },
+            input: inputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
+            output: outputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
+            instance_group: vec![InstanceGroup {
+                name: self.name.clone(),
+                kind: if self.provider == "cuda" {
+                    "KIND_GPU"
+                } else {
+                    "KIND_CPU"
+                }
+                .to_owned(),
+                count: self.config.instances.count,
+            }],
+            dynamic_batching: batched.then(|| DynamicBatching {
+                preferred_batch_size: vec![preferred],
+                max_queue_delay_microseconds: self.config.batching.max_delay_us,
+            }),
+        }
+    }
+
+    /// One entry of `GET /v2/models/M/stats`.
+    pub(crate) fn stats_entry(&self) -> ModelStats {
+        self.stats
+            .entry(&self.name, &self.version, self.metrics.batch_rows.get_sample_count())
+    }
+}

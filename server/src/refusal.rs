@@ -1,0 +1,138 @@
+//! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
+
+use std::fmt;
+use tierlab_protocol::infer::BadRequest;
+use tierlab_storage::{ErrorKind, StorageError};
+
+/// What kind of refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Reason {
+    /// The request itself is wrong.
+    BadRequest,
+    /// No such model or version.
+    UnknownModel,
+    /// No such row in the feature table.
+    UnknownEntity,
+    /// The model is still loading, or was refused when it was loaded.
+    NotReady,
+    /// The body is larger than the limit.
+    TooLarge,
+    /// The body did not arrive in time.
+    SlowBody,
+    /// As much is in flight as is admitted.
+    Full,
+    /// The request's time had passed before it was answered.
+    Deadline,
+    /// The client went away.
+    Cancelled,
+    /// The server is shutting down.
+    Draining,
+    /// The tier failed, after its retries.
+    Tier,
+    /// A row or object is damaged.
+    Corrupt,
+    /// The model's run failed.
+    Inference,
+}
+
+impl Reason {
+    /// Every reason.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::BadRequest,
+        Self::UnknownModel,
+        Self::UnknownEntity,
+        Self::NotReady,
+        Self::TooLarge,
+        Self::SlowBody,
+        Self::Full,
+        Self::Deadline,
+        Self::Cancelled,
+        Self::Draining,
+        Self::Tier,
+        Self::Corrupt,
+        Self::Inference,
+    ];
+
+    /// The name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::UnknownModel => "unknown_model",
+            Self::UnknownEntity => "unknown_entity",
+            Self::NotReady => "not_ready",
+            Self::TooLarge => "too_large",
+            Self::SlowBody => "slow_body",
+            Self::Full => "full",
+            Self::Deadline => "deadline",
+            Self::Cancelled => "cancelled",
+            Self::Draining => "draining",
+            Self::Tier => "tier",
+            Self::Corrupt => "corrupt",
+            Self::Inference => "inference",
+        }
+    }
+
+    /// The HTTP status.
+    pub(crate) const fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::UnknownModel | Self::UnknownEntity => 404,
+            Self::SlowBody => 408,
+            Self::TooLarge => 413,
+            // No client reads it; the number is the one that servers log for this.
+            Self::Cancelled => 499,
+            Self::Inference => 500,
+            Self::NotReady | Self::Full | Self::Draining | Self::Tier | Self::Corrupt => 503,
+            Self::Deadline => 504,
+        }
+    }
+
+    /// Seconds after which the same request may be tried again; none where that would not help.
+    pub(crate) const fn retry_after_s(self) -> Option<u32> {
+        match self {
+            Self::NotReady | Self::Full | Self::Draining | Self::Tier => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// A refused request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// A read of the tier `kind` that failed.
+    pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
+        let reason = match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Changed | ErrorKind::OutOfRange | ErrorKind::Invalid => Reason::Corrupt,
+            _ => Reason::Tier,
+        };
+        Self::new(reason, format!("tier `{kind}`: {error}"))
+    }
+}
+
+impl From<BadRequest> for Refusal {
+    fn from(error: BadRequest) -> Self {
+        Self::bad(error.0)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

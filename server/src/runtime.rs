@@ -1,0 +1,275 @@
+//! ONNX Runtime: finding the library, loading it, and building sessions.
+//!
+//! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
+//! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
+
+use bytes::Bytes;
+use ort::environment::Environment;
+use ort::ep::{self, ExecutionProvider};
+use ort::session::Session;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The oldest ONNX Runtime that can be used.
+const OLDEST: &str = "1.22";
+/// Where `scripts/setup onnxruntime` puts the library, below the project's root.
+const SETUP_FOLDER: &str = ".runtime/onnxruntime";
+/// Names tried with the system's own search path.
+const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
+/// Parents of the current directory and of the executable that are searched at most.
+const MAX_PARENTS: usize = 8;
+
+/// Which device runs the models.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// CUDA where the library has it and it starts, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// CUDA, or no start.
+    Cuda,
+}
+
+/// Where to look for the library.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Search {
+    /// `ORT_DYLIB_PATH`.
+    pub(crate) environment: Option<PathBuf>,
+    /// `[runtime] library`.
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// ONNX Runtime cannot be used; the message says what was looked for and how to get it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct RuntimeError(String);
+
+/// The loaded library.
+#[derive(Debug, Clone)]
+pub(crate) struct Runtime {
+    environment: Environment,
+    device: Device,
+    /// Its version, as `1.31.1`.
+    pub(crate) version: String,
+    /// The file.
+    pub(crate) library: PathBuf,
+}
+
+/// A model's graph, and the files that hold its large weights, by their names in the graph.
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    pub(crate) onnx: Bytes,
+    pub(crate) external: Vec<(String, Arc<[u8]>)>,
+}
+
+impl Runtime {
+    /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment.
+    pub(crate) fn load(search: &Search, device: Device) -> Result<Self, RuntimeError> {
+        let library = find(search)?;
+        let environment = ort::init_from(&library)
+            .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
+            .with_name("tierlab")
+            .with_telemetry(false)
+            .build()
+            .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
+        let version = version_of(&library);
+        Ok(Self {
+            environment,
+            device,
+            version,
+            library,
+        })
+    }
+
+    /// Builds a session. Returns it with the name of the device that it runs on.
+    ///
+    /// # Errors
+    /// A graph that ONNX Runtime refuses; CUDA that was asked for and does not start.
+    pub(crate) fn session(&self, graph: &Graph, intra_op_threads: u32) -> Result<(Session, &'static str), String> {
+        let has_cuda = <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false);
+        match self.device {
+            Device::Cuda => Ok((self.build(graph, intra_op_threads, true)?, "cuda")),
+            Device::Auto if has_cuda => match self.build(graph, intra_op_threads, true) {
+                Ok(session) => Ok((session, "cuda")),
+                Err(error) => {
+                    tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
+                    Ok((self.build(graph, intra_op_threads, false)?, "cpu"))
+                }
+            },
+            Device::Auto | Device::Cpu => Ok((self.build(graph, intra_op_threads, false)?, "cpu")),
+        }
+    }
+
+    fn build(&self, graph: &Graph, intra_op_threads: u32, cuda: bool) -> Result<Session, String> {
+        let text = |e: ort::Error| e.to_string();
+        // Spinning intra-op threads would take the cores that tiers and HTTP need, and fake a busy session.
+        let mut builder = Session::builder(&self.environment)
+            .map_err(text)?
+            .with_intra_threads(intra_op_threads as usize)
+            .map_err(|e| e.to_string())?
+            .with_intra_op_spinning(false)
+            .map_err(|e| e.to_string())?;
+        if cuda {
+            builder = builder
+                .with_execution_providers([ep::CUDA::default().build().error_on_failure()])
+                .map_err(|e| e.to_string())?;
+        }
+        for (name, bytes) in &graph.external {
+            builder = builder
+                .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
+                .map_err(|e| e.to_string())?;
+        }
+        builder.commit_from_memory(&graph.onnx).map_err(text)
+    }
+}
+
+/// The first library there is. A path given on purpose is taken or refused, never passed over.
+fn find(search: &Search) -> Result<PathBuf, RuntimeError> {
+    let mut tried = Vec::new();
+    for (name, path) in [
+        ("ORT_DYLIB_PATH", &search.environment),
+        ("[runtime] library", &search.config),
+    ] {
+        let Some(path) = path else {
+            tried.push(format!("{name}: not set"));
+            continue;
+        };
+        let library = if path.is_dir() {
+            newest_in(path)
+        } else {
+            path.is_file().then(|| path.clone())
+        };
+        return library.ok_or_else(|| {
+            RuntimeError(format!(
+                "ONNX Runtime: {name} is `{}`, where no library lies.\n{}",
+                path.display(),
+                advice()
+            ))
+        });
+    }
+    for folder in setup_folders() {
+        if let Some(library) = newest_in(&folder) {
+            return Ok(library);
+        }
+        tried.push(format!("{}/libonnxruntime.so*: none", folder.display()));
+    }
+    for name in SYSTEM_NAMES {
+        match ort::init_from(name) {
+            Ok(_) => return Ok(name.into()),
+            Err(error) => tried.push(format!("{name} on the system: {error}")),
+        }
+    }
+    Err(RuntimeError(format!(
+        "ONNX Runtime was not found. Looked for:\n  {}\n{}",
+        tried.join("\n  "),
+        advice()
+    )))
+}
+
+fn advice() -> String {
+    format!(
+        "Get it with `scripts/setup onnxruntime`, or with `pip install onnxruntime` and ORT_DYLIB_PATH set to \
+         the package's onnxruntime/capi/libonnxruntime.so.*; it must be version {OLDEST} or newer."
+    )
+}
+
+/// The set-up folder below the current directory, the executable's, and their parents.
+fn setup_folders() -> Vec<PathBuf> {
+    let executable = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_path_buf));
+    let starts = [std::env::current_dir().ok(), executable];
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for start in starts.iter().flatten() {
+        for folder in start
+            .ancestors()
+            .take(MAX_PARENTS)
+            .map(|parent| parent.join(SETUP_FOLDER))
+        {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders
+}
+
+/// The library with the highest version in a folder.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let mut libraries: Vec<PathBuf> = std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| file_name(path).starts_with("libonnxruntime.so"))
+        .collect();
+    libraries.sort_by_key(|path| version_in(file_name(path)));
+    libraries.pop()
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// The numbers behind `.so.`.
+fn version_in(file_name: &str) -> Vec<u32> {
+    let tail = file_name.split_once(".so.").map_or("", |(_, tail)| tail);
+    tail.split('.').map_while(|number| number.parse().ok()).collect()
+}
+
+/// The version that the file's name, or the name it links to, carries; else the commit of the build.
+fn version_of(library: &Path) -> String {
+    let real = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_path_buf());
+    let version = version_in(file_name(&real));
+    if version.len() >= 2 {
+        return version.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+    }
+    let info = ort::info();
+    let commit = info
+        .split("git-commit-id=")
+        .nth(1)
+        .and_then(|tail| tail.split(',').next());
+    commit.map_or_else(|| info.to_owned(), |commit| format!("commit {commit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_version_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(newest_in(folder.path()), None);
+        for name in [
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1.31.1",
+            "libonnxruntime_providers.so",
+            "other",
+        ] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(
+            file_name(&newest_in(folder.path()).unwrap()),
+            "libonnxruntime.so.1.31.1"
+        );
+        assert_eq!(newest_in(&folder.path().join("none")), None);
+    }
+
+    #[test]
+    fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {
+        let search = Search {
+            environment: Some("/nowhere/libonnxruntime.so".into()),
+            config: None,
+        };
+        let message = find(&search).unwrap_err().to_string();
+        for part in [
+            "ORT_DYLIB_PATH",
+            "/nowhere/libonnxruntime.so",
+            "scripts/setup onnxruntime",
+            "pip install",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

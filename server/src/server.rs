@@ -1,0 +1,313 @@
+//! A server's life: listen, load, serve, drain.
+//!
+//! In: a validated configuration, a listener, and a future that ends when the server shall. Out: nothing but an error; all
+//! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
+
+use crate::admission::Admission;
+use crate::config::Config;
+use crate::features::FeatureTier;
+use crate::http;
+use crate::metrics::{BuildInfo, Metrics};
+use crate::model::{Loader, Model};
+use crate::pipeline::Pipeline;
+use crate::repository::{self, Listing, LoadError};
+use crate::runtime::Runtime;
+use crate::served::{Entry, Served};
+use crate::state::State;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use prometheus::Registry;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
+use tierlab_storage::{StorageError, Tier, TierConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// A client has this long to send a request's head; an idle connection is closed after it.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Headers of a request at most.
+const MAX_HEADERS: usize = 100;
+/// HTTP/2 streams of one connection at most.
+const MAX_STREAMS: u32 = 256;
+/// The pause after `accept` failed, when the process is out of file descriptors, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a server did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A tier cannot be opened.
+    #[error("tier `{kind}`: {error}")]
+    Tier {
+        /// Its kind.
+        kind: &'static str,
+        /// What it said.
+        error: StorageError,
+    },
+    /// ONNX Runtime, or a model, cannot be loaded.
+    #[error("{0}")]
+    Load(String),
+    /// Requests were still in flight at the end of the drain time.
+    #[error("{0} admitted requests were not finished within the drain time (`drain.timeout_ms`)")]
+    Drain(u64),
+}
+
+impl From<LoadError> for ServerError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error.0)
+    }
+}
+
+/// Serves until `shutdown` ends, then drains. `ready` is called with the address once every model is loaded and warm.
+///
+/// # Errors
+/// A tier, the runtime or a model that cannot be loaded; requests left over at the end of the drain.
+pub async fn run(
+    config: Config,
+    listener: TcpListener,
+    ready: impl FnOnce(SocketAddr) + Send,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServerError> {
+    let registry = Registry::new();
+    let on_registry = |e: prometheus::Error| ServerError::Load(format!("metrics: {e}"));
+    let metrics = Arc::new(Metrics::register(&registry).map_err(on_registry)?);
+    let storage_metrics = StorageMetrics::register(&registry).map_err(on_registry)?;
+    let admission = Admission::new(config.limits, metrics.in_flight.clone());
+    let pipeline = Pipeline { admission, metrics };
+    let state = Arc::new(State::new(pipeline, registry));
+    let address = listener
+        .local_addr()
+        .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
+
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let front = tokio::spawn(serve(listener, Arc::clone(&state), config.max_connections, stopped));
+    tokio::pin!(shutdown);
+    let loaded = tokio::select! {
+        loaded = load(&config, &state, &storage_metrics) => Some(loaded),
+        () = &mut shutdown => None,
+    };
+    match loaded {
+        Some(Ok(served)) => state.serve(served),
+        Some(Err(error)) => return Err(error),
+        None => return Ok(()),
+    }
+    ready(address);
+    shutdown.await;
+    state.drain();
+    tracing::info!("shutting down: no new connections, admitted requests are finished");
+    drop(stop);
+    finish(front, &state, config.drain).await
+}
+
+/// Waits for the connections, then for the sessions.
+async fn finish(
+    front: tokio::task::JoinHandle<GracefulShutdown>,
+    state: &Arc<State>,
+    limit: Duration,
+) -> Result<(), ServerError> {
+    let drained = tokio::time::timeout(limit, async {
+        if let Ok(connections) = front.await {
+            connections.shutdown().await;
+        }
+    });
+    let in_time = drained.await.is_ok();
+    let models: Vec<Arc<Model>> = state.served().into_iter().flat_map(Served::models).cloned().collect();
+    models.iter().for_each(|model| model.close());
+    let (admitted, settled) = state.pipeline.admission.tally();
+    tracing::info!(admitted, settled, in_time, "drained");
+    if admitted > settled {
+        return Err(ServerError::Drain(admitted - settled));
+    }
+    // Queues are closed and empty: the threads end after their last run.
+    let joined = tokio::task::spawn_blocking(move || models.iter().for_each(|model| model.join_threads()));
+    let _ = joined.await;
+    Ok(())
+}
+
+/// Accepts connections until `stopped` fires; gives back the connections that are still open.
+async fn serve(
+    listener: TcpListener,
+    state: Arc<State>,
+    max_connections: usize,
+    stopped: tokio::sync::oneshot::Receiver<()>,
+) -> GracefulShutdown {
+    let router = http::router(state);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .keep_alive_interval(HEADER_TIMEOUT);
+    let builder = Arc::new(builder);
+    let connections = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    tokio::pin!(stopped);
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &room) => accepted,
+            _ = &mut stopped => return connections,
+        };
+        let Some((stream, permit)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        let watcher = connections.watcher();
+        let builder = Arc::clone(&builder);
+        tokio::spawn(async move {
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// The next connection, once there is room for it; none when `accept` failed.
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, permit)),
+        Err(error) => {
+            tracing::warn!(%error, "accept");
+            None
+        }
+    }
+}
+
+/// Opens the tiers and ONNX Runtime, and loads the models.
+async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<Served, ServerError> {
+    let metrics = state.metrics();
+    let runtime = Runtime::load(&config.search, config.device).map_err(|e| ServerError::Load(e.to_string()))?;
+    tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
+    let (model_tier, features) = open_tiers(config, storage_metrics).await?;
+    let listing = repository::list(&*model_tier).await?;
+    let chosen = choose(config, &listing, &*model_tier)?;
+    let loader = Loader {
+        runtime: &runtime,
+        features: &features,
+        metrics,
+        queue_capacity: config.limits.max_in_flight,
+    };
+    let mut served = Served::default();
+    for name in chosen {
+        let loaded = match repository::read(&*model_tier, &name, &listing[&name]).await {
+            Ok(found) => loader.load(found).await,
+            Err(error) => Err(error),
+        };
+        let entry = match loaded {
+            Ok(model) => {
+                tracing::info!(model = %name, version = %model.version, provider = model.provider, "loaded");
+                Entry::Ready(Arc::new(model))
+            }
+            // Asked for by name: a start without it would not be what was asked for.
+            Err(error) if !config.models.is_empty() => {
+                return Err(ServerError::Load(format!("model `{name}` is refused: {error}")));
+            }
+            Err(error) => {
+                tracing::error!(model = %name, %error, "refused; the other models are served");
+                Entry::Refused(error.0)
+            }
+        };
+        served.0.insert(name, entry);
+    }
+    if served.models().next().is_none() {
+        let why: Vec<String> = served
+            .entries()
+            .map(|(name, entry)| match entry {
+                Entry::Refused(why) => format!("\n  {name}: {why}"),
+                Entry::Ready(_) => String::new(),
+            })
+            .collect();
+        return Err(ServerError::Load(format!("no model can be served:{}", why.concat())));
+    }
+    metrics.set_build_info(&build_info(config, &runtime, &served, &features));
+    Ok(served)
+}
+
+/// The model tier, and the feature tier with and without its cache. One kind for both is opened once.
+async fn open_tiers(
+    config: &Config,
+    storage_metrics: &StorageMetrics,
+) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
+    let open = async |tier: &TierConfig| {
+        tierlab_storage::open(tier).await.map_err(|error| ServerError::Tier {
+            kind: tier.kind(),
+            error,
+        })
+    };
+    let models = open(&config.model_tier).await?;
+    let features = if config.feature_tier == config.model_tier {
+        Arc::clone(&models)
+    } else {
+        open(&config.feature_tier).await?
+    };
+    let kind = config.feature_tier.kind();
+    let wrap = |tier: &Arc<dyn Tier>, role, cache: &CacheConfig| {
+        compose(Arc::clone(tier), role, cache, storage_metrics).map_err(|error| ServerError::Tier { kind, error })
+    };
+    let off = CacheConfig::off();
+    let features = FeatureTier {
+        uncached: wrap(&features, Role::Feature, &off)?,
+        rows: wrap(&features, Role::Feature, &config.cache)?,
+        kind,
+    };
+    Ok((wrap(&models, Role::Model, &off)?, features))
+}
+
+/// The models to load: those asked for, or all of them.
+fn choose(config: &Config, listing: &Listing, tier: &dyn Tier) -> Result<BTreeSet<String>, ServerError> {
+    let location = tier.info().location;
+    if listing.is_empty() {
+        return Err(ServerError::Load(format!(
+            "no models on tier `{}` ({location}): publish some with `tierlab-models publish`",
+            config.model_tier.kind()
+        )));
+    }
+    if let Some(name) = config.models.iter().find(|name| !listing.contains_key(*name)) {
+        let have: Vec<&str> = listing.keys().map(String::as_str).collect();
+        let have = have.join(", ");
+        return Err(ServerError::Load(format!(
+            "no model `{name}` on the model tier ({location}), which has {have}"
+        )));
+    }
+    let all = listing.keys().cloned();
+    Ok(if config.models.is_empty() {
+        all.collect()
+    } else {
+        config.models.iter().cloned().collect()
+    })
+}
+
+fn build_info(config: &Config, runtime: &Runtime, served: &Served, features: &FeatureTier) -> BuildInfo {
+    let info = features.rows.info();
+    let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
+    BuildInfo {
+        version: env!("CARGO_PKG_VERSION"),
+        onnxruntime: runtime.version.clone(),
+        providers: providers.into_iter().collect::<Vec<_>>().join("+"),
+        model_tier: config.model_tier.kind().to_owned(),
+        feature_tier: info.kind.to_owned(),
+        feature_location: info.location,
+        feature_notes: info.notes.join("; "),
+    }
+}

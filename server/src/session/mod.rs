@@ -1,0 +1,369 @@
+//! The threads that own the sessions: each takes batches from its model's queue, runs them, and answers.
+//!
+//! In: batches of jobs. Out: each job's share of the outputs. One named thread owns one ONNX Runtime session, so there is
+//! no lock around it. A run that fails is made again request by request, so that one bad request fails alone; a panic
+//! fails its batch and not the process.
+
+pub(crate) mod clock;
+
+use crate::batch::{BatchQueue, Done, Job, Part};
+use crate::refusal::{Reason, Refusal};
+use crate::runtime::{Graph, Runtime};
+use crate::tensors::{self, Buffer};
+use clock::SessionClock;
+use ort::session::{Session, SessionInputValue};
+use ort::value::Outlet;
+use prometheus::Histogram;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
+use tokio::sync::oneshot;
+
+/// What a model's graph takes and gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) inputs: Vec<TensorSpec>,
+    pub(crate) outputs: Vec<TensorSpec>,
+    /// Whether the first dimension of every input and output is free: then requests can share a run.
+    pub(crate) batched: bool,
+}
+
+/// A session that is ready.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) engine: Engine,
+    pub(crate) signature: Signature,
+    /// `cpu` or `cuda`.
+    pub(crate) provider: &'static str,
+    pub(crate) session_time: Duration,
+    pub(crate) warmup_time: Duration,
+}
+
+/// One session with the buffers of its inputs.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    session: Session,
+    signature: Signature,
+    buffers: Vec<Buffer>,
+}
+
+/// Builds a session and runs it once on zeros, on the calling thread.
+///
+/// # Errors
+/// What ONNX Runtime refuses, or a type that the protocol has no name for.
+pub(crate) fn open(runtime: &Runtime, graph: &Graph, intra_op_threads: u32) -> Result<Opened, String> {
+    let began = Instant::now();
+    let (session, provider) = runtime.session(graph, intra_op_threads)?;
+    let signature = signature_of(&session)?;
+    let session_time = began.elapsed();
+    let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
+    let mut engine = Engine {
+        session,
+        signature: signature.clone(),
+        buffers,
+    };
+    let began = Instant::now();
+    engine.warm_up();
+    Ok(Opened {
+        engine,
+        signature,
+        provider,
+        session_time,
+        warmup_time: began.elapsed(),
+    })
+}
+
+fn signature_of(session: &Session) -> Result<Signature, String> {
+    let spec = |outlet: &Outlet| {
+        let element = outlet.dtype().tensor_type();
+        let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
+            format!(
+                "`{}` is {}, which the Open Inference Protocol has no type for",
+                outlet.name(),
+                outlet.dtype()
+            )
+        })?;
+        let shape = outlet
+            .dtype()
+            .tensor_shape()
+            .map(|shape| shape.to_vec())
+            .unwrap_or_default();
+        Ok(TensorSpec {
+            name: outlet.name().to_owned(),
+            dtype,
+            shape,
+        })
+    };
+    let inputs = session.inputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    let outputs = session.outputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    if inputs.is_empty() || outputs.is_empty() {
+        return Err("the graph has no inputs or no outputs".into());
+    }
+    let free = |spec: &TensorSpec| spec.shape.first() == Some(&-1);
+    let batched = inputs.iter().all(free) && outputs.iter().all(free);
+    Ok(Signature {
+        inputs,
+        outputs,
+        batched,
+    })
+}
+
+/// A failed run: what ONNX Runtime said, and whether the request is to blame.
+struct RunError {
+    message: String,
+    bad_input: bool,
+}
+
+impl From<String> for RunError {
+    fn from(message: String) -> Self {
+        Self {
+            message,
+            bad_input: false,
+        }
+    }
+}
+
+impl From<ort::Error> for RunError {
+    fn from(error: ort::Error) -> Self {
+        Self {
+            message: error.to_string(),
+            bad_input: error.code() == ort::ErrorCode::InvalidArgument,
+        }
+    }
+}
+
+/// The answers of one run, in the order of its jobs.
+struct Answers {
+    outputs: Vec<Vec<Tensor>>,
+    started: Instant,
+    ended: Instant,
+}
+
+impl Engine {
+    /// Serves batches until the queue is closed and empty.
+    pub(crate) fn serve(mut self, queue: &BatchQueue, clock: &SessionClock, batch_rows: &Histogram) {
+        let mut last_run = Duration::ZERO;
+        while let Some(jobs) = queue.take(clock, last_run) {
+            let began = Instant::now();
+            self.answer(jobs, batch_rows);
+            last_run = began.elapsed();
+        }
+        clock.settle();
+    }
+
+    fn answer(&mut self, jobs: Vec<Job>, batch_rows: &Histogram) {
+        let rows: usize = jobs.iter().map(|job| job.rows).sum();
+        batch_rows.observe(rows as f64);
+        match self.run(&jobs) {
+            Ok(answers) => {
+                for (job, outputs) in jobs.into_iter().zip(answers.outputs) {
+                    let (run_started, run_ended) = (answers.started, answers.ended);
+                    // A client that has gone away meanwhile has dropped the receiver.
+                    let _ = job.reply.send(Ok(Done {
+                        outputs,
+                        run_started,
+                        run_ended,
+                        batch_rows: rows,
+                    }));
+                }
+            }
+            Err(_) if jobs.len() > 1 => {
+                for job in jobs {
+                    self.answer(vec![job], batch_rows);
+                }
+            }
+            Err(error) => {
+                for job in jobs {
+                    let _in_span = job.span.enter();
+                    tracing::warn!(error = %error.message, "a run failed");
+                    let reason = if error.bad_input {
+                        Reason::BadRequest
+                    } else {
+                        Reason::Inference
+                    };
+                    let refusal = Refusal::new(reason, format!("the model refuses these inputs: {}", error.message));
+                    let _ = job.reply.send(Err(refusal));
+                }
+            }
+        }
+    }
+
+    /// Runs jobs as one batch.
+    fn run(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
+        catch_unwind(AssertUnwindSafe(|| self.run_unguarded(jobs))).unwrap_or_else(|panic| {
+            let what = panic.downcast_ref::<&str>().copied().unwrap_or("no message");
+            tracing::error!(what, "a session panicked; the batch is refused and the session goes on");
+            Err(RunError {
+                message: format!("the session panicked: {what}"),
+                bad_input: false,
+            })
+        })
+    }
+
+    fn run_unguarded(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
+        let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
+        let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
+        self.run_parts(&parts, &rows)
+    }
+
+    fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
+        let total: usize = rows.iter().sum();
+        let Self {
+            session,
+            signature,
+            buffers,
+        } = self;
+        for (i, buffer) in buffers.iter_mut().enumerate() {
+            buffer.clear();
+            for request in requests {
+                buffer.push(&request[i].data).map_err(|message| RunError {
+                    message,
+                    bad_input: true,
+                })?;
+            }
+        }
+        let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
+        for (i, buffer) in buffers.iter().enumerate() {
+            let mut shape = requests[0][i].shape.clone();
+            if signature.batched {
+                shape[0] = i64::try_from(total).unwrap_or(i64::MAX);
+            }
+            values.push(buffer.value(shape)?);
+        }
+        let started = Instant::now();
+        let values = session.run(values.as_slice())?;
+        let ended = Instant::now();
+        let mut outputs: Vec<Vec<Tensor>> = requests
+            .iter()
+            .map(|_| Vec::with_capacity(signature.outputs.len()))
+            .collect();
+        for (i, spec) in signature.outputs.iter().enumerate() {
+            let (shape, data) = tensors::extract(&values[i])?;
+            if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
+                let message = format!("output `{}` has shape {shape:?} for a batch of {total} rows", spec.name);
+                return Err(message.into());
+            }
+            let mut from = 0;
+            for (&rows, outputs) in rows.iter().zip(&mut outputs) {
+                let (mut shape, mut share) = (shape.clone(), data.clone());
+                if signature.batched {
+                    shape[0] = i64::try_from(rows).unwrap_or(i64::MAX);
+                    share = tensors::rows_of(&data, spec.dtype, total, from, from + rows);
+                }
+                from += rows;
+                outputs.push(Tensor {
+                    name: spec.name.clone(),
+                    dtype: spec.dtype,
+                    shape,
+                    data: share,
+                });
+            }
+        }
+        Ok(Answers {
+            outputs,
+            started,
+            ended,
+        })
+    }
+
+    /// One run on zeros, free dimensions as 1: the first run of a session allocates and plans. A graph that cannot run
+    /// on zeros is served all the same; its first request is slower.
+    fn warm_up(&mut self) {
+        let parts: Vec<Part> = self.signature.inputs.iter().map(zeros).collect();
+        let run = catch_unwind(AssertUnwindSafe(|| self.run_parts(&[&parts], &[1])));
+        match run {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(error = %error.message, "the model does not run on zeros: not warmed up"),
+            Err(_) => tracing::warn!("the warm-up panicked"),
+        }
+    }
+}
+
+fn zeros(spec: &TensorSpec) -> Part {
+    let shape: Vec<i64> = spec.shape.iter().map(|&dim| if dim < 0 { 1 } else { dim }).collect();
+    let count = element_count(&shape).unwrap_or(0);
+    // An empty string is four zero bytes.
+    let size = spec
+        .dtype
+        .size()
+        .unwrap_or(if spec.dtype == DataType::Bytes { 4 } else { 1 });
+    Part {
+        shape,
+        data: vec![0; count * size].into(),
+    }
+}
+
+/// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves.
+///
+/// # Errors
+/// The operating system's, when it refuses the thread.
+pub(crate) fn spawn(
+    name: &str,
+    open: impl FnOnce() -> Result<Opened, String> + Send + 'static,
+) -> std::io::Result<SpawnedSession> {
+    let (report, opened) = oneshot::channel();
+    let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| Err("loading it panicked".into()));
+        let engine = match opened {
+            Ok(opened) => {
+                let Opened {
+                    engine,
+                    signature,
+                    provider,
+                    session_time,
+                    warmup_time,
+                } = opened;
+                let _ = report.send(Ok(Report {
+                    signature,
+                    provider,
+                    session_time,
+                    warmup_time,
+                }));
+                engine
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+                return;
+            }
+        };
+        // Dropped without an assignment when the model was refused after all.
+        if let Ok(Assignment {
+            queue,
+            clock,
+            batch_rows,
+        }) = assigned.recv()
+        {
+            engine.serve(&queue, &clock, &batch_rows);
+        }
+    })?;
+    Ok(SpawnedSession { opened, assign, thread })
+}
+
+/// What a session's thread reports once it is ready.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) signature: Signature,
+    pub(crate) provider: &'static str,
+    pub(crate) session_time: Duration,
+    pub(crate) warmup_time: Duration,
+}
+
+/// What a session's thread needs to serve.
+pub(crate) struct Assignment {
+    pub(crate) queue: Arc<BatchQueue>,
+    pub(crate) clock: Arc<SessionClock>,
+    pub(crate) batch_rows: Histogram,
+}
+
+/// A thread that builds its session.
+pub(crate) struct SpawnedSession {
+    /// The session's report, or why there is none.
+    pub(crate) opened: oneshot::Receiver<Result<Report, String>>,
+    /// Sends the thread to its queue.
+    pub(crate) assign: std::sync::mpsc::SyncSender<Assignment>,
+    pub(crate) thread: JoinHandle<()>,
+}

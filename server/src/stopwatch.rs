@@ -1,0 +1,99 @@
+//! Cuts the time of one request into its stages.
+//!
+//! In: moments on the monotonic clock. Out: [`StageTimings`] whose stages add up to the time passed, to the
+//! microsecond: each mark gives the time since the last one to a stage, so nothing is counted twice or left out.
+
+use std::time::{Duration, Instant};
+use tierlab_protocol::timing::{Stage, StageTimings};
+
+/// A running request's watch. It starts when the last byte of the body is there.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    started: Instant,
+    /// Microseconds already given to a stage.
+    given_us: u64,
+    timings: StageTimings,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self {
+            started: Instant::now(),
+            given_us: 0,
+            timings: StageTimings::default(),
+        }
+    }
+
+    /// When the watch was started.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Gives the time since the last mark to `stage`.
+    pub(crate) fn mark(&mut self, stage: Stage) {
+        self.mark_at(stage, Instant::now());
+    }
+
+    /// Gives the time from the last mark to `moment` to `stage`; nothing if the moment lies before it.
+    pub(crate) fn mark_at(&mut self, stage: Stage, moment: Instant) {
+        let at_us = micros(moment.saturating_duration_since(self.started));
+        let lap_us = at_us.saturating_sub(self.given_us);
+        self.given_us += lap_us;
+        self.timings.add(stage, Duration::from_micros(lap_us));
+    }
+
+    /// Gives the time since the last mark to `first`, but at most `limit` of it; the rest goes to `second`.
+    pub(crate) fn mark_split(&mut self, first: Stage, limit: Duration, second: Stage) {
+        let now = Instant::now();
+        let border = self.started + Duration::from_micros(self.given_us) + limit;
+        self.mark_at(first, border.min(now));
+        self.mark_at(second, now);
+    }
+
+    pub(crate) fn timings(&self) -> &StageTimings {
+        &self.timings
+    }
+
+    /// For what travels with the stages: counts, paths, the split of the tier stage.
+    pub(crate) fn timings_mut(&mut self) -> &mut StageTimings {
+        &mut self.timings
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stages_partition_the_time(marks in prop::collection::vec((0_usize..Stage::COUNT, 0_u64..50_000_000), 1..20)) {
+            let mut watch = Stopwatch::start();
+            let mut last = Duration::ZERO;
+            for (stage, after_ns) in marks {
+                // Some marks lie before the last one, as two clocks read on two threads may.
+                let moment = Duration::from_nanos(after_ns);
+                watch.mark_at(Stage::ALL[stage], watch.started() + moment);
+                last = last.max(moment);
+            }
+            prop_assert_eq!(watch.timings().total().as_micros(), last.as_micros());
+        }
+    }
+
+    #[test]
+    fn a_split_gives_no_more_than_its_limit_to_the_first() {
+        let mut watch = Stopwatch::start();
+        std::thread::sleep(Duration::from_millis(2));
+        watch.mark_split(Stage::Cache, Duration::from_micros(300), Stage::Tier);
+        assert_eq!(watch.timings().get(Stage::Cache), Duration::from_micros(300));
+        assert!(watch.timings().get(Stage::Tier) >= Duration::from_micros(1_700));
+        let so_far = watch.timings().total();
+        watch.mark_split(Stage::Cache, Duration::from_secs(9), Stage::Join);
+        assert_eq!(watch.timings().get(Stage::Join), Duration::ZERO);
+        assert!(watch.timings().total() >= so_far);
+    }
+}

@@ -1,0 +1,273 @@
+//! Raw little-endian bytes to ONNX Runtime's values and back, one copy each way.
+//!
+//! In: tensor data as the protocol carries it. Out: [`Buffer`]s that a session reuses from run to run, and outputs as
+//! bytes. The element types of the protocol and of ONNX Runtime are matched here and nowhere else.
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use ort::session::SessionInputValue;
+use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
+use std::fmt::Debug;
+use tierlab_protocol::infer::bytes_elements;
+use tierlab_protocol::tensor::DataType;
+
+/// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
+pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
+    Some(match element {
+        TensorElementType::Bool => DataType::Bool,
+        TensorElementType::Uint8 => DataType::Uint8,
+        TensorElementType::Uint16 => DataType::Uint16,
+        TensorElementType::Uint32 => DataType::Uint32,
+        TensorElementType::Uint64 => DataType::Uint64,
+        TensorElementType::Int8 => DataType::Int8,
+        TensorElementType::Int16 => DataType::Int16,
+        TensorElementType::Int32 => DataType::Int32,
+        TensorElementType::Int64 => DataType::Int64,
+        TensorElementType::Float16 => DataType::Fp16,
+        TensorElementType::Bfloat16 => DataType::Bf16,
+        TensorElementType::Float32 => DataType::Fp32,
+        TensorElementType::Float64 => DataType::Fp64,
+        TensorElementType::String => DataType::Bytes,
+        _ => return None,
+    })
+}
+
+/// An element with a fixed size.
+trait Element: PrimitiveTensorElementType + Copy + Debug {
+    fn read(bytes: &[u8], out: &mut Vec<Self>);
+    fn write(elements: &[Self], out: &mut Vec<u8>);
+}
+
+macro_rules! elements {
+    ($($element:ty),*) => {$(
+        impl Element for $element {
+            fn read(bytes: &[u8], out: &mut Vec<Self>) {
+                let (elements, _) = bytes.as_chunks();
+                out.extend(elements.iter().map(|element| Self::from_le_bytes(*element)));
+            }
+            fn write(elements: &[Self], out: &mut Vec<u8>) {
+                out.extend(elements.iter().flat_map(|element| element.to_le_bytes()));
+            }
+        }
+    )*};
+}
+elements!(u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64);
+
+impl Element for u8 {
+    fn read(bytes: &[u8], out: &mut Vec<Self>) {
+        out.extend_from_slice(bytes);
+    }
+    fn write(elements: &[Self], out: &mut Vec<u8>) {
+        out.extend_from_slice(elements);
+    }
+}
+
+impl Element for bool {
+    fn read(bytes: &[u8], out: &mut Vec<Self>) {
+        out.extend(bytes.iter().map(|&byte| byte != 0));
+    }
+    fn write(elements: &[Self], out: &mut Vec<u8>) {
+        out.extend(elements.iter().map(|&element| u8::from(element)));
+    }
+}
+
+/// The elements of one input, in ONNX Runtime's own type.
+#[derive(Debug)]
+pub(crate) enum Buffer {
+    Bool(Vec<bool>),
+    Uint8(Vec<u8>),
+    Uint16(Vec<u16>),
+    Uint32(Vec<u32>),
+    Uint64(Vec<u64>),
+    Int8(Vec<i8>),
+    Int16(Vec<i16>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Fp16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    Fp32(Vec<f32>),
+    Fp64(Vec<f64>),
+    Text(Vec<String>),
+}
+
+/// Runs an expression on the vector inside any numeric buffer, or another one on strings.
+macro_rules! with_elements {
+    ($buffer:expr, $vec:ident => $numeric:expr, $text:ident => $strings:expr) => {
+        match $buffer {
+            Buffer::Bool($vec) => $numeric,
+            Buffer::Uint8($vec) => $numeric,
+            Buffer::Uint16($vec) => $numeric,
+            Buffer::Uint32($vec) => $numeric,
+            Buffer::Uint64($vec) => $numeric,
+            Buffer::Int8($vec) => $numeric,
+            Buffer::Int16($vec) => $numeric,
+            Buffer::Int32($vec) => $numeric,
+            Buffer::Int64($vec) => $numeric,
+            Buffer::Fp16($vec) => $numeric,
+            Buffer::Bf16($vec) => $numeric,
+            Buffer::Fp32($vec) => $numeric,
+            Buffer::Fp64($vec) => $numeric,
+            Buffer::Text($text) => $strings,
+        }
+    };
+}
+
+impl Buffer {
+    /// An empty buffer.
+    pub(crate) fn new(dtype: DataType) -> Self {
+        match dtype {
+            DataType::Bool => Self::Bool(Vec::new()),
+            DataType::Uint8 => Self::Uint8(Vec::new()),
+            DataType::Uint16 => Self::Uint16(Vec::new()),
+            DataType::Uint32 => Self::Uint32(Vec::new()),
+            DataType::Uint64 => Self::Uint64(Vec::new()),
+            DataType::Int8 => Self::Int8(Vec::new()),
+            DataType::Int16 => Self::Int16(Vec::new()),
+            DataType::Int32 => Self::Int32(Vec::new()),
+            DataType::Int64 => Self::Int64(Vec::new()),
+            DataType::Fp16 => Self::Fp16(Vec::new()),
+            DataType::Bf16 => Self::Bf16(Vec::new()),
+            DataType::Fp32 => Self::Fp32(Vec::new()),
+            DataType::Fp64 => Self::Fp64(Vec::new()),
+            DataType::Bytes => Self::Text(Vec::new()),
+        }
+    }
+
+    /// Forgets the elements, keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        with_elements!(self, elements => elements.clear(), strings => strings.clear());
+    }
+
+    /// Appends raw little-endian data, already checked to be whole elements.
+    ///
+    /// # Errors
+    /// A string that is not UTF-8: ONNX Runtime's bindings take no other.
+    pub(crate) fn push(&mut self, data: &[u8]) -> Result<(), String> {
+        with_elements!(
+            self,
+            elements => {
+                Element::read(data, elements);
+                Ok(())
+            },
+            strings => {
+                for element in bytes_elements(data) {
+                    let element = element.map_err(|e| e.to_string())?;
+                    let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+                    strings.push(text.to_owned());
+                }
+                Ok(())
+            }
+        )
+    }
+
+    /// The elements as an input of a run; borrowed, but for strings.
+    pub(crate) fn value(&self, shape: Vec<i64>) -> ort::Result<SessionInputValue<'_>> {
+        with_elements!(
+            self,
+            elements => Ok(TensorRef::from_array_view((shape, elements.as_slice()))?.into()),
+            strings => Ok(Tensor::from_string_array((shape, strings.as_slice()))?.into())
+        )
+    }
+}
+
+/// An output's shape and data.
+///
+/// # Errors
+/// An output that is no tensor of the protocol's types, or that ONNX Runtime will not hand out.
+pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+    fn elements<T: Element>(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
+        let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
+        let mut data = Vec::with_capacity(size_of_val(elements));
+        T::write(elements, &mut data);
+        Ok((shape.to_vec(), data.into()))
+    }
+    let dtype = value.dtype().tensor_type().and_then(data_type);
+    match dtype.ok_or_else(|| format!("{} is no tensor of the protocol", value.dtype()))? {
+        DataType::Bool => elements::<bool>(value),
+        DataType::Uint8 => elements::<u8>(value),
+        DataType::Uint16 => elements::<u16>(value),
+        DataType::Uint32 => elements::<u32>(value),
+        DataType::Uint64 => elements::<u64>(value),
+        DataType::Int8 => elements::<i8>(value),
+        DataType::Int16 => elements::<i16>(value),
+        DataType::Int32 => elements::<i32>(value),
+        DataType::Int64 => elements::<i64>(value),
+        DataType::Fp16 => elements::<f16>(value),
+        DataType::Bf16 => elements::<bf16>(value),
+        DataType::Fp32 => elements::<f32>(value),
+        DataType::Fp64 => elements::<f64>(value),
+        DataType::Bytes => {
+            let (shape, strings) = value.try_extract_strings().map_err(|e| e.to_string())?;
+            let mut data = Vec::new();
+            for text in &strings {
+                let len = u32::try_from(text.len()).map_err(|_| "a string is longer than 4 GiB".to_owned())?;
+                data.extend_from_slice(&len.to_le_bytes());
+                data.extend_from_slice(text.as_bytes());
+            }
+            Ok((shape.to_vec(), data.into()))
+        }
+    }
+}
+
+/// The data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
+pub(crate) fn rows_of(data: &Bytes, dtype: DataType, total: usize, from: usize, to: usize) -> Bytes {
+    if from == 0 && to == total {
+        return data.clone();
+    }
+    if dtype.size().is_some() {
+        let row = data.len() / total;
+        return data.slice(row * from..row * to);
+    }
+    let lengths: Vec<usize> = bytes_elements(data)
+        .flatten()
+        .map(|element| element.len() + 4)
+        .collect();
+    let row = lengths.len() / total;
+    let start: usize = lengths[..row * from].iter().sum();
+    let len: usize = lengths[row * from..row * to].iter().sum();
+    data.slice(start..start + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_pass_through_unchanged(data in prop::collection::vec(any::<u8>(), 0..64)) {
+            for dtype in DataType::ALL {
+                let Some(size) = dtype.size() else { continue };
+                let mut data = data[..data.len() / size * size].to_vec();
+                if dtype == DataType::Bool {
+                    data.iter_mut().for_each(|byte| *byte &= 1);
+                }
+                let mut buffer = Buffer::new(dtype);
+                buffer.push(&data).unwrap();
+                let mut back = Vec::new();
+                with_elements!(&buffer, elements => Element::write(elements, &mut back), _strings => unreachable!());
+                prop_assert_eq!(back, data);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_cut_by_element() {
+        let floats = Bytes::from_static(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(rows_of(&floats, DataType::Uint16, 3, 1, 3), floats.slice(4..));
+        let mut texts = Vec::new();
+        for text in ["", "ab", "c", "defg"] {
+            texts.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            texts.extend_from_slice(text.as_bytes());
+        }
+        let texts = Bytes::from(texts);
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 1), texts.slice(..10));
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 1, 2), texts.slice(10..));
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 2), texts);
+    }
+
+    #[test]
+    fn text_must_be_utf8() {
+        assert!(Buffer::new(DataType::Bytes).push(&[1, 0, 0, 0, 0xff]).is_err());
+    }
+}
