@@ -1,30 +1,197 @@
 //! The report on a run that never happened: files, table, page and comparison.
+//!
+//! With `TIERLAB_REPORT_TO=DIR` the result folder is left there, to be looked at in a browser.
 
 mod synthetic;
 
-use tierlab_loadgen::report;
+use hdrhistogram::Histogram;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use tierlab_loadgen::analysis;
+use tierlab_loadgen::record::{Run, Verdict};
+use tierlab_loadgen::report::{self, Outcome, ReportError};
 
-#[test]
-fn the_table_fits_a_terminal_and_says_what_matters() {
-    let run = synthetic::run(3, 1.0);
-    let table = report::table(&run);
-    if let Ok(path) = std::env::var("TIERLAB_TABLE") {
-        std::fs::write(path, &table).unwrap();
-    }
-    let widest = table
-        .lines()
-        .take_while(|line| !line.starts_with("Prices"))
-        .map(|line| line.chars().count())
-        .max();
-    assert!(widest <= Some(160), "{widest:?} columns");
+fn run() -> &'static Run {
+    static RUN: OnceLock<Run> = OnceLock::new();
+    RUN.get_or_init(|| synthetic::run(3, 1.0))
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = std::env::var_os("TIERLAB_REPORT_TO").map_or_else(|| temporary.path().join("run"), PathBuf::from);
+    (temporary, dir)
 }
 
 #[test]
-fn a_folder_reads_back() {
-    let run = synthetic::run(3, 1.0);
-    let dir = std::env::var("TIERLAB_RENDER")
-        .map(std::path::PathBuf::from)
-        .unwrap_or_else(|_| tempfile::tempdir().unwrap().keep());
-    report::write(&run, &dir).unwrap();
-    report::load(&dir).unwrap();
+fn a_folder_reads_back_and_its_summary_can_be_made_again() {
+    let (_keep, dir) = folder();
+    report::write(run(), &dir).unwrap();
+    let mut read = report::load(&dir).unwrap();
+    for (point, read) in run().points.iter().zip(&read.points) {
+        assert_eq!(point.factors, read.factors);
+        for (repeat, read) in point.repeats.iter().zip(&read.repeats) {
+            assert_eq!(repeat.histograms.latency, read.histograms.latency);
+            assert_eq!(repeat.histograms.block_s, read.histograms.block_s);
+        }
+    }
+    let as_measured = serde_json::to_value(&run().points).unwrap();
+    for point in &mut read.points {
+        point.summary = None;
+    }
+    analysis::summarise(&mut read.points, &run().limits, run().pricing.as_ref());
+    assert_eq!(serde_json::to_value(&read.points).unwrap(), as_measured);
+
+    std::fs::remove_file(dir.join("summary.csv")).unwrap();
+    let combined = dir.join("combined.html");
+    report::rewrite(&[dir.clone(), dir.clone()], Some(&combined)).unwrap();
+    assert!(dir.join("summary.csv").exists());
+    assert!(std::fs::read_to_string(combined).unwrap().contains("href=\"#run1\""));
+}
+
+#[test]
+fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
+    let (_keep, dir) = folder();
+    report::write(run(), &dir).unwrap();
+    let mut reader = csv::Reader::from_path(dir.join("summary.csv")).unwrap();
+    let headers = reader.headers().unwrap().clone();
+    let column = |name: &str| {
+        headers
+            .iter()
+            .position(|header| header == name)
+            .unwrap_or_else(|| panic!("{name}"))
+    };
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), run().points.len());
+    for (point, row) in run().points.iter().zip(&rows) {
+        let mut merged = Histogram::<u64>::new(3).unwrap();
+        for block in point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency) {
+            merged.add(block).unwrap();
+        }
+        let p95: f64 = row[column("p95_us")].parse().unwrap();
+        assert!(
+            (p95 - merged.value_at_quantile(0.95) as f64).abs() <= 1e-5 * p95,
+            "{row:?}"
+        );
+        let number = |name: &str| row[column(name)].parse::<f64>();
+        assert!(number("p95_us_lo").unwrap() <= p95 && p95 <= number("p95_us_hi").unwrap());
+        assert_eq!(number("p99_us").is_err(), merged.len() < 368, "a p99 needs 368 samples");
+        assert_eq!(number("samples").unwrap() as u64, merged.len());
+    }
+}
+
+#[test]
+fn verdicts_tell_saturation_from_a_broken_measurement() {
+    let verdict = |tier: &str, rps: f64| {
+        let point = run()
+            .points
+            .iter()
+            .find(|p| p.factors.tier == tier && p.factors.offered_rps == rps);
+        point.unwrap().summary.as_ref().unwrap().verdict.clone()
+    };
+    assert_eq!(verdict("nvme", 200.0), Verdict::Valid);
+    assert!(matches!(verdict("s3", 800.0), Verdict::Saturated(_)));
+    assert!(matches!(verdict("nfs", 800.0), Verdict::Invalid(why) if why[0].contains("× 503")));
+}
+
+#[test]
+fn the_table_fits_a_terminal_and_says_what_matters() {
+    let table = report::table(run());
+    let tables = table.split("Latency runs").next().unwrap();
+    let widest = tables.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 160, "{widest} columns");
+    assert!(tables.contains("s3 (emulated)") && tables.contains("saturated") && tables.contains("n/a"));
+    let sentence = table
+        .lines()
+        .find(|line| line.starts_with("• s3 (emulated) cold realtime at 400 rps"))
+        .unwrap();
+    assert!(
+        sentence.contains("p99 ") && sentence.ends_with("is tier wait"),
+        "{sentence}"
+    );
+    assert!(table.contains("Self-check failed: send lag p99"));
+}
+
+#[test]
+fn the_page_is_self_contained_and_escapes_what_others_wrote() {
+    let (_keep, dir) = folder();
+    report::write(run(), &dir).unwrap();
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("synthetic, not a measurement &lt;&amp;&quot;&gt;"));
+    assert!(page.contains("&lt;/script&gt;&lt;b&gt;not bold&lt;/b&gt;") && !page.contains("<b>not bold"));
+    for loads in ["src=", "<link", "@import", "url(", "fetch("] {
+        assert!(!page.contains(loads), "the page loads something: {loads}");
+    }
+    for number in ["NaN", "inf,", "Infinity"] {
+        assert!(!page.contains(number), "{number} in the page");
+    }
+    assert_eq!(page.matches("<script>").count(), 1);
+}
+
+#[test]
+fn comparing_finds_a_slower_tier_and_nothing_in_noise() {
+    let same = report::comparison(run(), run());
+    assert_eq!(same.outcome(), Outcome::NoRegression);
+    assert!(same.text().contains("0 slower, 0 faster"));
+
+    let slower = report::comparison(run(), &synthetic::run(3, 1.6));
+    assert_eq!(slower.outcome(), Outcome::Regression);
+    let wrong: Vec<_> = slower
+        .changes
+        .iter()
+        .filter(|change| change.verdict == report::Verdict::Slower && !change.point.contains("s3"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(slower.markdown().contains("| SLOWER"));
+
+    let mut nothing = run().clone();
+    nothing.points.clear();
+    assert_eq!(report::comparison(run(), &nothing).outcome(), Outcome::NothingInCommon);
+}
+
+#[test]
+fn a_point_that_is_no_longer_valid_is_a_regression() {
+    let mut lost = run().clone();
+    let point = lost
+        .points
+        .iter_mut()
+        .find(|point| analysis::curves::is_valid(point))
+        .unwrap();
+    point.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["because".to_owned()]);
+    let comparison = report::comparison(run(), &lost);
+    assert_eq!(comparison.outcome(), Outcome::Regression);
+    assert!(
+        comparison
+            .text()
+            .contains("no longer valid: nvme cold realtime ctr ×1 at 50 rps: invalid: because")
+    );
+}
+
+#[test]
+fn damaged_and_foreign_folders_are_refused_by_name() {
+    let (_keep, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dir = dir.path();
+    let error = report::load(dir).unwrap_err().to_string();
+    assert!(error.contains("run.json"), "{error}");
+
+    let mut small = run().clone();
+    small.points.truncate(1);
+    small.noise_floor = None;
+    report::write(&small, dir).unwrap();
+    let json = std::fs::read_to_string(dir.join("run.json")).unwrap();
+    std::fs::write(
+        dir.join("run.json"),
+        json.replacen("\"schema_version\": 1", "\"schema_version\": 99", 1),
+    )
+    .unwrap();
+    assert!(matches!(report::load(dir), Err(ReportError::Schema { found: 99, .. })));
+
+    std::fs::write(dir.join("run.json"), json.replace("hdr/nvme", "../nvme")).unwrap();
+    assert!(matches!(report::load(dir), Err(ReportError::HdrFile(_))));
+
+    std::fs::write(dir.join("run.json"), &json).unwrap();
+    std::fs::write(dir.join(&small.points[0].repeats[0].hdr_file), "nonsense").unwrap();
+    assert!(matches!(report::load(dir), Err(ReportError::HdrLog { .. })));
+
+    small.points[0].repeats[1].hdr_file = small.points[0].repeats[0].hdr_file.clone();
+    assert!(matches!(report::write(&small, dir), Err(ReportError::HdrFile(_))));
 }

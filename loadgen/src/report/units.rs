@@ -97,7 +97,9 @@ pub(crate) fn dollars_spread(interval: Option<&Interval>) -> String {
 /// A share as percent: `92 %`, and with a digit more below ten: `0.3 %`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
-    if percent == 0.0 || percent >= 9.95 {
+    if percent > 0.0 && percent < 0.05 {
+        "<0.1 %".to_owned()
+    } else if percent == 0.0 || percent >= 9.95 {
         format!("{percent:.0} %")
     } else {
         format!("{percent:.1} %")
@@ -171,8 +173,8 @@ mod tests {
         );
         assert_eq!([0.012_4, 1.0, 12.345].map(dollars), ["$0.0124", "$1.00", "$12.3"]);
         assert_eq!(
-            [0.0, 0.003, 0.0996, 0.918, 1.0].map(percent),
-            ["0 %", "0.3 %", "10 %", "92 %", "100 %"]
+            [0.0, 0.000_1, 0.003, 0.0996, 0.918, 1.0].map(percent),
+            ["0 %", "<0.1 %", "0.3 %", "10 %", "92 %", "100 %"]
         );
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(thousands),

@@ -12,7 +12,7 @@ mod series;
 mod stages;
 mod tables;
 
-use super::units::{rate, thousands};
+use super::units::thousands;
 use super::words;
 use crate::analysis::curves::{Curve, common_rate};
 use crate::record::Run;
@@ -124,9 +124,8 @@ fn header(run: &Run) -> String {
     for fact in [
         run.started_at.clone(),
         format!(
-            "{} points × {} repeats, {} requests",
+            "{} points × {repeats} repeats, {} requests",
             run.points.len(),
-            rate(repeats as f64),
             thousands(samples)
         ),
         format!("{}, {} cores", run.environment.cpu, run.environment.cores),
@@ -146,7 +145,10 @@ fn header(run: &Run) -> String {
     }
     let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
     if failed > 0 {
-        out += &format!("<span class=\"badge invalid\">{failed} self-checks failed</span> ");
+        out += &format!(
+            "<span class=\"badge invalid\">{failed} failed self-check{}</span> ",
+            if failed == 1 { "" } else { "s" }
+        );
     }
     let tiers = words::tiers(run);
     if tiers.iter().any(|tier| words::tier(run, tier) != *tier) {

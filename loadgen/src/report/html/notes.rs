@@ -105,7 +105,7 @@ pub(super) fn prices(run: &Run) -> String {
 /// The plan as read, and the hashes of the files used.
 pub(super) fn plan(run: &Run) -> String {
     let mut out = format!(
-        "<details><summary>The plan</summary><pre>{}</pre></details>",
+        "<details><summary>As read</summary><pre>{}</pre></details>",
         plain(&run.plan_toml)
     );
     out += "<details><summary>Configuration files by SHA-256</summary><pre>";

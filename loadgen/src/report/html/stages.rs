@@ -11,8 +11,10 @@ use tierlab_protocol::timing::Stage;
 
 /// Parts whose colour wants light text on it.
 const DARK: [&str; 6] = ["send_lag", "decode", "tier", "infer", "encode", "unattributed"];
-/// The least share of a bar that has room for a name.
-const NAMED: f64 = 0.16;
+/// Width of a bar on most screens, and of a letter on it, in CSS pixels: what tells whether a name fits.
+const BAR_PX: f64 = 205.0;
+/// See [`BAR_PX`].
+const LETTER_PX: f64 = 6.3;
 
 /// The legend of the parts that any band of the run has.
 pub(super) fn legend(run: &Run) -> String {
@@ -86,11 +88,7 @@ fn stack(band: &Band) -> String {
         } else {
             ""
         };
-        let label = if share >= NAMED {
-            format!("{} {}", words::part(name), percent(share))
-        } else {
-            String::new()
-        };
+        let label = label(name, share);
         let tip = format!(
             "{}: {} of {} ({})\n{} requests, {}",
             words::part(name),
@@ -109,6 +107,15 @@ fn stack(band: &Band) -> String {
         );
     }
     out + "</div>"
+}
+
+/// The name with the share, or either alone, or nothing: whatever fits.
+fn label(name: &str, share: f64) -> String {
+    let (name, share_text) = (words::part(name), percent(share));
+    [format!("{name} {share_text}"), share_text]
+        .into_iter()
+        .find(|text| 8.0 + LETTER_PX * text.chars().count() as f64 <= share * BAR_PX)
+        .unwrap_or_default()
 }
 
 /// The CSS colour of a part; parts of other versions are grey.

@@ -148,6 +148,7 @@ pub(super) fn full(run: &Run, series: &[Series<'_>]) -> String {
         ("tier", false),
         ("cache", false),
         ("offered/s", true),
+        ("verdict", false),
         ("p50", true),
         ("p95", true),
         ("p99", true),
@@ -159,7 +160,6 @@ pub(super) fn full(run: &Run, series: &[Series<'_>]) -> String {
         ("errors", true),
         ("in flight", true),
         ("$/10k", true),
-        ("verdict", false),
     ];
     let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
     for (name, number) in HEADER {
@@ -198,6 +198,7 @@ fn row(run: &Run, point: &Point) -> String {
     };
     format!(
         "<tr{off}>{start}{}{}{}{}{}{}{}{}{}{}{}{}</tr>",
+        verdict(&summary.verdict),
         cell(summary.p50_us, latency),
         cell(summary.p95_us, latency),
         cell(summary.p99_us, latency),
@@ -213,18 +214,18 @@ fn row(run: &Run, point: &Point) -> String {
             digits3(summary.in_flight.1),
             digits3(summary.in_flight.0)
         )),
-        cell(summary.usd_per_10k, dollars),
-        verdict(&summary.verdict)
+        cell(summary.usd_per_10k, dollars)
     )
 }
 
+/// The verdict in a word; its reasons are listed below, and told on hovering.
 fn verdict(verdict: &Verdict) -> String {
     let word = words::verdict(verdict);
-    match verdict {
-        Verdict::Valid => format!("<td><span class=\"badge {word}\">{word}</span></td>"),
-        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => format!(
-            "<td class=\"wrap\"><span class=\"badge {word}\">{word}</span> <span class=\"soft\">{}</span></td>",
-            escape(&reasons.join("; "))
-        ),
-    }
+    let tip = match verdict {
+        Verdict::Valid => String::new(),
+        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => {
+            format!(" data-tip=\"{}\"", escape(&reasons.join("\n")))
+        }
+    };
+    format!("<td><span class=\"badge {word}\"{tip}>{word}</span></td>")
 }
