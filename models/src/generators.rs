@@ -19,6 +19,10 @@ use tierlab_protocol::model::{BatchingConfig, JoinedInput, ModelConfig};
 /// The seed used where none is given.
 pub const DEFAULT_SEED: u64 = 1;
 
+/// Raised whenever a change here alters a generated file, so that files of an older recipe are written again. A test
+/// holds the files' sums.
+pub const RECIPE: u32 = 1;
+
 /// A model that can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum ModelKind {

@@ -94,34 +94,16 @@ impl Plan {
 pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, ModelsError> {
     let text = fs::read_to_string(path)
         .map_err(|e| ModelsError::Usage(format!("{}: cannot read the tier's config: {e}", path.display())))?;
-    let config = tier_config(&path.display().to_string(), &text, set)?;
+    let file = path.display().to_string();
+    let config = TierConfig::parse_with(&file, &text, set).map_err(|e| ModelsError::Usage(e.to_string()))?;
     tierlab_storage::open(&config)
         .await
         .map_err(|source| ModelsError::Tier {
             object: "opening".to_owned(),
             tier: config.kind(),
-            location: path.display().to_string(),
+            location: file,
             source,
         })
-}
-
-/// A tier's TOML with `KEY=VALUE`s laid over it. A value that is no TOML is taken as text.
-fn tier_config(source: &str, text: &str, set: &[String]) -> Result<TierConfig, ModelsError> {
-    let usage = |what: String| ModelsError::Usage(what);
-    let mut table: toml::Table = text.parse().map_err(|e| usage(format!("{source}: {e}")))?;
-    for pair in set {
-        let (key, value) = pair
-            .split_once('=')
-            .ok_or_else(|| usage(format!("--set {pair}: no KEY=VALUE")))?;
-        let value = format!("v = {value}")
-            .parse::<toml::Table>()
-            .ok()
-            .and_then(|mut parsed| parsed.remove("v"))
-            .unwrap_or_else(|| toml::Value::String(value.to_owned()));
-        table.insert(key.to_owned(), value);
-    }
-    let text = toml::to_string(&table).map_err(|e| usage(format!("{source}: {e}")))?;
-    TierConfig::parse(source, &text).map_err(|e| usage(e.to_string()))
 }
 
 /// Puts what is selected on the tier.
@@ -251,27 +233,4 @@ fn table_names(features: &Path) -> Result<Vec<String>, ModelsError> {
     }
     names.sort();
     Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_overlaid_as_toml_or_as_text() {
-        let set = ["queue_depth=4", "direct=false", "root=/tmp/there"].map(str::to_owned);
-        let config = tier_config("nvme.toml", "kind = \"nvme\"\nroot = \"/here\"", &set).unwrap();
-        let wanted = TierConfig::Nvme {
-            root: "/tmp/there".into(),
-            queue_depth: 4,
-            direct: false,
-        };
-        assert_eq!(config, wanted);
-        let refused = tier_config(
-            "nvme.toml",
-            "kind = \"nvme\"\nroot = \"/here\"",
-            &["colour=red".to_owned()],
-        );
-        assert!(matches!(refused, Err(ModelsError::Usage(what)) if what.contains("colour")));
-    }
 }

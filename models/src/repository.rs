@@ -4,7 +4,7 @@
 //! lists the graph's files and not the config, which is its user's to edit.
 
 use crate::error::ModelsError;
-use crate::generators::{Request, Size};
+use crate::generators::{RECIPE, Request, Size};
 use crate::onnx::{Interface, write_model};
 use crate::staged::{StagedFile, write_whole};
 use crate::stop::Stop;
@@ -90,7 +90,11 @@ pub fn write_generated(repository: &Path, request: &Request, stop: &Stop) -> Res
 /// What the manifest names as the writer of this request.
 #[must_use]
 pub fn generator_line(request: &Request) -> String {
-    format!("{} {} {request}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+    format!(
+        "{} {} {request}, recipe {RECIPE}",
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// The manifest that is there, when it answers the request and its files are undamaged.

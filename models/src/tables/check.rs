@@ -46,7 +46,7 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
         check_chunk(&header, chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
     };
     chunks::for_each(&header, stop, check, |chunk, ()| {
-        progress.advance(chunk.bytes.end - chunk.bytes.start)
+        progress.advance(chunk.bytes.end - chunk.bytes.start);
     })?;
     progress.advance(header.header_len());
     Ok(header)

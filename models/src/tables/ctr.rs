@@ -55,7 +55,7 @@ fn category(rng: &mut ChaCha8Rng, n: u32) -> i64 {
     drawn.clamp(0, i64::from(n) - 1)
 }
 
-/// The source of the `ctr` table: columns `dense` FP32 [13] and `categorical` INT64 [26].
+/// The source of the `ctr` table: columns `dense` FP32 `[13]` and `categorical` INT64 `[26]`.
 #[derive(Debug)]
 pub struct CtrRows {
     seed: u64,

@@ -41,7 +41,7 @@ fn paint(seed: u64, id: i64, pixels: &mut [u8]) {
     }
 }
 
-/// The source of the `vision` table: column `image` UINT8 [3, 224, 224].
+/// The source of the `vision` table: column `image` UINT8 `[3, 224, 224]`.
 #[derive(Debug)]
 pub struct VisionRows {
     seed: u64,
