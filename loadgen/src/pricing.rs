@@ -230,18 +230,47 @@ impl PriceFile {
     }
 }
 
+/// Where and when a price was valid.
+struct Provenance<'a> {
+    provider: &'a str,
+    region: &'a str,
+    as_of: &'a str,
+    checked: bool,
+    source: &'a str,
+}
+
+impl Provenance<'_> {
+    fn describe(&self, name: &str, price: &str) -> String {
+        let Self {
+            provider,
+            region,
+            as_of,
+            checked,
+            source,
+        } = self;
+        let note = if *checked { "" } else { " (from memory, not checked)" };
+        format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
+    }
+}
+
 impl Instance {
     fn describe(&self, name: &str) -> String {
-        let price = format!("${}/h", self.usd_per_hour);
-        provenance(
-            name,
-            &price,
-            &self.provider,
-            &self.region,
-            &self.as_of,
-            self.checked,
-            &self.source,
-        )
+        let Self {
+            provider,
+            region,
+            as_of,
+            checked,
+            source,
+            ..
+        } = self;
+        let provenance = Provenance {
+            provider,
+            region,
+            as_of,
+            checked: *checked,
+            source,
+        };
+        provenance.describe(name, &format!("${}/h", self.usd_per_hour))
     }
 }
 
@@ -261,30 +290,23 @@ impl Storage {
         } else {
             prices.join(", ")
         };
-        let name = format!("{tier}: {name}");
-        provenance(
-            &name,
-            &price,
-            &self.provider,
-            &self.region,
-            &self.as_of,
-            self.checked,
-            &self.source,
-        )
+        let Self {
+            provider,
+            region,
+            as_of,
+            checked,
+            source,
+            ..
+        } = self;
+        let provenance = Provenance {
+            provider,
+            region,
+            as_of,
+            checked: *checked,
+            source,
+        };
+        provenance.describe(&format!("{tier}: {name}"), &price)
     }
-}
-
-fn provenance(
-    name: &str,
-    price: &str,
-    provider: &str,
-    region: &str,
-    as_of: &str,
-    checked: bool,
-    source: &str,
-) -> String {
-    let note = if checked { "" } else { " (from memory, not checked)" };
-    format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
 }
 
 fn names<T>(map: &BTreeMap<String, T>) -> String {
