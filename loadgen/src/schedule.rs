@@ -64,7 +64,8 @@ fn place(due_us: &mut Vec<u64>, arrivals: Arrivals, rate: f64, span: std::ops::R
     match arrivals {
         // Half a gap in, so that no arrival lies on the edge of the span.
         Arrivals::Constant => {
-            due_us.extend((0..count).map(|i| span.start + ((i as f64 + 0.5) * length / count as f64) as u64))
+            let gap = length / count as f64;
+            due_us.extend((0..count).map(|i| span.start + ((i as f64 + 0.5) * gap) as u64));
         }
         Arrivals::Poisson => {
             due_us.extend((0..count).map(|_| rng.random_range(span.clone())));

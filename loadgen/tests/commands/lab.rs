@@ -1,0 +1,205 @@
+//! `lab` through the real binary: the order of things, with the null endpoint standing in for every server and small
+//! scripts for the programs that make and publish data. The whole lab with its real programs is `make lab`.
+
+use crate::program::{BINARY, Ended, PLAN, Workplace, interrupt, read_json, run, run_until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
+    ready_timeout_s = 30\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
+
+/// Notes its arguments, and makes what the lab looks for.
+const MODELS: &str = r#"#!/bin/sh
+echo "models $*" >> "$(dirname "$0")/calls"
+for last; do :; done
+case "$1" in
+  generate) mkdir -p "$last/m/1" && printf '[joined.x]\ntable = "t"\n' > "$last/m/config.toml" ;;
+  features) printf '0123456789' > "$last/t.rows" ;;
+esac
+"#;
+const ORIGIN: &str = r#"#!/bin/sh
+echo "origin $*" >> "$(dirname "$0")/calls"
+echo '{"s3":"http://127.0.0.1:9","bucket":"tierlab"}'
+exec sleep 600
+"#;
+const SERVER: &str = r#"#!/bin/sh
+echo "server $* as ${AWS_ACCESS_KEY_ID:-nobody}" >> "$(dirname "$0")/calls"
+exec BINARY null-endpoint
+"#;
+
+fn lab_place(plan: &str) -> Workplace {
+    let place = Workplace::new(plan);
+    fs::create_dir_all(place.path("tiers")).unwrap();
+    for file in ["server.toml", "tiers/nvme.toml", "tiers/s3.toml"] {
+        fs::write(place.path(file), "").unwrap();
+    }
+    fs::create_dir(place.path("bin")).unwrap();
+    program(&place, "tierlab-models", MODELS);
+    program(&place, "tierlab-origin", ORIGIN);
+    program(&place, "tierlab-server", &SERVER.replace("BINARY", BINARY));
+    place
+}
+
+fn program(place: &Workplace, name: &str, script: &str) {
+    let file = place.path("bin").join(name);
+    fs::write(&file, script).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn lab(place: &Workplace, name: &str) -> Command {
+    let mut command = Command::new(BINARY);
+    command
+        .arg("lab")
+        .arg(place.path("plan.toml"))
+        .arg("--bin-dir")
+        .arg(place.path("bin"));
+    command.arg("--out").arg(place.path("results")).args(["--name", name]);
+    command
+}
+
+fn calls(place: &Workplace) -> String {
+    fs::read_to_string(place.path("bin/calls")).unwrap()
+}
+
+/// Nobody that the lab started is left: each of them has the lab's folder on its command line or in its environment.
+fn nobody_is_left(place: &Workplace) {
+    let folder = place.folder.path().to_str().unwrap();
+    for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        assert!(!line.contains(folder), "still there: {line}");
+    }
+}
+
+fn succeeds(ended: &Ended) {
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn a_lab_makes_publishes_starts_measures_in_turn_and_ends_everything() {
+    let place = lab_place(&format!("{PLAN}{LAB}"));
+    let ended = run(lab(&place, "first"));
+    succeeds(&ended);
+    let order: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(order.len(), 8, "{}", ended.stderr);
+    // Tiers take turns inside each load, loads inside each repeat.
+    for (line, tier) in order.iter().zip(["nvme", "s3"].into_iter().cycle()) {
+        assert!(line.contains(&format!("] {tier} cold")), "{line}");
+    }
+    let run_json = read_json(&place.path("results/first/run.json"));
+    let points = run_json["points"].as_array().unwrap();
+    let tiers: Vec<&str> = points
+        .iter()
+        .map(|point| point["factors"]["tier"].as_str().unwrap())
+        .collect();
+    assert_eq!(tiers, ["nvme", "nvme", "s3", "s3"]);
+    // The same arrivals and keys for both tiers, others for every repeat.
+    let seed = |point: usize, repeat: usize| &points[point]["repeats"][repeat]["seed"];
+    assert_eq!(seed(0, 0), seed(2, 0));
+    assert_ne!(seed(0, 0), seed(0, 1));
+    assert_ne!(seed(0, 0), seed(1, 0));
+    assert_eq!(run_json["config_sha256"].as_object().unwrap().len(), 4);
+    let origin = run_json["environment"]["origins"]["s3"].as_str().unwrap();
+    assert!(origin.contains("embedded") && origin.contains("page cache"), "{origin}");
+
+    let first = calls(&place);
+    assert!(first.contains("models generate --model m --size small"), "{first}");
+    assert!(first.contains("models features --table t --rows 10"), "{first}");
+    assert!(first.contains("--set bucket=tierlab"), "{first}");
+    assert!(first.contains("--set tiers.s3.endpoint=http://127.0.0.1:9"), "{first}");
+    assert!(first.contains("--tier nvme"), "{first}");
+    assert!(first.contains("cache.capacity_bytes=0"), "{first}");
+    let credentials = first.lines().find(|line| line.contains("--tier s3")).unwrap();
+    assert!(credentials.ends_with("as tierlab"), "{credentials}");
+    nobody_is_left(&place);
+
+    // Again: what is there is used as it is.
+    succeeds(&run(lab(&place, "second")));
+    let again = calls(&place);
+    assert_eq!(
+        again.matches("models ").count(),
+        first.matches("models ").count(),
+        "{again}"
+    );
+}
+
+#[test]
+fn other_data_are_made_anew() {
+    let place = lab_place(&format!("{PLAN}{LAB}").replace("repeats = 2", "repeats = 1"));
+    succeeds(&run(lab(&place, "first")));
+    let plan = fs::read_to_string(place.path("plan.toml"))
+        .unwrap()
+        .replace("rows = 10", "rows = 20");
+    fs::write(place.path("plan.toml"), plan).unwrap();
+    succeeds(&run(lab(&place, "second")));
+    let calls = calls(&place);
+    assert!(calls.contains("--rows 20"), "{calls}");
+    assert_eq!(calls.matches("models publish").count(), 4, "{calls}");
+}
+
+#[test]
+fn what_is_missing_is_named_before_anything_starts() {
+    let place = lab_place(&format!("{PLAN}{LAB}"));
+    fs::remove_file(place.path("bin/tierlab-origin")).unwrap();
+    let ended = run(lab(&place, "r"));
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.contains("tierlab-origin") && ended.stderr.contains("cargo build"),
+        "{}",
+        ended.stderr
+    );
+    fs::remove_file(place.path("tiers/s3.toml")).unwrap();
+    program(&place, "tierlab-origin", ORIGIN);
+    let ended = run(lab(&place, "r"));
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("tiers/s3.toml"), "{}", ended.stderr);
+    assert!(!place.path("bin/calls").exists());
+}
+
+#[test]
+fn a_program_that_fails_is_named_with_its_last_words() {
+    let place = lab_place(&format!("{PLAN}{LAB}"));
+    program(&place, "tierlab-server", "#!/bin/sh\necho 'no such tier' >&2\nexit 2\n");
+    let ended = run(lab(&place, "r"));
+    assert_eq!(ended.code, Some(1));
+    for part in ["tierlab-server for nvme cold", "exit code 2", "no such tier"] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+    nobody_is_left(&place);
+}
+
+#[test]
+fn a_server_that_dies_ends_the_lab_and_keeps_what_is_finished() {
+    // Dies of old age: some steps in, long before the last one.
+    let mortal = SERVER.replace("exec BINARY null-endpoint", "exec timeout 4 BINARY null-endpoint");
+    let place = lab_place(&format!("{PLAN}{LAB}").replace("repeats = 2", "repeats = 20"));
+    program(&place, "tierlab-server", &mortal.replace("BINARY", BINARY));
+    let ended = run(lab(&place, "r"));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ended while it was needed"), "{}", ended.stderr);
+    let run_json = read_json(&place.path("results/r/run.json"));
+    assert_eq!(run_json["interrupted"], true);
+    nobody_is_left(&place);
+}
+
+#[test]
+fn a_cache_that_is_not_there_cannot_be_filled() {
+    let warm = LAB.replace("share = 0.0", "share = 0.5\nprefill = true");
+    let place = lab_place(&format!("{PLAN}{warm}"));
+    let ended = run(lab(&place, "r"));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("reports no capacity"), "{}", ended.stderr);
+    assert!(calls(&place).contains("cache.capacity_bytes=5"), "{}", calls(&place));
+}
+
+#[test]
+fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
+    let place = lab_place(&format!("{PLAN}{LAB}"));
+    let ended = run_until(lab(&place, "r"), "[3/8]", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let run_json = read_json(&place.path("results/r/run.json"));
+    assert_eq!(run_json["interrupted"], true);
+    assert!(place.path("results/r/report.html").is_file());
+    nobody_is_left(&place);
+}

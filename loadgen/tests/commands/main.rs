@@ -1,0 +1,5 @@
+//! The commands that measure, through the real binary.
+
+mod lab;
+mod program;
+mod sweep;

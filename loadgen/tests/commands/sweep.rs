@@ -1,0 +1,181 @@
+//! `sweep` through the real binary, against the null endpoint.
+
+use crate::program::{BINARY, NullEndpoint, PLAN, Workplace, interrupt, run, run_until};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+fn points(run: &Value) -> &Vec<Value> {
+    run["points"].as_array().unwrap()
+}
+
+fn errors(repeat: &Value) -> u64 {
+    repeat["errors"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|count| count.as_u64().unwrap())
+        .sum()
+}
+
+#[test]
+fn a_sweep_leaves_a_whole_result_folder() {
+    let endpoint = NullEndpoint::start();
+    let place = Workplace::new(&format!("noise_floor = true\n{PLAN}"));
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("null"),
+        "the table is on stdout: {}",
+        ended.stdout
+    );
+    assert!(ended.stderr.contains("[4/4]"), "{}", ended.stderr);
+
+    let run = place.run_json();
+    assert_eq!(run["schema_version"], 1);
+    assert_eq!(run["interrupted"], false);
+    assert_eq!(run["noise_floor"]["factors"]["tier"], "null");
+    assert!(run["plan_toml"].as_str().unwrap().contains("name = \"short\""));
+    assert_eq!(run["config_sha256"].as_object().unwrap().len(), 1);
+    assert_ne!(run["environment"]["kernel"], "unknown");
+    let points = points(&run);
+    assert_eq!(points.len(), 2);
+    // In the plan's order, and each with what its schedule holds: rate × window.
+    for (point, (mode, batch, scheduled)) in points.iter().zip([("realtime", 1, 20), ("batch", 4, 10)]) {
+        assert_eq!(point["factors"]["mode"], mode);
+        assert_eq!(point["factors"]["batch_size"], batch);
+        let repeats = point["repeats"].as_array().unwrap();
+        assert_eq!(repeats.len(), 2);
+        assert_ne!(repeats[0]["seed"], repeats[1]["seed"]);
+        for repeat in repeats {
+            assert_eq!(repeat["scheduled"], scheduled);
+            assert_eq!(repeat["completed"], scheduled);
+            assert_eq!(errors(repeat), 0);
+            assert!(!repeat["server"].is_null());
+            let hdr = place.path("results/r").join(repeat["hdr_file"].as_str().unwrap());
+            assert!(hdr.is_file(), "{}", hdr.display());
+        }
+    }
+    let summary = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
+    assert_eq!(summary.lines().count(), 3, "{summary}");
+    assert!(
+        fs::read_to_string(place.path("results/r/report.html"))
+            .unwrap()
+            .contains("</html>")
+    );
+}
+
+#[test]
+fn binary_requests_are_answered_too() {
+    let endpoint = NullEndpoint::start();
+    let place = Workplace::new(&format!("encoding = \"binary\"\n{PLAN}").replace("repeats = 2", "repeats = 1"));
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(errors(&points(&place.run_json())[0]["repeats"][0]), 0);
+}
+
+#[test]
+fn nonsense_is_answered_with_what_is_wrong() {
+    let endpoint = NullEndpoint::start();
+    for (plan, named) in [
+        (PLAN.replace("rates = [50]", "rates = [-1]"), "`load[0].rates` = -1"),
+        (PLAN.replace("seed = 3", "sede = 3"), "sede"),
+        (PLAN.replace("seed = 3", "seed = "), "plan.toml"),
+        (
+            format!(
+                "{PLAN}[lab]\ntiers = [\"nvme\"]\nwork = \"w\"\nserver_config = \"s\"\n[[lab.cache]]\nname = \"c\"\nshare = 0\n[lab.data]\nrows = 1\n"
+            ),
+            "tierlab-loadgen lab",
+        ),
+        (format!("prices = \"no.toml\"\ninstance = \"x\"\n{PLAN}"), "no.toml"),
+    ] {
+        let place = Workplace::new(&plan);
+        let ended = run(place.sweep(&endpoint.url));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(named) && ended.stderr.contains("plan.toml") | ended.stderr.contains("no.toml"),
+            "{}",
+            ended.stderr
+        );
+        assert!(!place.path("results/r").exists());
+    }
+    let place = Workplace::new(PLAN);
+    let ended = run(place.sweep("ftp://nowhere"));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    fs::create_dir_all(place.path("results/r/hdr")).unwrap();
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--name"), "{}", ended.stderr);
+}
+
+#[test]
+fn usage_is_complete() {
+    let with = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(args);
+        run(command)
+    };
+    for command in ["sweep", "lab", "report", "compare", "selfcheck"] {
+        let help = with(&[command, "--help"]);
+        assert_eq!(help.code, Some(0));
+        assert!(help.stdout.contains("Example"), "{}", help.stdout);
+    }
+    assert_eq!(with(&["--version"]).code, Some(0));
+    assert_eq!(with(&["sweep"]).code, Some(2));
+    assert_eq!(with(&["fly"]).code, Some(2));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ended = run(Workplace::new(PLAN).sweep(&format!("http://{closed}")));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&closed.to_string()), "{}", ended.stderr);
+}
+
+#[test]
+fn a_server_that_dies_is_counted_and_the_run_goes_to_its_end() {
+    let mut endpoint = NullEndpoint::start();
+    let place = Workplace::new(PLAN);
+    let ended = run_until(place.sweep(&endpoint.url), "[1/4]", |_| endpoint.kill());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no longer answered"), "{}", ended.stderr);
+    let run = place.run_json();
+    assert_eq!(run["interrupted"], false);
+    let points = points(&run);
+    let last = &points[1]["repeats"][1];
+    assert_eq!(last["scheduled"], 10);
+    assert_eq!(last["completed"], 0);
+    assert_eq!(last["errors"]["connect"], 10);
+    assert!(last["server"].is_null());
+    assert_ne!(points[1]["summary"]["verdict"]["verdict"], "valid");
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_is_finished() {
+    let endpoint = NullEndpoint::start();
+    let place = Workplace::new(PLAN);
+    let ended = run_until(place.sweep(&endpoint.url), "[2/4]", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(ended.stderr.contains("finished steps are in"), "{}", ended.stderr);
+    let run = place.run_json();
+    assert_eq!(run["interrupted"], true);
+    let finished: usize = points(&run)
+        .iter()
+        .map(|point| point["repeats"].as_array().unwrap().len())
+        .sum();
+    assert!((2..4).contains(&finished), "{finished}");
+    assert!(place.path("results/r/report.html").is_file());
+}
+
+#[test]
+fn interrupted_before_anything_is_finished_there_is_no_result() {
+    let endpoint = NullEndpoint::start();
+    let place = Workplace::new(&format!("noise_floor = true\n{PLAN}").replace("step_s = 0.4", "step_s = 60.0"));
+    let ended = run_until(place.sweep(&endpoint.url), "noise floor", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(!place.path("results/r/run.json").exists());
+}
