@@ -131,7 +131,11 @@ impl Staging {
         if folder.exists() {
             fs::rename(folder, &old).map_err(ModelsError::io("move away", folder))?;
         }
-        fs::rename(&self.0, folder).map_err(ModelsError::io("rename into place", folder))?;
+        if let Err(e) = fs::rename(&self.0, folder) {
+            // The model that was there stays; without one, there is nothing to move back.
+            let _ = fs::rename(&old, folder);
+            return Err(ModelsError::io("rename into place", folder)(e));
+        }
         sync_folder(repository)?;
         if old.exists() {
             fs::remove_dir_all(&old).map_err(ModelsError::io("remove", &old))?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use target::Target;
 use tierlab_protocol::model::is_plain_name;
 use tierlab_protocol::table::EXTENSION;
-use tierlab_storage::{Body, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
 
 /// What to publish. With any name given, only what is named; else everything in both folders.
 #[derive(Debug, Clone, Default)]
@@ -96,14 +96,16 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
         .map_err(|e| ModelsError::Usage(format!("{}: cannot read the tier's config: {e}", path.display())))?;
     let file = path.display().to_string();
     let config = TierConfig::parse_with(&file, &text, set).map_err(|e| ModelsError::Usage(e.to_string()))?;
-    tierlab_storage::open(&config)
-        .await
-        .map_err(|source| ModelsError::Tier {
-            object: "opening".to_owned(),
-            tier: config.kind(),
-            location: file,
-            source,
-        })
+    tierlab_storage::open(&config).await.map_err(|e| {
+        let what = format!("{file}: cannot open the {} tier: {e}", config.kind());
+        match e.kind() {
+            ErrorKind::Invalid | ErrorKind::Unsupported => ModelsError::Usage(what),
+            _ => ModelsError::bad(
+                &what,
+                &"see that it runs and is where the config says; --set overlays a key",
+            ),
+        }
+    })
 }
 
 /// Puts what is selected on the tier.

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,8 @@ use tierlab_models::publish::{Selection, Summary, open_tier, publish};
 use tierlab_models::repository::write_generated;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::{TableKind, generate};
+use tierlab_storage::origin::nfs::NfsOrigin;
+use tierlab_storage::origin::s3::S3Origin;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo};
 
 /// A repository with `mlp` and `ctr`, a `ctr` table, and an empty directory to publish to.
@@ -93,6 +96,42 @@ async fn a_directory_gets_everything_once() {
     }
     let again = put(&*tier, &local).await;
     assert_eq!((again.put, again.already_there), (0, 7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s3_and_nfs_get_everything_once() {
+    let local = Local::new();
+    for folder in ["s3", "nfs"] {
+        fs::create_dir(local.path(folder)).unwrap();
+    }
+    let s3 = S3Origin::open(&local.path("s3")).unwrap();
+    s3.ensure_bucket("tierlab").unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("endpoint=http://{}", listener.local_addr().unwrap());
+    let nfs = NfsOrigin::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), &local.path("nfs"))
+        .await
+        .unwrap();
+    let url = format!("url={}", nfs.url());
+    tokio::spawn(s3.serve(listener, std::future::pending()));
+    tokio::spawn(nfs.serve(std::future::pending()));
+
+    let s3 = "kind = \"s3\"\nbucket = \"tierlab\"\nregion = \"us-east-1\"\nanonymous = true\nallow_http = true\n";
+    for (toml, set, root) in [(s3, endpoint, "s3/tierlab"), ("kind = \"nfs\"\n", url, "nfs")] {
+        let path = local.path("tier.toml");
+        fs::write(&path, toml).unwrap();
+        let tier = open_tier(&path, &[set]).await.unwrap();
+        assert_eq!(put(&*tier, &local).await.put, 7, "{root}");
+        for (object, file) in local.objects() {
+            let wanted = fs::read(file).unwrap();
+            assert!(read_whole(&*tier, &object).await == wanted, "{object} read from {root}");
+            assert!(
+                fs::read(local.path(root).join(&object)).unwrap() == wanted,
+                "{object} below {root}"
+            );
+        }
+        let again = put(&*tier, &local).await;
+        assert_eq!((again.put, again.already_there), (0, 7), "{root}");
+    }
 }
 
 #[tokio::test]
