@@ -1,5 +1,6 @@
 //! Files opened for reading, and a bounded set of them kept open. In: objects. Out: open files of that very version.
 
+use super::blocking;
 use super::buffer::BUFFER_ALIGN;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
@@ -23,10 +24,10 @@ const LARGEST_ALIGN: u32 = 64 << 10;
 /// A file opened for reading.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    pub(super) fd: OwnedFd,
-    pub(super) path: ObjectPath,
-    pub(super) c_path: CString,
-    pub(super) id: FileId,
+    pub(crate) fd: OwnedFd,
+    pub(crate) path: ObjectPath,
+    pub(crate) c_path: CString,
+    pub(crate) id: FileId,
     version: String,
     /// Alignment of direct reads in bytes; `None` where reads are buffered.
     pub(super) direct_align: Option<u32>,
@@ -89,12 +90,12 @@ impl OpenFile {
     }
 
     /// Whether this is the version that was looked up.
-    pub(super) fn is_version_of(&self, object: &Object) -> bool {
+    fn is_version_of(&self, object: &Object) -> bool {
         self.id.size() == object.size && self.version == object.version
     }
 
     /// The error of a reader that looked up another version than this one.
-    pub(super) fn changed(&self, object: &Object) -> StorageError {
+    fn changed(&self, object: &Object) -> StorageError {
         let detail = format!("was {} when looked up, is {} now", object.version, self.version);
         StorageError::new(ErrorKind::Changed, object.path.as_str(), detail)
     }
@@ -107,7 +108,7 @@ fn usable(memory: u32, offset: u32) -> bool {
 /// The files kept open, the least recently used leaving first. Holding a version is no promise that the path still
 /// names it: each read asks that again after its last byte.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(Mutex<Kept>);
+pub(crate) struct OpenFiles(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -120,8 +121,27 @@ impl OpenFiles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The file of the version that was looked up, opened by `open` on a blocking thread when it is not kept.
+    pub(crate) async fn get_or_open(
+        &self,
+        object: &Object,
+        open: impl FnOnce(&ObjectPath) -> Result<OpenFile, StorageError> + Send + 'static,
+    ) -> Result<Arc<OpenFile>, StorageError> {
+        if let Some(file) = self.get(object) {
+            return Ok(file);
+        }
+        let path = object.path.clone();
+        let file = blocking(object.path.as_str(), move || open(&path)).await?;
+        if !file.is_version_of(object) {
+            return Err(file.changed(object));
+        }
+        let file = Arc::new(file);
+        self.keep(file.clone());
+        Ok(file)
+    }
+
     /// The open file of this version.
-    pub(super) fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
+    fn get(&self, object: &Object) -> Option<Arc<OpenFile>> {
         let mut kept = self.lock();
         kept.uses += 1;
         let now = kept.uses;
@@ -131,7 +151,7 @@ impl OpenFiles {
     }
 
     /// Keeps a file open.
-    pub(super) fn keep(&self, file: Arc<OpenFile>) {
+    fn keep(&self, file: Arc<OpenFile>) {
         let mut kept = self.lock();
         kept.uses += 1;
         let now = kept.uses;
@@ -149,7 +169,7 @@ impl OpenFiles {
     }
 
     /// Lets go of whatever is kept for a path.
-    pub(super) fn forget(&self, path: &ObjectPath) {
+    pub(crate) fn forget(&self, path: &ObjectPath) {
         self.lock().files.remove(path);
     }
 }

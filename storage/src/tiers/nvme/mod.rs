@@ -12,7 +12,7 @@
 
 mod buffer;
 mod engine;
-mod files;
+pub(crate) mod files;
 mod plan;
 pub(crate) mod root;
 mod slots;
@@ -106,19 +106,14 @@ impl NvmeTier {
 
     /// The open file of the version that was looked up.
     async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
-        if let Some(file) = self.files.get(object) {
-            return Ok(file);
-        }
-        let (root, path, direct) = (self.root.clone(), object.path.clone(), self.options.direct);
-        let file = blocking(object.path.as_str(), move || OpenFile::open(&root, &path, direct)).await?;
-        if !file.is_version_of(object) {
-            return Err(file.changed(object));
-        }
+        let (root, direct) = (self.root.clone(), self.options.direct);
+        let file = self
+            .files
+            .get_or_open(object, move |path| OpenFile::open(&root, path, direct))
+            .await?;
         if let Some(why) = file.refusal {
             self.buffered.get_or_init(|| why);
         }
-        let file = Arc::new(file);
-        self.files.keep(file.clone());
         Ok(file)
     }
 

@@ -1,0 +1,94 @@
+//! Whether reads went from the device to GPU memory directly, by cuFile's own counters. Pure: words in, verdict out.
+//!
+//! `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t` (cufile.h, CUDA 13.0 to 13.3), here as 64-bit words: 64 of level 1
+//! and 64 of histograms, then the number of GPUs, then 31 for each of 16 GPUs. Other versions lay it out differently;
+//! what is read here then does not add up, and the verdict is no.
+
+/// Words handed to cuFile: more than three times what the known layout takes.
+pub(super) const WORDS: usize = 2048;
+const GPUS_AT: usize = 128;
+const GPU_WORDS: usize = 31;
+const MOST_GPUS: usize = 16;
+
+/// Reads since cuFile's counters were started, over all GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reads {
+    bytes: u64,
+    total: u64,
+    peer_to_peer: u64,
+    nvidia_fs: u64,
+    posix: u64,
+}
+
+impl Reads {
+    /// Reads the counters; `None` where they make no sense.
+    pub(super) fn parse(words: &[u64]) -> Option<Self> {
+        let gpus = usize::try_from(*words.get(GPUS_AT)?)
+            .ok()
+            .filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
+        let mut reads = Self {
+            bytes: 0,
+            total: 0,
+            peer_to_peer: 0,
+            nvidia_fs: 0,
+            posix: 0,
+        };
+        for gpu in words.get(GPUS_AT + 1..)?.chunks_exact(GPU_WORDS).take(gpus) {
+            // After the GPU's 16-byte id: bytes, bandwidth, utilisation, duration, then counts of reads.
+            reads.bytes = reads.bytes.checked_add(gpu[2])?;
+            reads.total = reads.total.checked_add(gpu[6])?;
+            reads.peer_to_peer = reads.peer_to_peer.checked_add(gpu[7])?;
+            reads.nvidia_fs = reads.nvidia_fs.checked_add(gpu[8])?;
+            reads.posix = reads.posix.checked_add(gpu[9])?;
+        }
+        Some(reads)
+    }
+
+    /// Whether the counters prove that exactly these `bytes`, read since `before`, took no other way than the direct
+    /// one. Anything else, such as somebody else reading at the same time, proves nothing.
+    pub(super) fn prove_direct(&self, before: &Self, bytes: u64) -> bool {
+        let since = |now: u64, then: u64| now.checked_sub(then);
+        let (Some(read), Some(total)) = (since(self.bytes, before.bytes), since(self.total, before.total)) else {
+            return false;
+        };
+        let direct = since(self.peer_to_peer, before.peer_to_peer).zip(since(self.nvidia_fs, before.nvidia_fs));
+        let direct = direct.and_then(|(peer_to_peer, nvidia_fs)| peer_to_peer.checked_add(nvidia_fs));
+        total > 0 && read == bytes && direct == Some(total) && self.posix == before.posix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters of two GPUs; the second has read.
+    fn words(bytes: u64, total: u64, peer_to_peer: u64, nvidia_fs: u64, posix: u64) -> Vec<u64> {
+        let mut words = vec![0; WORDS];
+        words[GPUS_AT] = 2;
+        let second = GPUS_AT + 1 + GPU_WORDS;
+        words[second + 2] = bytes;
+        words[second + 6..second + 10].copy_from_slice(&[total, peer_to_peer, nvidia_fs, posix]);
+        words
+    }
+
+    #[test]
+    fn only_counters_that_add_up_prove_anything() {
+        let before = Reads::parse(&words(1000, 5, 2, 2, 1)).unwrap();
+        let proven = |after: &[u64]| Reads::parse(after).unwrap().prove_direct(&before, 4096);
+        assert!(proven(&words(5096, 6, 3, 2, 1)), "by peer to peer");
+        assert!(proven(&words(5096, 6, 2, 3, 1)), "by nvidia-fs");
+        assert!(!proven(&words(5096, 6, 2, 2, 2)), "through POSIX");
+        assert!(!proven(&words(5096, 7, 3, 2, 2)), "partly through POSIX");
+        assert!(!proven(&words(5096, 6, 2, 2, 1)), "a read of no known way");
+        assert!(!proven(&words(9192, 7, 4, 2, 1)), "somebody else read too");
+        assert!(!proven(&words(1000, 5, 2, 2, 1)), "nothing was counted");
+        assert!(!proven(&words(0, 0, 0, 0, 0)), "the counters were reset");
+    }
+
+    #[test]
+    fn another_layout_is_not_read() {
+        assert_eq!(Reads::parse(&[0; WORDS]), None);
+        assert_eq!(Reads::parse(&[u64::MAX; WORDS]), None);
+        assert_eq!(Reads::parse(&[1; 100]), None);
+    }
+}
