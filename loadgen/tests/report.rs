@@ -88,7 +88,7 @@ fn verdicts_tell_saturation_from_a_broken_measurement() {
             .find(|p| p.factors.tier == tier && p.factors.offered_rps == rps);
         point.unwrap().summary.as_ref().unwrap().verdict.clone()
     };
-    assert_eq!(verdict("nvme", 200.0), Verdict::Valid);
+    assert_eq!(verdict("nvme", 400.0), Verdict::Valid);
     assert!(matches!(verdict("s3", 800.0), Verdict::Saturated(_)));
     assert!(matches!(verdict("nfs", 800.0), Verdict::Invalid(why) if why[0].contains("× 503")));
 }
@@ -128,6 +128,45 @@ fn the_page_is_self_contained_and_escapes_what_others_wrote() {
 }
 
 #[test]
+fn thin_runs_have_a_report_too() {
+    let (_keep, dir) = folder();
+    let mut empty = run().clone();
+    empty.points.clear();
+    (empty.noise_floor, empty.pricing, empty.interrupted) = (None, None, true);
+
+    let mut single = empty.clone();
+    single.points = run().points[..1].to_vec();
+    single.points[0].repeats.truncate(1);
+    let mut silent = single.clone();
+    let repeat = &mut silent.points[0].repeats[0];
+    repeat.histograms = tierlab_loadgen::record::Histograms {
+        block_s: 1.0,
+        ..Default::default()
+    };
+    (repeat.scheduled, repeat.achieved_rps) = (0, 0.0);
+    repeat.bands.clear();
+    let mut unsummarised = single.clone();
+    unsummarised.points[0].summary = None;
+    analysis::summarise(&mut single.points, &single.limits, None);
+    analysis::summarise(&mut silent.points, &silent.limits, run().pricing.as_ref());
+
+    for thin in [&empty, &single, &silent, &unsummarised] {
+        report::write(thin, &dir).unwrap();
+        report::load(&dir).unwrap();
+        let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+        let text = report::table(thin);
+        assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
+        assert!(!page.contains("NaN") && !text.contains("NaN"));
+    }
+    let summary = silent.points[0].summary.as_ref().unwrap();
+    assert!(summary.p50_us.is_none() && summary.usd_per_10k.is_none());
+    assert_eq!(
+        summary.verdict,
+        Verdict::Invalid(vec!["no requests in the window".to_owned()])
+    );
+}
+
+#[test]
 fn comparing_finds_a_slower_tier_and_nothing_in_noise() {
     let same = report::comparison(run(), run());
     assert_eq!(same.outcome(), Outcome::NoRegression);
@@ -162,7 +201,7 @@ fn a_point_that_is_no_longer_valid_is_a_regression() {
     assert!(
         comparison
             .text()
-            .contains("no longer valid: nvme cold realtime ctr ×1 at 50 rps: invalid: because")
+            .contains("no longer valid: nvme cold realtime ctr ×1 at 100 rps: invalid: because")
     );
 }
 

@@ -5,7 +5,7 @@
 //!
 //! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed
 //! - [`bootstrap`], [`student`]: 95 % intervals
-//! - [`bands`]: where the time went, and whether the backlog grew
+//! - [`mod@bands`]: where the time went, and whether the backlog grew
 //! - [`littles_law`], [`verdict`]: whether to believe it
 //! - [`cost`]: dollars per 10,000 inferences
 //! - [`curves`]: points seen together

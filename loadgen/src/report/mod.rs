@@ -155,7 +155,7 @@ pub fn load(dir: &Path) -> Result<Run, ReportError> {
 /// `combined`, one page over all the runs is written there too.
 ///
 /// # Errors
-/// As [`load`] and [`write`].
+/// As [`load`] and [`write()`].
 pub fn rewrite(dirs: &[PathBuf], combined: Option<&Path>) -> Result<(), ReportError> {
     let mut runs = Vec::with_capacity(dirs.len());
     for dir in dirs {

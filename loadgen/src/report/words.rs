@@ -41,6 +41,14 @@ pub(crate) fn origin<'a>(run: &'a Run, tier: &str) -> &'a str {
         .unwrap_or("unknown")
 }
 
+/// Whether what is measured on the tier was drawn from a distribution, wholly or in part.
+pub(crate) fn is_emulated(run: &Run, tier: &str) -> bool {
+    run.environment
+        .origins
+        .get(tier)
+        .is_some_and(|origin| origin.contains("emulated"))
+}
+
 /// The tier as printed: what is measured through emulation says so wherever it is named.
 pub(crate) fn tier(run: &Run, tier: &str) -> String {
     let emulated = run
@@ -149,9 +157,7 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
     }
     for tier in tiers(run) {
         let what = match origin(run, tier) {
-            _ if super::words::tier(run, tier) != tier => {
-                "latencies are drawn from a distribution, not measured on a service"
-            }
+            _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
             "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
             _ => continue,
         };

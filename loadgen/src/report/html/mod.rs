@@ -151,7 +151,7 @@ fn header(run: &Run) -> String {
         );
     }
     let tiers = words::tiers(run);
-    if tiers.iter().any(|tier| words::tier(run, tier) != *tier) {
+    if tiers.iter().any(|tier| words::is_emulated(run, tier)) {
         out += "<span class=\"badge emulated\">partly emulated</span>";
     }
     out + "</p>"
