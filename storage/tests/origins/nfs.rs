@@ -5,6 +5,7 @@ use bytes::Bytes;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_storage::config::TierConfig;
 use tierlab_storage::conformance::{Suite, content};
 use tierlab_storage::origin::nfs::NfsOrigin;
@@ -196,4 +197,35 @@ async fn a_path_that_is_no_mount_is_refused() {
     };
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("no NFS mount"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_is_given_up_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let tier = connect(&serve(root.path()).await, "").await.unwrap();
+    let body = Bytes::from(content(1, 0..12 << 20));
+    let old = tier
+        .put(&path("o"), Body::Bytes(Bytes::from_static(b"old")))
+        .await
+        .unwrap();
+    let (target, mut given_up) = (path("o"), 0);
+    for limit in [1, 2, 3, 4, 5] {
+        let put = tier.put(&target, Body::Bytes(body.clone()));
+        given_up += u32::from(tokio::time::timeout(Duration::from_millis(limit), put).await.is_err());
+    }
+    assert!(given_up > 0, "a put of 12 MiB within 1 ms");
+    let names = || {
+        std::fs::read_dir(root.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+    };
+    for _ in 0..100 {
+        if names().eq(["o"]) {
+            let now = tier.stat(&path("o")).await.unwrap();
+            assert!(now == old || now.size == body.len() as u64, "{now:?}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("left behind: {:?}", names().collect::<Vec<_>>());
 }

@@ -4,6 +4,7 @@ use crate::process::{Origin, text};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_storage::config::TierConfig;
 use tierlab_storage::conformance::{Suite, content};
 use tierlab_storage::origin::s3::S3Origin;
@@ -160,4 +161,57 @@ async fn a_stalled_origin_is_a_timeout() {
     let error = connect(&endpoint, "timeout_ms = 200\nretries = 1").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     assert!(error.to_string().contains(&endpoint), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signatures_are_checked() {
+    use object_store::aws::AmazonS3Builder;
+    use object_store::{Error, ObjectStoreExt, PutPayload, path::Path as Key};
+    use tierlab_storage::origin::s3::{ACCESS_KEY, SECRET_KEY};
+    let root = tempfile::tempdir().unwrap();
+    let (endpoint, _stop) = serve(root.path()).await;
+    let client = |key: &str, secret: &str| {
+        let builder = AmazonS3Builder::new()
+            .with_bucket_name("tierlab")
+            .with_endpoint(&endpoint)
+            .with_allow_http(true);
+        builder
+            .with_access_key_id(key)
+            .with_secret_access_key(secret)
+            .build()
+            .unwrap()
+    };
+    let key = Key::parse("a b/c+d").unwrap();
+    let known = client(ACCESS_KEY, SECRET_KEY);
+    known.put(&key, PutPayload::from_static(b"signed")).await.unwrap();
+    assert_eq!(known.get(&key).await.unwrap().bytes().await.unwrap(), "signed");
+    for (id, secret) in [(ACCESS_KEY, "wrong"), ("stranger", SECRET_KEY)] {
+        let refused = client(id, secret).get(&key).await;
+        assert!(matches!(refused, Err(Error::PermissionDenied { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_is_given_up_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let (endpoint, _stop) = serve(root.path()).await;
+    let tier = connect(&endpoint, "").await.unwrap();
+    let body = Bytes::from(content(1, 0..12 << 20));
+    let (target, mut given_up) = (path("o"), 0);
+    for limit in [1, 5, 10, 20, 40] {
+        let put = tier.put(&target, Body::Bytes(body.clone()));
+        given_up += u32::from(tokio::time::timeout(Duration::from_millis(limit), put).await.is_err());
+    }
+    assert!(given_up > 0, "a put of 12 MiB within 1 ms");
+    let staging = root.path().join(".tierlab-origin");
+    for _ in 0..100 {
+        if std::fs::read_dir(&staging).unwrap().next().is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!(
+        "left behind: {:?}",
+        std::fs::read_dir(&staging).unwrap().collect::<Vec<_>>()
+    );
 }

@@ -6,6 +6,7 @@
 
 mod backend;
 mod body;
+mod conditions;
 mod folder;
 mod listing;
 mod uploads;

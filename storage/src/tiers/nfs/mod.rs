@@ -44,7 +44,7 @@ pub struct NfsTier {
 #[derive(Debug)]
 enum Way {
     UserSpace(Arc<Tree>),
-    Kernel(NvmeTier),
+    Kernel(Box<NvmeTier>),
 }
 
 impl NfsTier {
@@ -67,7 +67,7 @@ impl NfsTier {
                 }
                 Way::UserSpace(Arc::new(Tree::mount(url, config).await?))
             }
-            (None, Some(path)) => Way::Kernel(open_mount(path).await?),
+            (None, Some(path)) => Way::Kernel(Box::new(open_mount(path).await?)),
             _ => {
                 let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
                 return Err(StorageError::new(ErrorKind::Invalid, "nfs", detail));

@@ -154,9 +154,9 @@ impl Reading<'_> {
             proven &= piece.proven;
             let buffer = piece.data.into_buffer();
             if whole.is_empty() {
-                whole = buffer
+                whole = buffer;
             } else {
-                whole.unsplit(buffer)
+                whole.unsplit(buffer);
             }
         }
         Ok(Piece {

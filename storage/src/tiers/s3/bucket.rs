@@ -3,12 +3,13 @@
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
 use super::attempts::{Attempts, CountingConnector};
+use super::profile::Profile;
 use crate::config::S3Config;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use bytes::BytesMut;
 use futures::StreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, GetOptions, ObjectMeta, ObjectStore, RetryConfig};
@@ -42,6 +43,7 @@ impl Bucket {
         let invalid = |what: String| StorageError::new(ErrorKind::Invalid, format!("s3://{}", config.bucket), what);
         let limit = Duration::from_millis(config.timeout_ms.max(1));
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
+        builder = with_profile(builder, config.anonymous);
         if let Some(region) = &config.region {
             builder = builder.with_region(region);
         }
@@ -247,6 +249,30 @@ impl Bucket {
         };
         StorageError::new(kind, self.object(key), format!("{}: {what}", self.endpoint))
     }
+}
+
+/// Adds what the environment leaves out and the AWS profile has.
+fn with_profile(mut builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builder {
+    let missing = |key| builder.get_config_value(&key).is_none();
+    let sources = [
+        AmazonS3ConfigKey::AccessKeyId,
+        AmazonS3ConfigKey::WebIdentityTokenFile,
+        AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+        AmazonS3ConfigKey::ContainerCredentialsFullUri,
+    ];
+    let keyless = !anonymous && sources.into_iter().all(missing);
+    let placeless = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
+    let profile = Profile::load();
+    if let (true, Some(region)) = (placeless, profile.region) {
+        builder = builder.with_region(region);
+    }
+    if let (true, Some(id), Some(secret)) = (keyless, profile.access_key_id, profile.secret_access_key) {
+        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        if let Some(token) = profile.session_token {
+            builder = builder.with_token(token);
+        }
+    }
+    builder
 }
 
 /// The version mark of an object: its ETag, or where a server has none, its date and size.

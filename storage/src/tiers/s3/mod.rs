@@ -12,6 +12,7 @@
 mod attempts;
 mod bucket;
 mod plan;
+mod profile;
 mod put;
 
 use crate::config::S3Config;
@@ -70,7 +71,10 @@ impl S3Tier {
         let first = async { bucket.store.list(prefix.as_ref()).next().await.transpose() };
         match bucket.within(&Key::default(), first).await {
             Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::Denied => notes.push("the bucket cannot be listed".to_owned()),
+            // Known to the server, but not allowed to list; a wrong key or signature has another code.
+            Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("<Code>AccessDenied<") => {
+                notes.push("the bucket cannot be listed".to_owned());
+            }
             Err(e) => return Err(e),
         }
         let concurrency = usize::try_from(config.concurrency)
@@ -141,9 +145,9 @@ impl S3Tier {
         for (piece, of_piece) in future::try_join_all(gets).await? {
             cost.merge(&of_piece);
             if whole.is_empty() {
-                whole = piece
+                whole = piece;
             } else {
-                whole.unsplit(piece)
+                whole.unsplit(piece);
             }
         }
         Ok((whole.freeze(), cost))

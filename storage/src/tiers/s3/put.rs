@@ -32,12 +32,7 @@ pub(super) async fn put(
         let payload = PutPayload::from_bytes(source.piece(0, size).await?);
         bucket.within(key, bucket.store.put(key, payload)).await?
     } else {
-        let upload = bucket.within(key, bucket.store.put_multipart(key)).await?;
-        let mut upload = Upload {
-            bucket: Arc::clone(bucket),
-            key: key.clone(),
-            inner: Some(upload),
-        };
+        let mut upload = Upload::begin(Arc::clone(bucket), key.clone()).await?;
         upload
             .send(&source, part_bytes, concurrency.min(PARTS_IN_FLIGHT))
             .await?
@@ -53,6 +48,19 @@ struct Upload {
 }
 
 impl Upload {
+    /// Begins an upload in a task of its own: when the caller goes away meanwhile, the task gets the upload's id all the
+    /// same, and drops, that is aborts, it.
+    async fn begin(bucket: Arc<Bucket>, key: Key) -> Result<Self, StorageError> {
+        let name = key.to_string();
+        let begun = tokio::spawn(async move {
+            let inner = Some(bucket.within(&key, bucket.store.put_multipart(&key)).await?);
+            Ok(Self { bucket, key, inner })
+        });
+        begun
+            .await
+            .map_err(|e| StorageError::new(ErrorKind::Unavailable, name, e.to_string()))?
+    }
+
     async fn send(&mut self, source: &Source, part_bytes: u64, at_once: usize) -> Result<PutResult, StorageError> {
         let gone = || {
             StorageError::new(
@@ -96,8 +104,11 @@ impl Drop for Upload {
         };
         let (bucket, key) = (Arc::clone(&self.bucket), self.key.clone());
         runtime.spawn(async move {
-            if let Err(e) = bucket.within(&key, upload.abort()).await {
-                tracing::warn!("an upload stays behind unfinished: {e}");
+            match bucket.within(&key, upload.abort()).await {
+                // Its last call, of which no answer came, had completed it.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => tracing::warn!("an upload stays behind unfinished: {e}"),
+                Ok(()) => {}
             }
         });
     }
