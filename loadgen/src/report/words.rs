@@ -51,12 +51,7 @@ pub(crate) fn is_emulated(run: &Run, tier: &str) -> bool {
 
 /// The tier as printed: what is measured through emulation says so wherever it is named.
 pub(crate) fn tier(run: &Run, tier: &str) -> String {
-    let emulated = run
-        .environment
-        .origins
-        .get(tier)
-        .is_some_and(|origin| origin.contains("emulated"));
-    if emulated {
+    if is_emulated(run, tier) {
         format!("{tier} (emulated)")
     } else {
         tier.to_owned()

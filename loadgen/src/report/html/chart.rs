@@ -88,7 +88,7 @@ pub(super) fn thinned(values: &[f64], scale: &Scale, gap: f64) -> Vec<f64> {
 
 /// The frame: title, axes with ticks and their labels, and the name of the horizontal axis.
 pub(super) fn frame(title: &str, x: (&Scale, &[(f64, String)], &str), y: (&Scale, &[(f64, String)])) -> String {
-    let (left, top, right, bottom) = AREA;
+    let (left, _, right, bottom) = AREA;
     let mut out = format!("<text class=\"title\" x=\"{left}\" y=\"16\">{}</text>", escape(title));
     for (value, label) in y.1 {
         let at = y.0.at(*value);
