@@ -157,7 +157,6 @@ impl Shared {
             // Set before the pacer's start, and so before the first ticket.
             let Some(&clock) = self.clock.get() else { break };
             samples.push(self.send(client, clock, ticket).await);
-            self.tickets.finish();
         }
         self.samples
             .lock()
@@ -181,6 +180,7 @@ impl Shared {
             None
         };
         let done_us = clock.now_us();
+        self.tickets.finish();
         let (outcome, timings) = match reply {
             Some(Ok(reply)) => judge(&reply),
             Some(Err(error)) => (Outcome::Failed(failure(&error)), None),

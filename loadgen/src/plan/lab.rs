@@ -1,7 +1,7 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
 use super::raw::{RawData, RawLab};
-use super::within;
+use super::{below, within};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -118,8 +118,8 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         tiers,
         caches: caches(&raw)?,
         data: data(raw.data, base)?,
-        work: base.join(raw.work),
-        server_config: base.join(raw.server_config),
+        work: below(base, &raw.work),
+        server_config: below(base, &raw.server_config),
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
         server_set: overlays("lab.server", &raw.server)?,
     })
@@ -182,8 +182,8 @@ fn data(raw: RawData, base: &Path) -> Result<Data, String> {
                 );
             }
             Ok(Data::Given {
-                repository: base.join(repository),
-                features: base.join(features),
+                repository: below(base, &repository),
+                features: below(base, &features),
             })
         }
         (None, None) => {

@@ -11,7 +11,7 @@ pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
 use crate::record::{Limits, Mode};
 use serde::Deserialize;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use tierlab_protocol::model::is_plain_name;
 
@@ -203,7 +203,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     };
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
-        (Some(prices), Some(instance)) => Some((base.join(prices), instance)),
+        (Some(prices), Some(instance)) => Some((below(base, &prices), instance)),
         (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
         (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
     };
@@ -298,6 +298,21 @@ fn limits(limits: &Limits) -> Result<(), String> {
     within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
     within("limits.error_share", limits.error_share, 0.0, 1.0)
+}
+
+/// A plan's path relative to the plan's folder, without the detours of `..` where they lead back through a plain name.
+fn below(base: &Path, path: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for part in base.join(path).components() {
+        match part {
+            Component::ParentDir if matches!(short.components().next_back(), Some(Component::Normal(_))) => {
+                short.pop();
+            }
+            Component::CurDir => {}
+            part => short.push(part),
+        }
+    }
+    short
 }
 
 /// Refuses NaN, infinities and whatever lies outside.

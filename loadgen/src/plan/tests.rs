@@ -94,6 +94,16 @@ fn a_lab_names_origins_caches_and_data() {
 }
 
 #[test]
+fn paths_are_relative_to_the_plan_and_short() {
+    let at = |base: &str, path: &str| below(Path::new(base), Path::new(path)).display().to_string();
+    assert_eq!(at("configs/labs", "../prices.toml"), "configs/prices.toml");
+    assert_eq!(at("configs/labs", "../../data/./quick"), "data/quick");
+    assert_eq!(at("labs", "../../data"), "../data");
+    assert_eq!(at("", "prices.toml"), "prices.toml");
+    assert_eq!(at("labs", "/etc/prices.toml"), "/etc/prices.toml");
+}
+
+#[test]
 fn nonsense_labs_are_refused_by_key() {
     let with = |from: &str, to: &str| format!("{HEAD}{LOAD}{}", LAB.replace(from, to));
     for (text, named) in [
