@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_protocol::model::is_plain_name;
 use tierlab_storage::TierConfig;
+use tierlab_storage::config::overlay;
 use tierlab_storage::wrappers::CacheConfig;
 
 /// The prefix of environment variables that set keys.
@@ -156,14 +157,11 @@ impl Config {
                 library = Some(PathBuf::from(value));
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
-                overlay(&mut document, &key, value).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+                overlay(&mut document, &format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
             }
         }
         for set in &sources.set {
-            let Some((key, value)) = set.split_once('=') else {
-                return fail(format!("--set {set}: not KEY=VALUE"));
-            };
-            overlay(&mut document, key.trim(), value.trim()).map_err(|e| ConfigError(format!("--set {set}: {e}")))?;
+            overlay(&mut document, set).map_err(|e| ConfigError(format!("--set {e}")))?;
         }
         let tiers = match document.remove("tiers") {
             Some(toml::Value::Table(tiers)) => tiers,
@@ -304,34 +302,6 @@ fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, Tie
     tiers.into_iter().map(parse).collect()
 }
 
-/// Sets `a.b.c` in a document. The value is read as TOML where it is TOML, else it is text.
-fn overlay(document: &mut toml::Table, key: &str, value: &str) -> Result<(), ConfigError> {
-    let parsed = format!("value = {value}")
-        .parse::<toml::Table>()
-        .ok()
-        .and_then(|mut table| table.remove("value"));
-    let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let mut table = document;
-    let mut parts = key.split('.').peekable();
-    while let Some(part) = parts.next() {
-        if part.is_empty() {
-            return fail(format!("`{key}` is no key such as cache.capacity_bytes"));
-        }
-        if parts.peek().is_none() {
-            table.insert(part.to_owned(), value);
-            break;
-        }
-        let entry = table
-            .entry(part)
-            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        let toml::Value::Table(inner) = entry else {
-            return fail(format!("`{part}` in `{key}` is a value, not a table"));
-        };
-        table = inner;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,7 +395,7 @@ mod tests {
             ),
             (
                 message("", &|s| s.set = vec!["cache".into()]),
-                vec!["--set cache", "KEY=VALUE"],
+                vec!["--set cache", "key=value"],
             ),
             (message("", &|s| s.set = vec!["cache..x=1".into()]), vec!["cache..x"]),
             (

@@ -188,6 +188,8 @@ impl Loader<'_> {
             let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
             wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
         }
+        // In the order of the graph, as the metadata lists them.
+        wanted.sort_unstable_by_key(|(input, _)| *input);
         Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
             .await
             .map(Some)

@@ -1,0 +1,141 @@
+//! Starts that cannot be, readiness, and the drain.
+
+use crate::harness::{Data, Server, entity_ids, mlp_input, on_tier, refused};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tierlab_models::generators::ModelKind;
+
+#[test]
+fn wrong_starts_say_what_is_wrong_and_end_with_their_code() {
+    let empty = tempfile::tempdir().unwrap();
+    let root = format!("tiers.nvme.root={}", empty.path().display());
+    let nvme = ["--tier", "nvme", "--set", root.as_str()];
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let set_root = format!("tiers.memory.root={}", data.0.path().display());
+    for (arguments, code, named) in [
+        (&["--tier", "tape"][..], 2, "tape"),
+        (&[], 2, "--tier"),
+        (&["--tier", "nvme", "--set", "cache.capacity=1"], 2, "capacity"),
+        (
+            &["--tier", "nvme", "--config", "configs/none.toml"],
+            2,
+            "configs/none.toml",
+        ),
+        (&["--no-such-flag"], 2, "--no-such-flag"),
+        (&nvme, 1, "tierlab-models publish"),
+        (
+            &["--tier", "nvme", "--set", "tiers.nvme.root=/no/such/folder"],
+            1,
+            "/no/such/folder",
+        ),
+        (&["--tier", "gds"], 1, "tier `gds`"),
+        (
+            &["--tier", "memory", "--set", &set_root, "--set", "models=[\"none\"]"],
+            1,
+            "no model `none`",
+        ),
+        (
+            &[
+                "--tier",
+                "memory",
+                "--set",
+                &set_root,
+                "--set",
+                "runtime.library=/no/lib.so",
+            ],
+            1,
+            "scripts/setup onnxruntime",
+        ),
+    ] {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let output = refused(&arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert!(message.contains(named), "{arguments:?}: {message} should name {named}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let first = Server::start(&on_tier(&data, "memory"), &[]);
+    let mut arguments = on_tier(&data, "memory");
+    arguments.extend(["--listen".into(), first.address.clone()]);
+    let output = refused(&arguments);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains(&first.address), "{message}");
+}
+
+#[test]
+fn help_is_complete() {
+    let output = refused(&["--help".into()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0));
+    for part in [
+        "--tier",
+        "--feature-tier",
+        "--set",
+        "--exit-with-parent",
+        "Examples:",
+        "Exit codes",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(refused(&["--version".into()]).status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_under_load_loses_no_admitted_request() {
+    let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr], 1000);
+    let mut server = Server::start(&on_tier(&data, "nvme"), &["cache.capacity_bytes=0"]);
+    let answered = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = (0..16)
+        .map(|i| {
+            let inputs = if i % 2 == 0 {
+                mlp_input(8)
+            } else {
+                entity_ids(&[i, 2 * i, 900 + i])
+            };
+            let template = server.infer_request(if i % 2 == 0 { "mlp" } else { "ctr" }, inputs);
+            let answered = Arc::clone(&answered);
+            tokio::spawn(async move {
+                loop {
+                    // Refused connections are how a draining server says no; a reply once begun must be whole.
+                    let Ok(response) = template.try_clone().unwrap().send().await else {
+                        return;
+                    };
+                    assert_eq!(response.status(), 200);
+                    assert!(!response.bytes().await.unwrap().is_empty());
+                    answered.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    while answered.load(Relaxed) < 500 {
+        assert!(
+            !clients.iter().any(tokio::task::JoinHandle::is_finished),
+            "a client failed before the drain"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.terminate();
+    let status = server.wait().await;
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+    let log = server.log();
+    let count = |key: &str| -> u64 {
+        let line = log
+            .lines()
+            .find(|line| line.contains("drained"))
+            .unwrap_or_else(|| panic!("{log}"));
+        let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)).unwrap();
+        value.parse().unwrap()
+    };
+    assert_eq!(count("admitted="), answered.load(Relaxed), "{log}");
+    assert_eq!(count("settled="), answered.load(Relaxed), "{log}");
+}

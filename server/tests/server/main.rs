@@ -1,0 +1,8 @@
+//! The real `tierlab-server` process on a free port of loopback, over generated models and tables.
+
+mod clients;
+mod faults;
+mod harness;
+mod lifecycle;
+mod protocol;
+mod storage;
