@@ -211,8 +211,12 @@ fn first_that_loads(names: &[&str], looked_for: &mut Vec<String>) -> Option<Libr
                 return Some(library);
             }
             Err(error) => {
-                let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-                looked_for.push(format!("{name}: {why}"));
+                // The loader's own words begin with the name.
+                looked_for.push(
+                    error
+                        .source()
+                        .map_or_else(|| format!("{name}: {error}"), ToString::to_string),
+                );
             }
         }
     }
