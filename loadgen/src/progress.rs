@@ -3,36 +3,49 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The progress of one run.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
-    steps: u64,
-    begun: u64,
+    started: Instant,
+    expected_step: Duration,
+    steps: u32,
+    begun: u32,
 }
 
 impl Progress {
-    /// For a run of `steps` steps; the bar counts steps, and its ETA is theirs.
+    /// For a run of `steps` steps, each of which should take `expected_step`.
     #[must_use]
-    pub fn new(steps: u64) -> Self {
+    pub fn new(steps: u32, expected_step: Duration) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(1));
-            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {elapsed} (ETA {eta})  {msg}") {
+            let target = ProgressDrawTarget::stderr_with_hz(1);
+            let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), target);
+            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {elapsed}  {msg}") {
                 bar.set_style(style);
             }
             bar
         });
-        Self { bar, steps, begun: 0 }
+        if bar.is_none() {
+            eprintln!("{steps} steps, about {}", readable(expected_step * steps));
+        }
+        Self {
+            bar,
+            started: Instant::now(),
+            expected_step,
+            steps,
+            begun: 0,
+        }
     }
 
     /// A step begins.
     pub fn begin(&mut self, what: &str) {
-        self.begun += 1;
         if let Some(bar) = &self.bar {
-            bar.set_message(what.to_owned());
+            let left = remaining(self.begun, self.steps, self.started.elapsed(), self.expected_step);
+            bar.set_message(format!("ETA {}  {what}", readable(left)));
         }
+        self.begun += 1;
     }
 
     /// The step under way is finished; `line` is what there is to say of it.
@@ -59,6 +72,12 @@ impl Progress {
     }
 }
 
+/// What the steps that are left will take: as long as those so far, or as expected before there is one.
+fn remaining(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> Duration {
+    let step = elapsed.checked_div(done).unwrap_or(expected_step);
+    step * steps.saturating_sub(done)
+}
+
 /// A time for people: `3m20s`.
 #[must_use]
 pub fn readable(time: Duration) -> String {
@@ -73,6 +92,14 @@ pub fn readable(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_expected_and_then_measured() {
+        let seconds = Duration::from_secs;
+        assert_eq!(remaining(0, 10, seconds(0), seconds(3)), seconds(30));
+        assert_eq!(remaining(2, 10, seconds(8), seconds(3)), seconds(32));
+        assert_eq!(remaining(10, 10, seconds(40), seconds(3)), seconds(0));
+    }
 
     #[test]
     fn times_are_readable() {

@@ -88,7 +88,7 @@ impl Runner<'_> {
     pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
         let mut run = begin(self.plan, preamble);
         let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
-        let mut progress = Progress::new(steps as u64);
+        let mut progress = Progress::new(steps as u32, self.plan.warmup + self.plan.window);
         let mut unanswered = 0;
         let ended = self.steps(&mut run, &mut progress, &mut unanswered).await;
         progress.clear();
