@@ -222,6 +222,11 @@ impl Bucket {
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
         let text = chain(error);
         let (kind, what) = match status(error, &text) {
+            // The address of a cloud machine's own credentials, asked when there are no others.
+            _ if text.contains("169.254.16") => {
+                let hint = "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `anonymous = true`";
+                (ErrorKind::Denied, hint.to_owned())
+            }
             Some(404) if text.contains("NoSuchBucket") => (
                 ErrorKind::NotFound,
                 format!("no bucket `{}`; check `bucket` and `endpoint`", self.name),
@@ -239,11 +244,6 @@ impl Bucket {
                 ErrorKind::Denied,
                 format!("access denied; check the AWS credentials, or `anonymous`: {text}"),
             ),
-            // The address of a cloud machine's own credentials, asked when there are no others.
-            None if text.contains("169.254.16") => {
-                let hint = "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `anonymous = true`";
-                (ErrorKind::Denied, hint.to_owned())
-            }
             None if timed_out(error) => (ErrorKind::Timeout, text),
             _ => (ErrorKind::Unavailable, text),
         };
