@@ -13,6 +13,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::BodyExt;
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_protocol::infer::HEADER_LENGTH;
 
 /// Receives the body of an infer request. The account holds its bytes until it is dropped.
@@ -43,6 +44,18 @@ pub(super) async fn receive(
         }
     };
     Ok((Incoming { body, json_len }, account))
+}
+
+/// Bytes of a body that nobody wants, read at most so that the connection can be used again.
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
+/// The time for it.
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
+/// Reads a small body to its end.
+pub(super) async fn discard(body: Body) {
+    // Beyond these bounds hyper closes the connection.
+    let read = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES).collect();
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 fn too_large(limit: usize) -> Refusal {
@@ -154,7 +167,6 @@ mod tests {
     use http::HeaderValue;
     use prometheus::IntGauge;
     use std::io::Write;
-    use std::time::Duration;
 
     fn admission() -> Arc<Admission> {
         let limits = Limits {

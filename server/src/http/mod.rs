@@ -16,8 +16,8 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode, Version};
 use prometheus::TextEncoder;
 use serde::Serialize;
 use std::sync::Arc;
@@ -94,17 +94,22 @@ fn error(status: StatusCode, message: String) -> Response {
 }
 
 async fn no_route(request: Request) -> Response {
-    error(StatusCode::NOT_FOUND, format!("no route `{}`", request.uri().path()))
+    let (request, body) = request.into_parts();
+    body::discard(body).await;
+    error(
+        StatusCode::NOT_FOUND,
+        format!("no route `{}`", shown(request.uri.path())),
+    )
 }
 
 async fn wrong_method(request: Request) -> Response {
-    let path = request.uri().path();
+    let (request, body) = request.into_parts();
+    body::discard(body).await;
+    let path = request.uri.path();
     let post = path.ends_with("/infer") || path.starts_with("/v2/repository/");
     let allowed = if post { "POST" } else { "GET, HEAD" };
-    let mut response = error(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} is not allowed on `{path}`: use {allowed}", request.method()),
-    );
+    let what = format!("{} is not allowed on `{}`: use {allowed}", request.method, shown(path));
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, what);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
@@ -215,7 +220,8 @@ async fn all_stats(Shared(state): Shared<Server>) -> Response {
     )
 }
 
-async fn index(Shared(state): Shared<Server>) -> Response {
+async fn index(Shared(state): Shared<Server>, request: Request) -> Response {
+    body::discard(request.into_body()).await;
     let entries = state.served().into_iter().flat_map(Served::entries);
     let index: Vec<IndexEntry> = entries
         .map(|(name, entry)| {
@@ -234,7 +240,8 @@ async fn index(Shared(state): Shared<Server>) -> Response {
     json(StatusCode::OK, &index)
 }
 
-async fn load_or_unload(Path(target): Path<Target>) -> Response {
+async fn load_or_unload(Path(target): Path<Target>, request: Request) -> Response {
+    body::discard(request.into_body()).await;
     let what = format!(
         "model `{}` cannot be loaded or unloaded by request: the models are chosen at the start, by `models` in \
          server.toml",
@@ -256,19 +263,25 @@ async fn metrics(Shared(state): Shared<Server>) -> Response {
 }
 
 async fn infer(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
-    let model = match find(&state, &target) {
-        Ok(model) => model,
-        Err(refusal) => {
-            state.metrics().count_refusal("", None, &refusal);
-            return refusal.into_response();
-        }
-    };
     let (head, body) = request.into_parts();
-    let (incoming, _account) = match body::receive(&head.headers, body, &state.pipeline.admission).await {
-        Ok(received) => received,
+    let received = body::receive(&head.headers, body, &state.pipeline.admission).await;
+    let unread = received.is_err();
+    let found = find(&state, &target);
+    let known = found.as_ref().ok().map(Arc::clone);
+    // What is wrong with the target goes before what is wrong with the body.
+    let (model, (incoming, _account)) = match found.and_then(|model| Ok((model, received?))) {
+        Ok(taken) => taken,
         Err(refusal) => {
-            state.metrics().count_refusal(&model.name, None, &refusal);
-            return refusal.into_response();
+            let model = known.as_ref().map_or("", |model| model.name.as_str());
+            state.metrics().count_refusal(model, None, &refusal);
+            let mut response = refusal.into_response();
+            if unread && head.version < Version::HTTP_2 {
+                // The rest of the body would be taken for the next request: the client is told not to send one here.
+                response
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            return response;
         }
     };
     let Outcome { reply, timings } = state.pipeline.infer(&model, incoming, Stopwatch::start()).await;

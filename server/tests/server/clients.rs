@@ -111,7 +111,14 @@ async fn prometheus_scrapes_with_the_shipped_configuration() {
     let query = format!("http://{address}/api/v1/query?query=tierlab_inferences_total%7Bmodel%3D%22mlp%22%7D");
     let began = Instant::now();
     loop {
-        if let Ok(response) = server.client.get(&query).send().await {
+        // Until it is up, Prometheus answers 503 in plain text.
+        let response = server
+            .client
+            .get(&query)
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status);
+        if let Ok(response) = response {
             let answer: serde_json::Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
             if let Some(value) = answer.pointer("/data/result/0/value/1") {
                 assert_eq!(value, "5", "{answer}");

@@ -1,6 +1,7 @@
 //! Generated data in a folder of its own, the server process over it, and requests to it.
 
 use bytes::Bytes;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::onnx::{self, ModelProto};
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::{self, TableKind};
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply, InferRequest, RequestedOutput, Tensor};
@@ -58,6 +60,13 @@ impl Data {
             tables::generate(table, rows, 2, &data.path("features"), &stop).unwrap();
         }
         data
+    }
+
+    /// Puts a graph into the repository, alone in its folder.
+    pub(crate) fn add_model(&self, name: &str, model: &ModelProto) {
+        let folder = self.path(&format!("models/{name}/1"));
+        std::fs::create_dir_all(&folder).unwrap();
+        onnx::write_model(model, &mut File::create(folder.join("model.onnx")).unwrap()).unwrap();
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {

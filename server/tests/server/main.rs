@@ -4,5 +4,6 @@ mod clients;
 mod faults;
 mod harness;
 mod lifecycle;
+mod models;
 mod protocol;
 mod storage;

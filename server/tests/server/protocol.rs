@@ -232,33 +232,6 @@ async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn a_bad_row_fails_alone_inside_a_shared_batch() {
-    let (_data, server) = server(&[]);
-    let inline = |category: i64| {
-        let dense: Vec<u8> = std::iter::repeat_n(0.5_f32.to_le_bytes(), 13).flatten().collect();
-        let categories: Vec<u8> = std::iter::repeat_n(category.to_le_bytes(), 26).flatten().collect();
-        vec![
-            crate::harness::tensor("dense", tierlab_protocol::tensor::DataType::Fp32, &[1, 13], dense),
-            crate::harness::tensor(
-                "categorical",
-                tierlab_protocol::tensor::DataType::Int64,
-                &[1, 26],
-                categories,
-            ),
-        ]
-    };
-    for _ in 0..20 {
-        let requests = (0..8).map(|i| server.infer("ctr", inline(if i == 3 { i64::MAX } else { 1 })));
-        let replies = futures::future::join_all(requests).await;
-        let good: Vec<_> = replies.iter().filter(|reply| reply.status == 200).collect();
-        assert_eq!(good.len(), 7);
-        assert_eq!(replies[3].status, 400, "{}", replies[3].text());
-        assert!(replies[3].error().contains("refuses these inputs"));
-        assert!(good.iter().all(|reply| reply.floats() == good[0].floats()));
-    }
-}
-
-#[tokio::test]
 async fn http_2_without_tls_is_spoken_too() {
     let (_data, server) = server(&[]);
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();

@@ -1,0 +1,233 @@
+//! Graphs of all kinds, each alone in its folder: every data type, no batch dimension, external weights, inputs that a
+//! graph refuses.
+
+use crate::harness::{Data, Server, on_tier, tensor};
+use bytes::Bytes;
+use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto};
+use tierlab_models::onnx::{GraphBuilder, ModelProto};
+use tierlab_protocol::infer::{HEADER_LENGTH, InferRequest, Tensor};
+use tierlab_protocol::tensor::DataType;
+
+/// Every type of the protocol, and ONNX's name for it.
+const TYPES: [(DataType, ElementType); 14] = [
+    (DataType::Bool, ElementType::Bool),
+    (DataType::Uint8, ElementType::Uint8),
+    (DataType::Uint16, ElementType::Uint16),
+    (DataType::Uint32, ElementType::Uint32),
+    (DataType::Uint64, ElementType::Uint64),
+    (DataType::Int8, ElementType::Int8),
+    (DataType::Int16, ElementType::Int16),
+    (DataType::Int32, ElementType::Int32),
+    (DataType::Int64, ElementType::Int64),
+    (DataType::Fp16, ElementType::Float16),
+    (DataType::Bf16, ElementType::Bfloat16),
+    (DataType::Fp32, ElementType::Float),
+    (DataType::Fp64, ElementType::Double),
+    (DataType::Bytes, ElementType::String),
+];
+
+fn serve(models: &[(&str, ModelProto)]) -> (Data, Server) {
+    let data = Data::generate(&[], 0);
+    for (name, model) in models {
+        data.add_model(name, model);
+    }
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    (data, server)
+}
+
+/// `x_TYPE` [-1, 2] to `y_TYPE` [-1, 2], unchanged, for every type.
+fn echo() -> ModelProto {
+    let mut graph = GraphBuilder::new("echo");
+    for (dtype, element) in TYPES {
+        let input = graph.input(&format!("x_{dtype}"), element, &[-1, 2]);
+        let output = graph.node(&format!("y_{dtype}"), "Identity", &[&input], &[]);
+        graph.output(&output, element, &[-1, 2]);
+    }
+    graph.finish("gives back what it gets")
+}
+
+/// Inputs of `echo`: `rows` rows, their bytes beginning at `seed`.
+fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
+    let input = |(dtype, _): (DataType, ElementType)| {
+        let count = rows * 2;
+        let data = match dtype.size() {
+            _ if dtype == DataType::Bool => (0..count).map(|i| (i as u8 + seed) % 2).collect(),
+            // Bytes below 64 make small numbers of every float type, and no NaN.
+            Some(size) => (0..count * size).map(|i| (i as u8 + seed) % 64).collect(),
+            None => (0..count)
+                .flat_map(|i| {
+                    let text = "ü".repeat(i % 4 + usize::from(seed % 3));
+                    [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+                })
+                .collect(),
+        };
+        tensor(&format!("x_{dtype}"), dtype, &[rows as i64, 2], data)
+    };
+    TYPES.into_iter().map(input).collect()
+}
+
+#[tokio::test]
+async fn every_type_comes_back_as_binary_and_as_json() {
+    let (_data, server) = serve(&[("echo", echo())]);
+    let requests = (1..=6).map(|rows| server.infer("echo", echoed(rows, rows as u8 * 9)));
+    for (rows, reply) in (1..=6).zip(futures::future::join_all(requests).await) {
+        let outputs = reply.inferred().outputs;
+        for (sent, got) in echoed(rows, rows as u8 * 9).iter().zip(&outputs) {
+            assert_eq!(
+                (&sent.data, &sent.shape, sent.dtype),
+                (&got.data, &got.shape, got.dtype),
+                "{}",
+                got.name
+            );
+        }
+    }
+    let inputs = echoed(3, 5);
+    let wanted = |input: &Tensor| tierlab_protocol::infer::RequestedOutput {
+        name: input.name.replace('x', "y"),
+        binary: false,
+    };
+    let outputs = inputs
+        .iter()
+        .filter(|input| input.has_json_form())
+        .map(wanted)
+        .collect();
+    let request = InferRequest {
+        inputs: inputs.clone(),
+        outputs,
+        ..InferRequest::default()
+    };
+    let (body, json_len) = request.encode_binary();
+    let url = server.url("/v2/models/echo/infer");
+    let response = server
+        .client
+        .post(url)
+        .header(HEADER_LENGTH, json_len)
+        .body(body)
+        .send()
+        .await
+        .unwrap();
+    let outputs = crate::harness::Reply::of(response).await.inferred().outputs;
+    assert_eq!(outputs.len(), TYPES.len() - 2);
+    for got in outputs {
+        let sent = inputs.iter().find(|sent| sent.name[1..] == got.name[1..]).unwrap();
+        assert_eq!((&sent.data, &sent.shape), (&got.data, &got.shape), "{}", got.name);
+    }
+}
+
+/// `index` INT64 [-1] to the rows of a table of four: `y` FP32 [-1, 1].
+fn gather() -> ModelProto {
+    let mut graph = GraphBuilder::new("gather");
+    let index = graph.input("index", ElementType::Int64, &[-1]);
+    let table = graph.floats("table", &[4, 1], &[0.5, 1.5, 2.5, 3.5]);
+    let y = graph.node("y", "Gather", &[&table, &index], &[]);
+    graph.output(&y, ElementType::Float, &[-1, 1]);
+    graph.finish("looks rows up")
+}
+
+#[tokio::test]
+async fn a_bad_request_fails_alone_inside_a_shared_batch() {
+    let (_data, server) = serve(&[("gather", gather())]);
+    let index = |value: i64| vec![tensor("index", DataType::Int64, &[1], value.to_le_bytes().to_vec())];
+    let mut shared = false;
+    for _ in 0..200 {
+        let requests = (0..8).map(|i| server.infer("gather", index(if i == 3 { 4 } else { 2 })));
+        for (i, reply) in futures::future::join_all(requests).await.into_iter().enumerate() {
+            if i == 3 {
+                assert_eq!(reply.status, 400, "{}", reply.text());
+                assert!(reply.error().contains("refuses these inputs"), "{}", reply.text());
+            } else {
+                assert_eq!(reply.floats(), [2.5]);
+            }
+        }
+        // A failed batch counts its rows, then each of them alone.
+        let rows = server.metric("tierlab_batch_rows_sum{model=\"gather\"}").await;
+        let sent = server
+            .metric("tierlab_requests_total{code=\"200\",mode=\"realtime\",model=\"gather\"}")
+            .await
+            + server
+                .metric("tierlab_requests_total{code=\"400\",mode=\"realtime\",model=\"gather\"}")
+                .await;
+        if rows > sent {
+            shared = true;
+            break;
+        }
+    }
+    assert!(shared, "the bad request never shared a batch");
+    assert!(!server.log().contains("panicked"));
+}
+
+#[tokio::test]
+async fn a_graph_without_a_batch_dimension_runs_request_by_request() {
+    let mut graph = GraphBuilder::new("fixed");
+    let x = graph.input("x", ElementType::Float, &[2, 2]);
+    let y = graph.node("y", "Add", &[&x, &x], &[]);
+    graph.output(&y, ElementType::Float, &[2, 2]);
+    let (_data, server) = serve(&[("fixed", graph.finish("adds itself"))]);
+    assert_eq!(server.get("/v2/models/fixed/config").await.json()["max_batch_size"], 0);
+    let input = |rows: i64| {
+        let data = (0..rows * 2).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        vec![tensor("x", DataType::Fp32, &[rows, 2], data)]
+    };
+    let replies = futures::future::join_all((0..8).map(|_| server.infer("fixed", input(2)))).await;
+    assert!(replies.iter().all(|reply| reply.floats() == [0.0, 2.0, 4.0, 6.0]));
+    let reply = server.infer("fixed", input(3)).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.error().contains("the model wants [2, 2]"), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn external_weights_beside_the_graph_are_read_too() {
+    let mut graph = GraphBuilder::new("external");
+    let x = graph.input("x", ElementType::Float, &[-1, 2]);
+    let weights = graph.constant("weights", ElementType::Float, &[2], Bytes::new());
+    let y = graph.node("y", "Add", &[&x, &weights], &[]);
+    graph.output(&y, ElementType::Float, &[-1, 2]);
+    let mut model = graph.finish("adds external weights");
+    let tensor_proto = &mut model.graph.as_mut().unwrap().initializer[0];
+    tensor_proto.data_location = DATA_EXTERNAL;
+    for (key, value) in [("location", "weights.bin"), ("offset", "4"), ("length", "8")] {
+        tensor_proto.external_data.push(StringStringEntryProto {
+            key: key.into(),
+            value: value.into(),
+        });
+    }
+    let data = Data::generate(&[], 0);
+    data.add_model("external", &model);
+    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    std::fs::write(data.path("models/external/1/weights.bin"), floats(&[9.0, 10.0, 20.0])).unwrap();
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    let reply = server
+        .infer(
+            "external",
+            vec![tensor("x", DataType::Fp32, &[1, 2], floats(&[1.0, 2.0]))],
+        )
+        .await;
+    assert_eq!(reply.floats(), [11.0, 22.0]);
+}
+
+#[tokio::test]
+async fn configs_that_do_not_fit_the_graph_are_refused_by_name() {
+    let data = Data::generate(&[], 0);
+    data.add_model("good", &gather());
+    for (name, config) in [
+        ("typo", "max_batch = 1"),
+        ("input", "[joined.none]\ntable = \"t\""),
+        ("table", "[joined.index]\ntable = \"t\""),
+    ] {
+        data.add_model(name, &gather());
+        std::fs::write(data.path(&format!("models/{name}/config.toml")), config).unwrap();
+    }
+    data.add_model("graph", &GraphBuilder::new("empty").finish("nothing"));
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    for (name, named) in [
+        ("typo", "models/typo/config.toml"),
+        ("input", "joined.none"),
+        ("table", "features/t.rows"),
+        ("graph", "models/graph/1/model.onnx"),
+    ] {
+        let reply = server.get(&format!("/v2/models/{name}")).await;
+        assert_eq!(reply.status, 503);
+        assert!(reply.error().contains(named), "{} should name {named}", reply.error());
+    }
+    assert_eq!(server.get("/v2/models/good/ready").await.status, 200);
+}
