@@ -1,5 +1,4 @@
 //! What a server reads from: every tier, opened from its TOML and wrapped by `compose`, passes the suite.
-#![cfg(feature = "origin")]
 
 use prometheus::Registry;
 use std::path::Path;

@@ -7,12 +7,14 @@ use crate::path::ObjectPath;
 use crate::tier::{Body, Object};
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files under construction have names that begin so; a listing leaves them out.
 const PARTIAL: &str = ".tierlab-put-";
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
 /// Names tried for a file under construction before giving up.
 const NAME_ATTEMPTS: u32 = 100;
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -82,25 +84,34 @@ pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object,
     let (parent, name) = split(path);
     let failed = |e: &io::Error| root.explain(path.as_str(), e);
     // The source is opened first: when it is missing, nothing is made.
-    let source = match body {
-        Body::Bytes(_) => None,
-        Body::File(file) => Some(File::open(file).map_err(|e| StorageError::from_io(file.display().to_string(), &e))?),
+    let mut source: Box<dyn Read> = match body {
+        Body::Bytes(bytes) => Box::new(&bytes[..]),
+        Body::File(file) => {
+            Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display().to_string(), &e))?)
+        }
     };
     let folder = make_folders(root, parent).map_err(|e| failed(&e))?;
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
-    match (body, source) {
-        (Body::Bytes(bytes), _) => file.write_all(bytes).map_err(|e| failed(&e))?,
-        (Body::File(_), Some(mut source)) => {
-            io::copy(&mut source, &mut file).map_err(|e| failed(&e))?;
-        }
-        (Body::File(_), None) => unreachable!("a file body was opened above"),
-    }
+    copy(&mut source, &mut file).map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
     partial.rename_to(&name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;
     // After renaming, which counts as a change of the file.
     let id: FileId = stat_fd(file.as_fd()).map_err(|e| failed(&e))?.id;
     Ok(id.describe(path))
+}
+
+/// In pieces of a size that the disk likes.
+fn copy(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
+    let mut piece = vec![0; COPY_BYTES];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(n) => to.write_all(&piece[..n])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// Removes a file. Folders that become empty stay.

@@ -2,7 +2,7 @@
 //!
 //! - Keyed by path, version and block: an object that changes gets new keys, so a hit is always of the version asked
 //!   for. What the cache holds of a version stays readable after the object has changed.
-//! - All blocks that a call misses go to the tier as one `read_many`, adjacent blocks joined ([`flight`]).
+//! - All blocks that a call misses go to the tier as one `read_many`, adjacent blocks joined.
 //! - A block is fetched once, however many ask for it at the same time. The fetch runs on its own: it goes on when the
 //!   call that began it is dropped. Its error reaches everyone who waits, and is not kept.
 //! - A range of more than [`BYPASS_BLOCKS`] blocks is read around the cache: a model file would only push rows out.
