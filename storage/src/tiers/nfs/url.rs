@@ -27,6 +27,7 @@ impl NfsUrl {
             .strip_prefix("nfs://")
             .ok_or_else(|| bad("it does not begin with nfs://"))?;
         let (authority, export) = rest.split_once('/').ok_or_else(|| bad("it names no export"))?;
+        let export = export.trim_end_matches('/');
         if export.is_empty() || export.contains(['?', '#']) || export.chars().any(char::is_control) {
             return Err(bad("it names no export, or one with options"));
         }
@@ -41,8 +42,11 @@ impl NfsUrl {
                 .split_once(':')
                 .map_or((authority, None), |(host, port)| (host, Some(port))),
         };
-        if host.is_empty() || authority.contains('@') {
-            return Err(bad("it names no host, or a user"));
+        let colons = authority.starts_with('[');
+        let plain =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') || colons && matches!(c, ':' | '%');
+        if host.is_empty() || !host.chars().all(plain) {
+            return Err(bad("it names no host"));
         }
         let port = match port {
             None => None,
@@ -54,7 +58,7 @@ impl NfsUrl {
         Ok(Self {
             host: host.to_owned(),
             port,
-            export: format!("/{}", export.trim_end_matches('/')),
+            export: format!("/{export}"),
         })
     }
 
@@ -100,6 +104,8 @@ mod tests {
             "http://host/export",
             "nfs://host",
             "nfs://host/",
+            "nfs://host//",
+            "nfs://?/x",
             "nfs:///export",
             "nfs://host:/x",
             "nfs://host:0/x",
