@@ -7,7 +7,7 @@
 use crate::tensor::{DataType, TensorSpec};
 use serde::{Deserialize, Serialize};
 
-/// The name of the tensor of ids that a client sends for joined inputs: INT64, shape [n] or [n, 1].
+/// The name of the tensor of ids that a client sends for joined inputs: INT64, shape `[n]` or `[n, 1]`.
 pub const ENTITY_ID: &str = "entity_id";
 /// The platform of every model, as Triton names it.
 pub const PLATFORM: &str = "onnxruntime_onnx";

@@ -65,97 +65,43 @@ impl Metrics {
     /// # Errors
     /// A name that stands on the registry already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let latency = |name: &str, help: &str| HistogramOpts::new(name, help).buckets(LATENCY_BUCKETS.to_vec());
+        let on = Registrar(registry);
         let metrics = Self {
-            requests: on(
-                registry,
-                IntCounterVec::new(
-                    Opts::new(names::REQUESTS, "Infer requests answered."),
-                    &["model", "mode", "code"],
+            requests: on.counters(names::REQUESTS, "Infer requests answered.", &["model", "mode", "code"])?,
+            request_seconds: on.histograms(
+                names::REQUEST_SECONDS,
+                "Server time of an infer request that was answered well.",
+                &LATENCY_BUCKETS,
+                &["model", "tier", "mode"],
+            )?,
+            stage_seconds: on.histograms(
+                names::STAGE_SECONDS,
+                "Time of one stage of an infer request that was answered well.",
+                &LATENCY_BUCKETS,
+                &["stage", "model", "tier", "mode"],
+            )?,
+            inferences: on.counters(names::INFERENCES, "Rows inferred.", &["model"])?,
+            refusals: on.counters(names::REFUSALS, "Infer requests not answered well.", &["reason"])?,
+            in_flight: on.add(IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."))?,
+            queue_depth: on.add(IntGaugeVec::new(
+                Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
+                &["model"],
+            ))?,
+            batch_rows: on.histograms(
+                names::BATCH_ROWS,
+                "Rows of each run of a session.",
+                &ROWS_BUCKETS,
+                &["model"],
+            )?,
+            session_seconds: on.add(CounterVec::new(
+                Opts::new(
+                    names::SESSION_SECONDS,
+                    "Time of a session's thread: computing, idle while features are read, idle without requests.",
                 ),
-            )?,
-            request_seconds: on(
-                registry,
-                HistogramVec::new(
-                    latency(
-                        names::REQUEST_SECONDS,
-                        "Server time of an infer request that was answered well.",
-                    ),
-                    &["model", "tier", "mode"],
-                ),
-            )?,
-            stage_seconds: on(
-                registry,
-                HistogramVec::new(
-                    latency(
-                        names::STAGE_SECONDS,
-                        "Time of one stage of an infer request that was answered well.",
-                    ),
-                    &["stage", "model", "tier", "mode"],
-                ),
-            )?,
-            inferences: on(
-                registry,
-                IntCounterVec::new(Opts::new(names::INFERENCES, "Rows inferred."), &["model"]),
-            )?,
-            refusals: on(
-                registry,
-                IntCounterVec::new(
-                    Opts::new(names::REFUSALS, "Infer requests not answered well."),
-                    &["reason"],
-                ),
-            )?,
-            in_flight: on(
-                registry,
-                IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."),
-            )?,
-            queue_depth: on(
-                registry,
-                IntGaugeVec::new(
-                    Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
-                    &["model"],
-                ),
-            )?,
-            batch_rows: on(
-                registry,
-                HistogramVec::new(
-                    HistogramOpts::new(names::BATCH_ROWS, "Rows of each run of a session.")
-                        .buckets(ROWS_BUCKETS.to_vec()),
-                    &["model"],
-                ),
-            )?,
-            session_seconds: on(
-                registry,
-                CounterVec::new(
-                    Opts::new(
-                        names::SESSION_SECONDS,
-                        "Time of a session's thread: computing, idle while features are read, idle without requests.",
-                    ),
-                    &["model", "instance", "state"],
-                ),
-            )?,
-            load_seconds: on(
-                registry,
-                GaugeVec::new(
-                    Opts::new(names::MODEL_LOAD_SECONDS, "Time to load a model."),
-                    &["model", "stage"],
-                ),
-            )?,
-            build_info: on(
-                registry,
-                GaugeVec::new(
-                    Opts::new(names::BUILD_INFO, "What runs; the value is 1."),
-                    &[
-                        "version",
-                        "onnxruntime",
-                        "providers",
-                        "model_tier",
-                        "feature_tier",
-                        "feature_location",
-                        "feature_notes",
-                    ],
-                ),
-            )?,
+                &["model", "instance", "state"],
+            ))?,
+            load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
+            build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BuildInfo::LABELS)?,
             clocks: Mutex::default(),
         };
         // At zero from the start: a series that appears with its first refusal has no rate.
@@ -238,13 +184,30 @@ impl Metrics {
     }
 }
 
-fn on<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: Result<C, prometheus::Error>,
-) -> Result<C, prometheus::Error> {
-    let metric = metric?;
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
+/// Makes metrics and puts them on a registry.
+struct Registrar<'a>(&'a Registry);
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> prometheus::Result<C> {
+        let metric = metric?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> prometheus::Result<HistogramVec> {
+        self.add(HistogramVec::new(
+            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
+            labels,
+        ))
+    }
 }
 
 /// What the `tierlab_build_info` metric says.
@@ -257,6 +220,18 @@ pub(crate) struct BuildInfo {
     pub(crate) feature_tier: String,
     pub(crate) feature_location: String,
     pub(crate) feature_notes: String,
+}
+
+impl BuildInfo {
+    const LABELS: [&'static str; 7] = [
+        "version",
+        "onnxruntime",
+        "providers",
+        "model_tier",
+        "feature_tier",
+        "feature_location",
+        "feature_notes",
+    ];
 }
 
 /// One model's metrics, resolved.

@@ -8,9 +8,11 @@
 
 mod element;
 mod json;
+mod writer;
 
 use crate::tensor::{DataType, element_count};
 use bytes::Bytes;
+use writer::Writer;
 
 /// The HTTP header that gives the length of the JSON part when binary tensors follow it.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -178,7 +180,7 @@ impl InferRequest {
     }
 
     fn encode(&self, binary: impl Fn(&str) -> bool) -> (Vec<u8>, Option<usize>) {
-        let mut out = json::Writer::with_capacity(256, &self.inputs, &binary);
+        let mut out = Writer::with_capacity(256, &self.inputs, &binary);
         out.raw("{");
         if let Some(id) = &self.id {
             out.raw("\"id\":").text(id).raw(",");
@@ -237,7 +239,7 @@ impl InferReply {
             .map(|output| output.name.as_str())
             .collect();
         let binary = |name: &str| binary(name) || forced.contains(&name);
-        let mut out = json::Writer::with_capacity(160, &self.outputs, &binary);
+        let mut out = Writer::with_capacity(160, &self.outputs, &binary);
         out.raw("{\"model_name\":").text(&self.model_name);
         out.raw(",\"model_version\":").text(&self.model_version);
         if let Some(id) = &self.id {

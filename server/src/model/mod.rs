@@ -12,7 +12,7 @@ use crate::features::{FeatureTier, Join};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::refusal::{Reason, Refusal};
 use crate::repository::{Found, LoadError};
-use crate::runtime::Runtime;
+use crate::runtime::{Graph, Runtime};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
 use stats::Stats;
@@ -23,6 +23,7 @@ use tierlab_protocol::metadata::{
     ConfigDocument, ConfigTensor, DynamicBatching, ENTITY_ID, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
 };
 use tierlab_protocol::model::{Manifest, ModelConfig};
+use tierlab_storage::ObjectPath;
 use tokio::sync::oneshot;
 
 /// A model that is served.
@@ -68,22 +69,9 @@ impl Loader<'_> {
             object,
             read_time,
         } = found;
-        let mut sessions = Vec::new();
-        for instance in 0..config.instances.count {
-            let (runtime, graph) = (self.runtime.clone(), graph.clone());
-            let threads = config.instances.intra_op_threads;
-            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
-                session::open(&runtime, &graph, threads)
-            });
-            sessions.push(spawned.map_err(|e| LoadError::at(&object, format!("no thread for a session: {e}")))?);
-        }
-        let mut reports = Vec::new();
-        for session in &mut sessions {
-            let report = (&mut session.opened)
-                .await
-                .unwrap_or_else(|_| Err("its thread ended".into()));
-            reports.push(report.map_err(|e| LoadError::at(&object, e))?);
-        }
+        let (sessions, mut reports) = self.open_sessions(&name, &config, &graph, &object).await?;
+        // The sessions have taken what they need of it.
+        drop(graph);
         let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
         for (stage, time) in [
             ("read", read_time),
@@ -131,6 +119,33 @@ impl Loader<'_> {
             queue,
             threads: Mutex::new(threads),
         })
+    }
+
+    /// Starts the threads and waits until each has built its session.
+    async fn open_sessions(
+        &self,
+        name: &str,
+        config: &ModelConfig,
+        graph: &Graph,
+        object: &ObjectPath,
+    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), LoadError> {
+        let mut sessions = Vec::new();
+        for instance in 0..config.instances.count {
+            let (runtime, graph) = (self.runtime.clone(), graph.clone());
+            let threads = config.instances.intra_op_threads;
+            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
+                session::open(&runtime, &graph, threads)
+            });
+            sessions.push(spawned.map_err(|e| LoadError::at(object, format!("no thread for a session: {e}")))?);
+        }
+        let mut reports = Vec::new();
+        for session in &mut sessions {
+            let report = (&mut session.opened)
+                .await
+                .unwrap_or_else(|_| Err("its thread ended".into()));
+            reports.push(report.map_err(|e| LoadError::at(object, e))?);
+        }
+        Ok((sessions, reports))
     }
 
     /// Sends every session to the queue.

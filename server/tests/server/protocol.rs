@@ -214,6 +214,15 @@ async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
         );
         assert!(reply.body.len() < 1000, "{path} {shown}: a long error");
     }
+    assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+    assert_eq!(server.infer("ctr", entity_ids(&[99])).await.status, 200);
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn broken_http_gets_its_answer_and_the_server_goes_on() {
+    let (_data, server) = server(&["admission.max_body_bytes=100000"]);
+    let infer = "/v2/models/mlp/infer";
     let reply = server.get(infer).await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")));
     let cut = server.raw(b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"inp\r\nZZ\r\n");
