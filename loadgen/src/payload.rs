@@ -65,10 +65,20 @@ pub fn joined(ids: &[i64], encoding: Encoding) -> Body {
 /// # Errors
 /// An input whose type has no fixed size, by name.
 pub fn inline(specs: &[TensorSpec], rows: u32, encoding: Encoding, seed: u64) -> Result<Vec<Body>, String> {
+    inline_within(INLINE_BYTES, specs, rows, encoding, seed)
+}
+
+fn inline_within(
+    limit_bytes: usize,
+    specs: &[TensorSpec],
+    rows: u32,
+    encoding: Encoding,
+    seed: u64,
+) -> Result<Vec<Body>, String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut bodies = Vec::new();
     let mut bytes = 0;
-    while bodies.len() < INLINE_BODIES && (bodies.is_empty() || bytes < INLINE_BYTES) {
+    while bodies.len() < INLINE_BODIES && (bodies.is_empty() || bytes < limit_bytes) {
         let inputs = specs
             .iter()
             .map(|spec| random_tensor(spec, rows, &mut rng))
@@ -100,24 +110,24 @@ fn random_tensor(spec: &TensorSpec, rows: u32, rng: &mut ChaCha8Rng) -> Result<T
         .collect();
     let count = tierlab_protocol::tensor::element_count(&shape)
         .ok_or_else(|| format!("input `{}` has no usable shape: {:?}", spec.name, spec.shape))?;
-    let mut data = Vec::new();
-    for _ in 0..count {
-        let bit = rng.random_range(0..2_u8);
-        match spec.dtype {
-            DataType::Bool | DataType::Int8 => data.push(bit),
-            DataType::Uint8 => data.push(rng.random()),
-            DataType::Uint16 | DataType::Int16 => data.extend(u16::from(bit).to_le_bytes()),
-            DataType::Uint32 | DataType::Int32 => data.extend(u32::from(bit).to_le_bytes()),
-            DataType::Uint64 | DataType::Int64 => data.extend(u64::from(bit).to_le_bytes()),
-            DataType::Fp32 => data.extend(rng.random::<f32>().to_le_bytes()),
-            DataType::Fp64 => data.extend(rng.random::<f64>().to_le_bytes()),
-            DataType::Fp16 | DataType::Bf16 | DataType::Bytes => {
-                return Err(format!(
-                    "input `{}` is {}: only joined or plain numeric inputs can be generated",
-                    spec.name, spec.dtype
-                ));
-            }
-        }
+    let unsupported = || {
+        format!(
+            "input `{}` is {}: only joined or plain numeric inputs can be generated",
+            spec.name, spec.dtype
+        )
+    };
+    let size = spec.dtype.size().ok_or_else(unsupported)?;
+    let mut data = vec![0_u8; count * size];
+    match spec.dtype {
+        DataType::Uint8 => rng.fill(&mut data[..]),
+        DataType::Fp32 => fill(&mut data, || rng.random::<f32>().to_le_bytes()),
+        DataType::Fp64 => fill(&mut data, || rng.random::<f64>().to_le_bytes()),
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return Err(unsupported()),
+        // The lowest byte of a little-endian integer.
+        _ => data
+            .iter_mut()
+            .step_by(size)
+            .for_each(|byte| *byte = rng.random_range(0..2)),
     }
     Ok(Tensor {
         name: spec.name.clone(),
@@ -125,6 +135,12 @@ fn random_tensor(spec: &TensorSpec, rows: u32, rng: &mut ChaCha8Rng) -> Result<T
         shape,
         data: data.into(),
     })
+}
+
+fn fill<const N: usize>(data: &mut [u8], mut element: impl FnMut() -> [u8; N]) {
+    for slot in data.chunks_exact_mut(N) {
+        slot.copy_from_slice(&element());
+    }
 }
 
 #[cfg(test)]
@@ -169,14 +185,10 @@ mod tests {
             assert_eq!(request.inputs[0].shape, [3, 64]);
             assert_eq!(request.inputs[1].shape, [3, 1]);
         }
-        let large = inline(
-            &[spec("i", DataType::Uint8, &[-1, 3, 1024, 1024])],
-            4,
-            Encoding::Binary,
-            1,
-        )
-        .unwrap();
-        assert!(large.len() < 10);
+        let image = [spec("i", DataType::Uint8, &[-1, 3, 32, 32])];
+        let large = inline_within(100_000, &image, 4, Encoding::Binary, 1).unwrap();
+        assert_eq!(large.len(), 9);
+        assert_eq!(inline_within(1, &image, 4, Encoding::Binary, 1).unwrap().len(), 1);
         assert!(inline(&[spec("s", DataType::Bytes, &[-1])], 1, Encoding::Json, 1).is_err());
     }
 }
