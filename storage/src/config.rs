@@ -6,18 +6,18 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
-use serde::{Deserialize, Serialize};
+use crate::wrappers::{CacheConfig, WrapperConfig};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One tier.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+/// One tier, and what lies around it. Its TOML has the keys of its kind, and may have the tables `[emulated]`,
+/// `[staged]` and `[cache]`.
+#[derive(Debug, Clone, PartialEq)]
 pub enum TierConfig {
     /// In this process; filled from a directory at the start when `root` is given.
     Memory {
         /// A directory whose files are loaded.
-        #[serde(default)]
         root: Option<PathBuf>,
     },
     /// A local directory read through io_uring.
@@ -25,10 +25,8 @@ pub enum TierConfig {
         /// The directory.
         root: PathBuf,
         /// Reads in flight at most.
-        #[serde(default = "default_depth")]
         queue_depth: u32,
         /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
-        #[serde(default = "yes")]
         direct: bool,
     },
     /// An NFSv3 export read in user space, or a kernel mount.
@@ -40,9 +38,75 @@ pub enum TierConfig {
         /// The directory.
         root: PathBuf,
         /// The CUDA device.
+        device: u32,
+    },
+    /// One of the others with wrappers around it: what a TOML with `[emulated]`, `[staged]` or `[cache]` gives.
+    Wrapped(Box<WrappedConfig>),
+}
+
+/// A tier and what lies around it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WrappedConfig {
+    /// The tier itself.
+    pub tier: TierConfig,
+    /// What lies around it.
+    pub wrappers: WrapperConfig,
+}
+
+/// How the keys of a kind are read and written; the compiler holds it to [`TierConfig`]. The tables of wrappers, which
+/// every kind may have, are taken away before.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "TierConfig", tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum Kind {
+    Memory {
+        #[serde(default)]
+        root: Option<PathBuf>,
+    },
+    Nvme {
+        root: PathBuf,
+        #[serde(default = "default_depth")]
+        queue_depth: u32,
+        #[serde(default = "yes")]
+        direct: bool,
+    },
+    Nfs(NfsConfig),
+    S3(S3Config),
+    Gds {
+        root: PathBuf,
         #[serde(default)]
         device: u32,
     },
+    #[serde(skip)]
+    Wrapped(Box<WrappedConfig>),
+}
+
+impl<'de> Deserialize<'de> for TierConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let mut document = toml::Table::deserialize(deserializer)?;
+        let mut tables = toml::Table::new();
+        for name in WrapperConfig::TABLES {
+            tables.extend(document.remove_entry(name));
+        }
+        let tier = Kind::deserialize(document).map_err(D::Error::custom)?;
+        if tables.is_empty() {
+            return Ok(tier);
+        }
+        let wrappers = tables.try_into().map_err(D::Error::custom)?;
+        Ok(Self::Wrapped(Box::new(WrappedConfig { tier, wrappers })))
+    }
+}
+
+impl Serialize for TierConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::Error as _;
+        let Self::Wrapped(wrapped) = self else {
+            return Kind::serialize(self, serializer);
+        };
+        let mut document = toml::Table::try_from(&wrapped.tier).map_err(S::Error::custom)?;
+        document.extend(toml::Table::try_from(&wrapped.wrappers).map_err(S::Error::custom)?);
+        document.serialize(serializer)
+    }
 }
 
 /// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
@@ -132,13 +196,23 @@ const MAX_KEY_PARTS: usize = 16;
 impl TierConfig {
     /// The kind, as `--tier` names it.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
             Self::Nvme { .. } => "nvme",
             Self::Nfs(_) => "nfs",
             Self::S3(_) => "s3",
             Self::Gds { .. } => "gds",
+            Self::Wrapped(wrapped) => wrapped.tier.kind(),
+        }
+    }
+
+    /// The tier's own `[cache]`, for whoever composes its cache.
+    #[must_use]
+    pub fn cache(&self) -> Option<CacheConfig> {
+        match self {
+            Self::Wrapped(wrapped) => wrapped.wrappers.cache,
+            _ => None,
         }
     }
 
@@ -198,12 +272,17 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     Ok(())
 }
 
-/// Builds a tier, without wrappers. Reaches out: a root must exist, a server must answer.
+/// Builds a tier with what lies directly around it: `[emulated]`, then `[staged]`. What is left to the caller is to
+/// meter and to cache it ([`compose`](crate::wrappers::compose)). Reaches out: a root must exist, a server must answer.
 ///
 /// # Errors
 /// What is missing, where, and what to do.
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
-    tiers::open(config).await
+    let tier = tiers::open(config).await?;
+    match config {
+        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier).await,
+        _ => Ok(tier),
+    }
 }
 
 #[cfg(test)]

@@ -24,5 +24,7 @@ pub(crate) async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageEr
         TierConfig::Nfs(config) => Arc::new(nfs::NfsTier::connect(config).await?),
         TierConfig::S3(config) => Arc::new(s3::S3Tier::connect(config).await?),
         TierConfig::Gds { root, device } => Arc::new(gds::GdsTier::open(root, *device).await?),
+        // What lies around a tier is not this room's.
+        TierConfig::Wrapped(wrapped) => Box::pin(open(&wrapped.tier)).await?,
     })
 }

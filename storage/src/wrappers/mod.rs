@@ -4,9 +4,13 @@
 //! it kept from there.
 
 pub mod cache;
+mod config;
+pub mod emulated;
 pub mod metered;
 
 pub use cache::{Cache, CacheConfig};
+pub use config::WrapperConfig;
+pub use emulated::{Emulated, EmulatedConfig};
 pub use metered::{Metered, Role, StorageMetrics};
 
 use crate::error::StorageError;

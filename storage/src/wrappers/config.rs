@@ -1,0 +1,38 @@
+//! The wrapper tables of a tier's TOML, and the order in which they are wrapped. In: `[emulated]`, `[staged]` and
+//! `[cache]`. Out: the wrapped tier. Knows nothing of the kinds of tiers.
+
+use super::cache::CacheConfig;
+use super::emulated::{Emulated, EmulatedConfig};
+use crate::error::StorageError;
+use crate::tier::Tier;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What lies around one tier.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrapperConfig {
+    /// A remote service emulated over the tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulatedConfig>,
+    /// A cache in memory: for [`compose`](super::compose), which has the metrics that a cache needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
+}
+
+impl WrapperConfig {
+    /// The names of the tables.
+    pub(crate) const TABLES: [&str; 3] = ["emulated", "staged", "cache"];
+
+    /// Wraps a tier: `staged(emulated(tier))`, each where it is configured.
+    ///
+    /// # Errors
+    /// A table that makes no sense, or a folder that cannot be staged on; the error names the key.
+    pub(crate) async fn wrap(&self, tier: Arc<dyn Tier>) -> Result<Arc<dyn Tier>, StorageError> {
+        let mut tier = tier;
+        if let Some(config) = &self.emulated {
+            tier = Arc::new(Emulated::new(tier, config)?);
+        }
+        Ok(tier)
+    }
+}

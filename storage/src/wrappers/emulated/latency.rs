@@ -1,0 +1,235 @@
+//! Distributions of latencies. In: parameters, and random bits. Out: durations. The same bits give the same duration
+//! on every machine: logarithms and exponentials come from `libm`.
+
+use crate::error::{ErrorKind, StorageError};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng as _;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The 99th percentile of the standard normal distribution.
+const Z_99: f64 = 2.326_347_874_040_841;
+/// The longest latency that a draw gives, in microseconds: ten minutes.
+const LONGEST_US: f64 = 600e6;
+
+/// How latencies are distributed. All times in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LatencyConfig {
+    /// Lognormal, told by its median and either its 99th percentile or the deviation of its logarithm.
+    Lognormal {
+        /// The median.
+        median_us: f64,
+        /// The 99th percentile: not less than the median.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        p99_us: Option<f64>,
+        /// The standard deviation of the natural logarithm.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sigma: Option<f64>,
+    },
+    /// As measured: either samples, each as likely as the others, or quantiles with straight lines between them.
+    Empirical {
+        /// Measured latencies.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        samples_us: Vec<f64>,
+        /// Pairs of a share from 0 to 1 and the latency that this share of requests does not exceed, both ascending.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        quantiles: Vec<(f64, f64)>,
+    },
+}
+
+/// A validated distribution.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Distribution {
+    Lognormal {
+        median_us: f64,
+        sigma: f64,
+    },
+    /// Points of the inverse cumulative distribution, ascending in both.
+    Quantiles(Vec<(f64, f64)>),
+    Samples(Vec<f64>),
+}
+
+fn invalid(detail: impl Into<String>) -> StorageError {
+    StorageError::new(ErrorKind::Invalid, "emulated.latency", detail)
+}
+
+fn is_time(us: f64) -> bool {
+    (0.0..=LONGEST_US).contains(&us)
+}
+
+impl LatencyConfig {
+    pub(super) fn resolve(&self) -> Result<Distribution, StorageError> {
+        match self {
+            Self::Lognormal {
+                median_us,
+                p99_us,
+                sigma,
+            } => lognormal(*median_us, *p99_us, *sigma),
+            Self::Empirical { samples_us, quantiles } => match (samples_us.is_empty(), quantiles.is_empty()) {
+                (false, true) if samples_us.iter().all(|us| is_time(*us)) => {
+                    Ok(Distribution::Samples(samples_us.clone()))
+                }
+                (true, false) if is_curve(quantiles) => Ok(Distribution::Quantiles(quantiles.clone())),
+                (false, true) => Err(invalid("`samples_us` holds what is no latency in microseconds")),
+                (true, false) => Err(invalid(
+                    "`quantiles` must be pairs of a share (0 to 1) and microseconds, both ascending",
+                )),
+                _ => Err(invalid("give one of `samples_us` and `quantiles`")),
+            },
+        }
+    }
+}
+
+fn lognormal(median_us: f64, p99_us: Option<f64>, sigma: Option<f64>) -> Result<Distribution, StorageError> {
+    if !is_time(median_us) || median_us <= 0.0 {
+        return Err(invalid(format!("`median_us` must be more than 0, is {median_us}")));
+    }
+    let sigma = match (p99_us, sigma) {
+        (Some(p99_us), None) if is_time(p99_us) && p99_us >= median_us => libm::log(p99_us / median_us) / Z_99,
+        (None, Some(sigma)) if (0.0..=10.0).contains(&sigma) => sigma,
+        (Some(_), None) => return Err(invalid("`p99_us` must not be less than `median_us`")),
+        (None, Some(_)) => return Err(invalid("`sigma` must lie between 0 and 10")),
+        _ => return Err(invalid("give one of `p99_us` and `sigma` beside `median_us`")),
+    };
+    Ok(Distribution::Lognormal { median_us, sigma })
+}
+
+fn is_curve(quantiles: &[(f64, f64)]) -> bool {
+    let points = quantiles
+        .iter()
+        .all(|(share, us)| (0.0..=1.0).contains(share) && is_time(*us));
+    points
+        && quantiles
+            .windows(2)
+            .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)
+}
+
+/// A number in (0, 1], from 53 random bits.
+pub(super) fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+}
+
+impl Distribution {
+    /// No latency at all.
+    pub(crate) const NONE: Self = Self::Samples(Vec::new());
+
+    /// One latency. Takes two numbers from `rng`, whatever the distribution.
+    pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> Duration {
+        let (first, second) = (uniform(rng), uniform(rng));
+        let us = match self {
+            Self::Lognormal { median_us, sigma } => {
+                // Box and Muller, 1958: a standard normal number of two uniform ones.
+                let radius = libm::sqrt(-2.0 * libm::log(first));
+                let normal = radius * libm::cos(std::f64::consts::TAU * second);
+                median_us * libm::exp(sigma * normal)
+            }
+            Self::Quantiles(points) => interpolate(points, first),
+            Self::Samples(samples) if samples.is_empty() => 0.0,
+            Self::Samples(samples) => {
+                let at = (first * samples.len() as f64).ceil() as usize;
+                samples[at.clamp(1, samples.len()) - 1]
+            }
+        };
+        Duration::from_secs_f64(us.min(LONGEST_US) / 1e6)
+    }
+}
+
+/// The latency at a share: constant outside the points, straight between them.
+fn interpolate(points: &[(f64, f64)], share: f64) -> f64 {
+    let above = points.partition_point(|(at, _)| *at < share);
+    match (above.checked_sub(1).and_then(|i| points.get(i)), points.get(above)) {
+        (Some((low, from)), Some((high, to))) => from + (to - from) * (share - low) / (high - low),
+        (None, Some((_, us))) | (Some((_, us)), None) => *us,
+        (None, None) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand_chacha::rand_core::SeedableRng as _;
+
+    /// Quantiles of many draws, in microseconds.
+    fn drawn(distribution: &Distribution, seed: u64, shares: &[f64]) -> Vec<f64> {
+        const DRAWS: usize = 40_000;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let draw = |_| distribution.sample(&mut rng).as_secs_f64() * 1e6;
+        let mut draws: Vec<f64> = (0..DRAWS).map(draw).collect();
+        draws.sort_by(f64::total_cmp);
+        shares
+            .iter()
+            .map(|share| draws[((share * DRAWS as f64) as usize).min(DRAWS - 1)])
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        #[test]
+        fn lognormal_draws_have_the_quantiles_asked_for(median in 50.0f64..50_000.0, ratio in 1.0f64..12.0, seed: u64) {
+            let config = LatencyConfig::Lognormal { median_us: median, p99_us: Some(median * ratio), sigma: None };
+            let got = drawn(&config.resolve().unwrap(), seed, &[0.5, 0.99]);
+            // Five standard errors of a sample quantile: sqrt(q(1-q)/n) over the density at the quantile.
+            let sigma = ratio.ln() / Z_99;
+            prop_assert!((got[0] / median).ln().abs() <= 0.0314 * sigma + 1e-3, "{got:?}");
+            prop_assert!((got[1] / (median * ratio)).ln().abs() <= 0.0934 * sigma + 1e-3, "{got:?}");
+        }
+
+        #[test]
+        fn empirical_draws_stay_on_the_curve(low in 1.0f64..1000.0, rise in 1.0f64..1000.0, seed: u64) {
+            let points = vec![(0.0, low), (0.9, low + rise), (1.0, low + 10.0 * rise)];
+            let config = LatencyConfig::Empirical { samples_us: vec![], quantiles: points };
+            let got = drawn(&config.resolve().unwrap(), seed, &[0.0, 0.45, 0.9, 0.999_99]);
+            prop_assert!(got[0] >= low - 0.01 && got[3] <= low + 10.0 * rise + 0.01, "{got:?}");
+            prop_assert!((got[1] - (low + rise / 2.0)).abs() < 0.03 * rise + 0.01, "{got:?}");
+            prop_assert!((got[2] - (low + rise)).abs() < 0.7 * rise + 0.01, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn samples_come_as_often_as_they_are_listed() {
+        let distribution = Distribution::Samples(vec![1.0, 1.0, 1.0, 100.0]);
+        assert_eq!(drawn(&distribution, 3, &[0.1, 0.7, 0.8]), [1.0, 1.0, 100.0]);
+    }
+
+    #[test]
+    fn draws_are_the_same_on_every_machine() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let distribution = lognormal(30_000.0, Some(150_000.0), None).unwrap();
+        let draws: Vec<u128> = (0..4).map(|_| distribution.sample(&mut rng).as_micros()).collect();
+        assert_eq!(draws, [67_900, 34_325, 22_923, 49_181]);
+    }
+
+    #[test]
+    fn senseless_parameters_are_refused() {
+        let time = |median_us, p99_us, sigma| LatencyConfig::Lognormal {
+            median_us,
+            p99_us,
+            sigma,
+        };
+        let curve = |quantiles| LatencyConfig::Empirical {
+            samples_us: vec![],
+            quantiles,
+        };
+        for bad in [
+            time(0.0, Some(1.0), None),
+            time(f64::NAN, Some(1.0), None),
+            time(10.0, Some(9.0), None),
+            time(10.0, None, None),
+            time(10.0, Some(20.0), Some(1.0)),
+            time(10.0, None, Some(-1.0)),
+            curve(vec![]),
+            curve(vec![(0.5, 1.0), (0.4, 2.0)]),
+            curve(vec![(0.5, 2.0), (0.6, 1.0)]),
+            curve(vec![(0.5, 2.0), (1.6, 3.0)]),
+            LatencyConfig::Empirical {
+                samples_us: vec![1.0, -1.0],
+                quantiles: vec![],
+            },
+        ] {
+            assert_eq!(bad.resolve().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
+        }
+    }
+}

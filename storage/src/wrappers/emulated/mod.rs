@@ -1,0 +1,239 @@
+//! A remote service emulated over a tier. In: a tier, latencies, rates, faults and a seed. Out: the same bytes, later,
+//! or an error. Everything measured through it carries the note `emulated: PROFILE`.
+//!
+//! What the tier itself takes comes first; the service's time is added, for as many requests and bytes as the tier
+//! says that it made. Latencies and errors are drawn by the number of the call, so that the same calls in the same
+//! order draw the same; when a call is answered follows from its draws and from who else is being served ([`model`]).
+
+mod config;
+mod latency;
+mod model;
+mod timer;
+
+pub use config::{EmulatedConfig, InjectedError, Stall};
+pub use latency::LatencyConfig;
+
+use crate::error::StorageError;
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use async_trait::async_trait;
+use config::{Emulation, Fault};
+use model::{Model, Plan, Request};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use timer::Timer;
+
+/// The longest pause between two attempts at a request.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A tier behind an emulated service.
+pub struct Emulated {
+    inner: Arc<dyn Tier>,
+    service: Emulation,
+    /// At the seed; each call draws from a stream of its own.
+    draws: ChaCha8Rng,
+    calls: AtomicU64,
+    opened: Instant,
+    model: Mutex<Model>,
+    timer: Timer,
+}
+
+/// What a call will meet.
+#[derive(Default)]
+struct Drawn<'a> {
+    requests: Vec<Request>,
+    retries: u32,
+    /// The first error that no repeat has healed.
+    fault: Option<&'a Fault>,
+}
+
+/// What a call met.
+struct Served {
+    plan: Plan,
+    retries: u32,
+}
+
+impl Emulated {
+    /// Wraps a tier.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the key, or the thread of its timer cannot be started.
+    pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig) -> Result<Self, StorageError> {
+        let service = config.resolve()?;
+        let timer = Timer::start().map_err(|e| StorageError::from_io("emulated-timer", &e))?;
+        Ok(Self {
+            inner,
+            draws: ChaCha8Rng::seed_from_u64(service.seed),
+            service,
+            calls: AtomicU64::new(0),
+            opened: Instant::now(),
+            model: Mutex::default(),
+            timer,
+        })
+    }
+
+    /// A call's number, taken when it begins.
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What the requests of a call meet, each of them `bytes` long.
+    fn draw(&self, call: u64, bytes: impl Iterator<Item = u64>) -> Drawn<'_> {
+        let mut rng = self.draws.clone();
+        rng.set_stream(call);
+        let mut drawn = Drawn::default();
+        for bytes in bytes {
+            let (mut latency, mut fault) = self.attempt(&mut rng);
+            let mut pause = self.service.retry_delay;
+            for _ in 0..self.service.retries {
+                if !fault.is_some_and(|fault| fault.kind.is_transient()) {
+                    break;
+                }
+                let (again, next) = self.attempt(&mut rng);
+                latency += pause + again;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                fault = next;
+                drawn.retries += 1;
+            }
+            let bytes = if fault.is_some() { 0 } else { bytes };
+            drawn.requests.push(Request { latency, bytes });
+            drawn.fault = drawn.fault.or(fault);
+        }
+        drawn
+    }
+
+    /// One attempt at a request: how long until its first byte or its error.
+    fn attempt(&self, rng: &mut ChaCha8Rng) -> (Duration, Option<&Fault>) {
+        let latency = self.service.latency.sample(rng);
+        let mut share = latency::uniform(rng);
+        let fault = self.service.errors.iter().find(|fault| {
+            let met = share <= fault.rate;
+            share -= fault.rate;
+            met
+        });
+        (fault.and_then(|fault| fault.after).unwrap_or(latency), fault)
+    }
+
+    /// Waits as long as the service takes. What it took, or the error that it gave.
+    async fn serve(&self, object: &str, call: u64, bytes: impl Iterator<Item = u64>) -> Result<Served, StorageError> {
+        let Drawn {
+            requests,
+            retries,
+            fault,
+        } = self.draw(call, bytes);
+        let arrived = self.opened.elapsed();
+        let plan = {
+            let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+            model.admit(&self.service, arrived, &requests)
+        };
+        self.timer.until(self.opened + arrived + plan.queue + plan.device).await;
+        match fault {
+            None => Ok(Served {
+                plan: Plan {
+                    queue: plan.queue,
+                    device: (self.opened.elapsed() - arrived).saturating_sub(plan.queue),
+                },
+                retries,
+            }),
+            Some(fault) => {
+                let detail = format!("emulated {} of call {call} ({})", fault.kind, self.service.label);
+                Err(StorageError::new(fault.kind, object, detail))
+            }
+        }
+    }
+
+    /// What comes after the tier's own read: a failed one was one request without bytes.
+    async fn serve_read(
+        &self,
+        object: &Object,
+        call: u64,
+        read: Result<&mut ReadCost, &StorageError>,
+    ) -> Result<(), StorageError> {
+        let name = object.path.as_str();
+        match read {
+            Ok(cost) if cost.requests > 0 => {
+                let (count, whole) = (u64::from(cost.requests), cost.wire_bytes);
+                let share = |i| whole / count + u64::from(i < whole % count);
+                let served = self.serve(name, call, (0..count).map(share)).await?;
+                cost.queue += served.plan.queue;
+                cost.device += served.plan.device;
+                cost.requests += served.retries;
+                cost.retries += served.retries;
+            }
+            Ok(_) => {}
+            Err(_) => {
+                self.serve(name, call, std::iter::once(0)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that is one request without bytes.
+    async fn ask(&self, object: &str) -> Result<(), StorageError> {
+        let call = self.call();
+        self.serve(object, call, std::iter::once(0)).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Tier for Emulated {
+    fn info(&self) -> TierInfo {
+        let mut info = self.inner.info();
+        let Emulation { label, seed, .. } = &self.service;
+        info.wrappers.insert(0, format!("emulated({label}, seed {seed})"));
+        info.notes.push(format!("emulated: {label}"));
+        info
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.ask(path.as_str()).await?;
+        self.inner.stat(path).await
+    }
+
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        check_ranges(object, std::slice::from_ref(&range))?;
+        let call = self.call();
+        let mut read = self.inner.read(object, range).await;
+        self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
+            .await?;
+        read
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let call = self.call();
+        let mut read = self.inner.read_many(object, ranges).await;
+        self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
+            .await?;
+        read
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.ask(prefix.map_or("", ObjectPath::as_str)).await?;
+        self.inner.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let bytes = match &body {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            // A file that is not there is the tier's to tell.
+            Body::File(file) => tokio::fs::metadata(file).await.map_or(0, |meta| meta.len()),
+        };
+        let call = self.call();
+        // Before the write, so that an injected error means that nothing was written.
+        self.serve(path.as_str(), call, std::iter::once(bytes)).await?;
+        self.inner.put(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.ask(path.as_str()).await?;
+        self.inner.delete(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

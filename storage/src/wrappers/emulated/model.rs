@@ -1,0 +1,220 @@
+//! The service in virtual time: connections, rates and stalls. In: a moment, and the requests of a call. Out: when the
+//! call is answered, and how long it had queued before. Draws nothing and waits for nothing.
+//!
+//! Requests are taken in order of arrival. One begins when a connection is free and the request rate allows, has its
+//! first byte after its latency, and its last when its bytes have passed at the connection's rate and all bytes so far
+//! at the total rate. Latencies of requests on different connections overlap.
+
+use super::config::Emulation;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// One request to come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// From its start to its first byte.
+    pub(super) latency: Duration,
+    /// Bytes that follow.
+    pub(super) bytes: u64,
+}
+
+/// When a call is answered, counted from its arrival.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// How long the request that is answered last waits before it begins.
+    pub(super) queue: Duration,
+    /// How long it takes from there.
+    pub(super) device: Duration,
+}
+
+/// What the service has promised so far. Times count from when it was opened.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    /// When each connection in use will be free, earliest first.
+    connections: BinaryHeap<Reverse<Duration>>,
+    /// When all bytes so far will have passed at the total rate.
+    bytes_passed: Duration,
+    /// When the next request may begin.
+    next_begin: Duration,
+}
+
+/// How long `count` of something take at so many a second.
+fn time_of(count: f64, per_second: Option<f64>) -> Duration {
+    per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(count / rate))
+}
+
+impl Model {
+    /// Takes the requests of one call. A call that is given up keeps its place: the service would not know either.
+    pub(super) fn admit(&mut self, service: &Emulation, now: Duration, requests: &[Request]) -> Plan {
+        let (mut last, mut queued) = (now, Duration::ZERO);
+        for request in requests {
+            let begin = self.begin(service, now, request.bytes);
+            let bytes = request.bytes as f64;
+            self.bytes_passed = self.bytes_passed.max(now) + time_of(bytes, service.total_bytes_per_s);
+            let done = begin + request.latency + time_of(bytes, service.connection_bytes_per_s);
+            let done = after_stall(service, done.max(self.bytes_passed));
+            if service.connections.is_some() {
+                self.connections.push(Reverse(done));
+            }
+            if done >= last {
+                (last, queued) = (done, begin - now);
+            }
+        }
+        Plan {
+            queue: queued,
+            device: last - now - queued,
+        }
+    }
+
+    /// When a request that arrives now begins.
+    fn begin(&mut self, service: &Emulation, now: Duration, bytes: u64) -> Duration {
+        let mut begin = now;
+        if let Some(most) = service.connections {
+            while self.connections.peek().is_some_and(|free| free.0 <= now) {
+                self.connections.pop();
+            }
+            if self.connections.len() >= most
+                && let Some(Reverse(free)) = self.connections.pop()
+            {
+                begin = free;
+            }
+        }
+        if service.requests_per_s.is_some() {
+            begin = begin.max(self.next_begin);
+            let counted = service.request_bytes.map_or(1, |most| bytes.div_ceil(most).max(1));
+            self.next_begin = begin + time_of(counted as f64, service.requests_per_s);
+        }
+        begin
+    }
+}
+
+/// The moment itself, or the end of the stall that it falls into.
+fn after_stall(service: &Emulation, at: Duration) -> Duration {
+    let Some((every, silent)) = service.stall else {
+        return at;
+    };
+    let (period, at_ns) = (every.as_nanos(), at.as_nanos());
+    let into = at_ns % period;
+    if into < period - silent.as_nanos() {
+        return at;
+    }
+    at + Duration::from_nanos(u64::try_from(period - into).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::EmulatedConfig;
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn service(text: &str) -> Emulation {
+        toml::from_str::<EmulatedConfig>(text).unwrap().resolve().unwrap()
+    }
+
+    fn request(latency_ms: u64, bytes: u64) -> Request {
+        Request {
+            latency: ms(latency_ms),
+            bytes,
+        }
+    }
+
+    fn plan(queue: u64, device: u64) -> Plan {
+        Plan {
+            queue: ms(queue),
+            device: ms(device),
+        }
+    }
+
+    #[test]
+    fn latencies_overlap_and_bytes_follow_at_the_connections_rate() {
+        let service = service("connection_bytes_per_s = 1000000");
+        let mut model = Model::default();
+        let requests = [request(30, 20_000), request(10, 50_000), request(5, 0)];
+        assert_eq!(model.admit(&service, ms(100), &requests), plan(0, 60));
+        // Another call at the same moment is not held up.
+        assert_eq!(model.admit(&service, ms(100), &[request(30, 0)]), plan(0, 30));
+        assert_eq!(model.admit(&service, ms(100), &[]), plan(0, 0));
+    }
+
+    #[test]
+    fn connections_are_taken_in_order_and_waiting_counts_as_queue() {
+        let service = service("connections = 2");
+        let mut model = Model::default();
+        assert_eq!(model.admit(&service, ms(0), &[request(10, 0)]), plan(0, 10));
+        assert_eq!(model.admit(&service, ms(0), &[request(30, 0)]), plan(0, 30));
+        assert_eq!(model.admit(&service, ms(5), &[request(10, 0)]), plan(5, 10));
+        assert_eq!(model.admit(&service, ms(5), &[request(10, 0)]), plan(15, 10));
+        assert_eq!(model.admit(&service, ms(100), &[request(10, 0)]), plan(0, 10));
+    }
+
+    #[test]
+    fn the_total_rate_holds_over_many_connections() {
+        let service = service("total_bytes_per_s = 1000000");
+        let mut model = Model::default();
+        let calls: Vec<Plan> = (0..10)
+            .map(|_| model.admit(&service, ms(0), &[request(5, 10_000)]))
+            .collect();
+        assert_eq!((calls[0], calls[9]), (plan(0, 10), plan(0, 100)));
+        // A slow first byte of one request holds nobody else up.
+        let mut model = Model::default();
+        assert_eq!(model.admit(&service, ms(0), &[request(500, 1000)]), plan(0, 500));
+        assert_eq!(model.admit(&service, ms(0), &[request(5, 1000)]), plan(0, 5));
+    }
+
+    #[test]
+    fn long_requests_count_as_several() {
+        let service = service("requests_per_s = 1000\nrequest_bytes = 1000");
+        let mut model = Model::default();
+        assert_eq!(model.admit(&service, ms(0), &[request(1, 3001)]), plan(0, 1));
+        assert_eq!(model.admit(&service, ms(0), &[request(1, 1)]), plan(4, 1));
+        assert_eq!(model.admit(&service, ms(0), &[request(1, 0)]), plan(5, 1));
+        assert_eq!(model.admit(&service, ms(50), &[request(1, 0)]), plan(0, 1));
+    }
+
+    #[test]
+    fn nothing_is_answered_in_a_stall() {
+        let service = service("stall = { every_ms = 1000, for_ms = 200 }");
+        let mut model = Model::default();
+        for (now, latency, want) in [
+            (0, 799, 799),
+            (0, 800, 1000),
+            (700, 200, 300),
+            (950, 60, 60),
+            (999, 0, 1),
+        ] {
+            assert_eq!(model.admit(&service, ms(now), &[request(latency, 0)]), plan(0, want));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rates_are_never_exceeded(
+            calls in proptest::collection::vec((0u64..40, proptest::collection::vec((0u64..20, 0u64..5000), 1..5)), 1..40),
+            connections in 1u32..6,
+        ) {
+            let text = format!("connections = {connections}\ntotal_bytes_per_s = 100000\nrequests_per_s = 200");
+            let service = service(&text);
+            let mut model = Model::default();
+            let (mut now, mut bytes, mut requests) = (0, 0, 0);
+            for (gap, parts) in calls {
+                now += gap;
+                let parts: Vec<Request> = parts.into_iter().map(|(latency, bytes)| request(latency, bytes)).collect();
+                bytes += parts.iter().map(|part| part.bytes).sum::<u64>();
+                requests += parts.len() as u64;
+                let slowest = parts.iter().map(|part| part.latency).max().unwrap_or_default();
+                let plan = model.admit(&service, ms(now), &parts);
+                let done = ms(now) + plan.queue + plan.device;
+                prop_assert!(done >= ms(now) + slowest);
+                prop_assert!(model.connections.len() <= connections as usize);
+                // From the start on, at most so many bytes have passed and so many requests have begun.
+                prop_assert!(model.bytes_passed.as_secs_f64() * 100_000.0 >= bytes as f64 - 1.0);
+                prop_assert!(model.next_begin.as_secs_f64() * 200.0 >= requests as f64 - 0.001);
+            }
+        }
+    }
+}
