@@ -353,7 +353,8 @@ mod tests {
             config.cache,
             CacheConfig {
                 capacity_bytes: 3,
-                block_bytes: 512
+                block_bytes: 512,
+                ..CacheConfig::default()
             }
         );
         assert_eq!(config.limits.timeout, Duration::from_millis(77));

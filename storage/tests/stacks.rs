@@ -17,6 +17,7 @@ async fn conforms(toml: &str) {
     let cache = CacheConfig {
         capacity_bytes: 1 << 20,
         block_bytes: 4096,
+        ..CacheConfig::default()
     };
     let tier = compose(open(&config).await.unwrap(), Role::Feature, &cache, &metrics).unwrap();
     assert_eq!(tier.info().kind, config.kind());

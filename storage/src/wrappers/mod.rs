@@ -6,6 +6,7 @@
 pub mod cache;
 mod config;
 pub mod emulated;
+mod flight;
 pub mod metered;
 
 pub use cache::{Cache, CacheConfig};
@@ -64,6 +65,7 @@ mod tests {
         let cache = CacheConfig {
             capacity_bytes: 1 << 20,
             block_bytes: 4096,
+            ..CacheConfig::default()
         };
         let tier = compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap();
         assert_eq!(
@@ -124,6 +126,7 @@ mod tests {
             let cache = CacheConfig {
                 capacity_bytes,
                 block_bytes,
+                ..CacheConfig::default()
             };
             let suite = Suite {
                 tier: compose(Arc::new(MemoryTier::new()), Role::Feature, &cache, &metrics).unwrap(),

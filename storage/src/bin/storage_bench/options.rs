@@ -124,6 +124,7 @@ impl Options {
         (self.cache > 0).then_some(CacheConfig {
             capacity_bytes: self.cache,
             block_bytes: self.cache_block,
+            ..CacheConfig::default()
         })
     }
 }

@@ -1,42 +1,77 @@
-//! Blocks of objects kept in memory. In: reads. Out: the same bytes, those of known blocks without asking the tier.
+//! Parts of objects kept in memory. In: reads. Out: the same bytes, those of known parts without asking the tier.
 //!
-//! - Keyed by path, version and block: an object that changes gets new keys, so a hit is always of the version asked
+//! - Keyed by path, version and extent: an object that changes gets new keys, so a hit is always of the version asked
 //!   for. What the cache holds of a version stays readable after the object has changed.
-//! - All blocks that a call misses go to the tier as one `read_many`, adjacent blocks joined.
-//! - A block is fetched once, however many ask for it at the same time. The fetch runs on its own: it goes on when the
-//!   call that began it is dropped. Its error reaches everyone who waits, and is not kept.
+//! - All extents that a call misses go to the tier as one `read_many`, adjacent ones joined.
+//! - An extent is fetched once, however many ask for it at the same time. The fetch runs on its own: it goes on when
+//!   the call that began it is dropped. Its error reaches everyone who waits, and is not kept.
 //! - A range of more than [`BYPASS_BLOCKS`] blocks is read around the cache: a model file would only push rows out.
 
-mod flight;
+mod fetch;
 
+use super::flight::{ExtentKey, Version, share_of};
 use super::metered::CacheMetrics;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use flight::{Flights, Version};
+use fetch::{ENTRY_BYTES, Kept};
 use futures::future::try_join;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
 
-/// A range that touches more blocks than this is read around the cache.
+/// A range that touches more blocks than this, or is as long, is read around the cache.
 pub const BYPASS_BLOCKS: u64 = 64;
 /// The smallest and the largest block, in bytes.
 const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
+/// The longest time to live: the library refuses a thousand years.
+const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// How large a cache is: `[cache]` of the server's configuration.
+/// Which parts leave a full cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// What was used rarely of late: a scan does not push the popular out, and a newcomer is kept only when it was
+    /// asked for more often than what it would replace.
+    #[default]
+    TinyLfu,
+    /// What was not used for longest.
+    Lru,
+}
+
+/// What is kept as one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Granularity {
+    /// Blocks of `block_bytes`: neighbours of what was asked for come along.
+    #[default]
+    Block,
+    /// Exactly the ranges asked for, such as rows: nothing comes along, and only the very same range is a hit.
+    Range,
+}
+
+/// How a cache works: `[cache]` of the server's configuration, or of a tier's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Bytes of blocks held at most, not counting about 200 bytes of bookkeeping for each block; 0 is no cache.
+    /// Bytes of memory at most, bookkeeping of about 300 bytes for each part included; 0 is no cache.
     pub capacity_bytes: u64,
     /// Bytes of a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u64,
+    /// Which parts leave a full cache.
+    pub policy: Policy,
+    /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
+    /// version: another version has other keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// What is kept as one.
+    pub granularity: Granularity,
 }
 
 impl CacheConfig {
@@ -46,6 +81,31 @@ impl CacheConfig {
         Self {
             capacity_bytes: 0,
             block_bytes: 4096,
+            policy: Policy::TinyLfu,
+            ttl_ms: None,
+            granularity: Granularity::Block,
+        }
+    }
+
+    fn check(&self) -> Result<(), StorageError> {
+        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
+        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
+            let detail = format!("must be a power of two from 512 to 1048576, is {block}");
+            return refuse("cache.block_bytes", detail);
+        }
+        if capacity < block + ENTRY_BYTES {
+            let detail = format!(
+                "must hold at least one block of {block} bytes and {ENTRY_BYTES} bytes of bookkeeping, is {capacity}"
+            );
+            return refuse("cache.capacity_bytes", detail);
+        }
+        match self.ttl_ms {
+            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
+                let detail = format!("must be from 1 to {LONGEST_TTL_MS}, is {ttl_ms}; leave it out for no limit");
+                refuse("cache.ttl_ms", detail)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -55,22 +115,21 @@ impl Default for CacheConfig {
     fn default() -> Self {
         Self {
             capacity_bytes: 64 << 20,
-            block_bytes: 4096,
+            ..Self::off()
         }
     }
 }
 
 /// A tier behind a cache.
 pub struct Cache {
-    flights: Arc<Flights>,
-    block_bytes: u64,
-    capacity_bytes: u64,
+    kept: Arc<Kept>,
+    config: CacheConfig,
 }
 
-/// The blocks of one call, as far as they are there.
+/// The extents of one call, as far as they are there.
 #[derive(Default)]
 struct Gathered {
-    blocks: HashMap<u64, Bytes>,
+    extents: HashMap<Range<u64>, Bytes>,
     cost: ReadCost,
 }
 
@@ -80,47 +139,53 @@ impl Cache {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the key.
     pub fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Result<Self, StorageError> {
-        let CacheConfig {
-            capacity_bytes,
-            block_bytes,
-        } = *config;
-        if !BLOCK_LIMITS.contains(&block_bytes) || !block_bytes.is_power_of_two() {
-            let detail = format!("must be a power of two from 512 to 1048576, is {block_bytes}");
-            return Err(StorageError::new(ErrorKind::Invalid, "cache.block_bytes", detail));
-        }
-        if capacity_bytes < block_bytes {
-            let detail = format!("must hold at least one block of {block_bytes} bytes, is {capacity_bytes}");
-            return Err(StorageError::new(ErrorKind::Invalid, "cache.capacity_bytes", detail));
-        }
-        let flights = Arc::new(Flights::new(inner, capacity_bytes, block_bytes, metrics));
+        config.check()?;
         Ok(Self {
-            flights,
-            block_bytes,
-            capacity_bytes,
+            kept: Arc::new(Kept::new(inner, config, metrics)),
+            config: *config,
         })
     }
 
-    /// The blocks that a range touches.
-    fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
-        range.start / self.block_bytes..range.end.div_ceil(self.block_bytes)
+    /// The extents that hold a range, in order.
+    fn extents_of(&self, object: &Object, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (range, size) = (range.clone(), object.size);
+        let unit = match self.config.granularity {
+            Granularity::Block => self.config.block_bytes,
+            // One extent, from the range's start to its end.
+            Granularity::Range => 0,
+        };
+        let units = match range.is_empty() {
+            true => 0..0,
+            false if unit == 0 => 0..1,
+            false => range.start / unit..range.end.div_ceil(unit),
+        };
+        units.map(move |at| match unit {
+            0 => range.clone(),
+            unit => at * unit..((at + 1) * unit).min(size),
+        })
     }
 
     fn bypasses(&self, range: &Range<u64>) -> bool {
-        let blocks = self.blocks_of(range);
-        !range.is_empty() && blocks.end - blocks.start > BYPASS_BLOCKS
+        let block = self.config.block_bytes;
+        let blocks = match self.config.granularity {
+            Granularity::Block => range.end.div_ceil(block) - range.start / block,
+            Granularity::Range => (range.end - range.start).div_ceil(block),
+        };
+        !range.is_empty() && blocks > BYPASS_BLOCKS
     }
 
-    /// The blocks that the ranges need, from the cache and from the tier, and the time spent waiting for the tier.
-    async fn gather(&self, object: &Object, needed: &[u64]) -> Result<(Gathered, Duration), StorageError> {
-        let version = Arc::new(Version::of(object));
+    /// The extents needed, from the cache and from the tier, and the time spent waiting for the tier.
+    async fn gather(&self, object: &Object, needed: &[Range<u64>]) -> Result<(Gathered, Duration), StorageError> {
+        let version = Version::of(object);
         let mut gathered = Gathered::default();
-        let mut missing = Vec::new();
-        for &block in needed {
-            match self.flights.get(&version, block).await {
+        let mut missing: Vec<ExtentKey> = Vec::new();
+        for extent in needed {
+            let key = version.extent(extent);
+            match self.kept.get(&key).await {
                 Some(bytes) => {
-                    gathered.blocks.insert(block, bytes);
+                    gathered.extents.insert(extent.clone(), bytes);
                 }
-                None => missing.push(block),
+                None => missing.push(key),
             }
         }
         gathered.cost.cache_hits = count(needed.len() - missing.len());
@@ -129,46 +194,47 @@ impl Cache {
             gathered.cost.via.insert(Via::Memory);
         }
         if missing.is_empty() {
-            self.flights.record(&gathered.cost, 0);
+            self.kept.record(&gathered.cost, 0);
             return Ok((gathered, Duration::ZERO));
         }
-        let boarded = self.flights.board(object, &version, &missing);
-        self.flights.record(&gathered.cost, boarded.joined);
+        let boarded = self.kept.board(object, missing);
+        self.kept.record(&gathered.cost, boarded.joined);
         let waiting = Instant::now();
-        for flight in &boarded.flights {
-            let landed = flight.landed(object).await?;
-            gathered.cost.merge(&landed.cost_of(flight.is_led(), waiting.elapsed()));
-            for &block in &missing {
-                if let Some(bytes) = landed.blocks.get(&block) {
-                    gathered.blocks.insert(block, bytes.clone());
+        for ticket in &boarded.tickets {
+            let landed = ticket.landed(object).await?;
+            gathered
+                .cost
+                .merge(&share_of(&landed.cost, ticket.is_led(), waiting.elapsed()));
+            for extent in needed {
+                if let Some(bytes) = landed.extents.get(extent) {
+                    gathered.extents.insert(extent.clone(), bytes.clone());
                 }
             }
         }
         Ok((gathered, waiting.elapsed()))
     }
 
-    /// One range out of its blocks: a slice where one block has it all, else a copy.
-    fn cut(&self, object: &Object, range: &Range<u64>, blocks: &HashMap<u64, Bytes>) -> Result<Bytes, StorageError> {
+    /// One range out of its extents: a slice where one has it all, else a copy.
+    fn cut(&self, object: &Object, range: &Range<u64>, gathered: &Gathered) -> Result<Bytes, StorageError> {
         let lost = || StorageError::new(ErrorKind::Corrupt, object.path.as_str(), "a block came back too short");
-        let piece = |block: u64| {
-            let start = block * self.block_bytes;
-            let from = range.start.max(start) - start;
-            let to = range.end.min(start + self.block_bytes) - start;
-            let bytes = blocks.get(&block).ok_or_else(lost)?;
+        let piece = |extent: Range<u64>| {
+            let from = range.start.max(extent.start) - extent.start;
+            let to = range.end.min(extent.end) - extent.start;
+            let bytes = gathered.extents.get(&extent).ok_or_else(lost)?;
             if to > bytes.len() as u64 {
                 Err(lost())
             } else {
                 Ok(bytes.slice(from as usize..to as usize))
             }
         };
-        let touched = self.blocks_of(range);
-        match touched.end - touched.start {
-            _ if range.is_empty() => Ok(Bytes::new()),
-            1 => piece(touched.start),
-            _ => {
+        let mut extents = self.extents_of(object, range);
+        match (extents.next(), extents.next()) {
+            (None, _) => Ok(Bytes::new()),
+            (Some(only), None) => piece(only),
+            (Some(first), Some(second)) => {
                 let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
-                for block in touched {
-                    whole.extend_from_slice(&piece(block)?);
+                for extent in [first, second].into_iter().chain(extents) {
+                    whole.extend_from_slice(&piece(extent)?);
                 }
                 Ok(whole.freeze())
             }
@@ -183,22 +249,32 @@ fn count(n: usize) -> u32 {
 #[async_trait]
 impl Tier for Cache {
     fn info(&self) -> TierInfo {
-        let mut info = self.flights.inner().info();
-        info.wrappers.insert(
-            0,
-            format!("cache({} bytes, blocks of {})", self.capacity_bytes, self.block_bytes),
-        );
+        let mut info = self.kept.inner().info();
+        let config = &self.config;
+        let mut name = format!("cache({} bytes, ", config.capacity_bytes);
+        let _ = match config.granularity {
+            Granularity::Block => write!(name, "blocks of {}", config.block_bytes),
+            Granularity::Range => write!(name, "ranges as asked"),
+        };
+        if config.policy == Policy::Lru {
+            name += ", lru";
+        }
+        if let Some(ttl_ms) = config.ttl_ms {
+            let _ = write!(name, ", for {ttl_ms} ms");
+        }
+        info.wrappers.insert(0, format!("{name})"));
         info
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.flights.inner().stat(path).await
+        self.kept.inner().stat(path).await
     }
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        check_ranges(object, std::slice::from_ref(&range))?;
         // A read around the cache keeps the tier's own way of reading one large range.
         if self.bypasses(&range) {
-            return self.flights.inner().read(object, range).await;
+            return self.kept.inner().read(object, range).await;
         }
         let ReadMany { mut parts, cost } = self.read_many(object, &[range]).await?;
         Ok(Read {
@@ -211,16 +287,16 @@ impl Tier for Cache {
         check_ranges(object, ranges)?;
         let started = Instant::now();
         let around: Vec<_> = ranges.iter().filter(|range| self.bypasses(range)).cloned().collect();
-        let through = ranges.iter().filter(|range| !range.is_empty() && !self.bypasses(range));
-        let mut needed: Vec<u64> = through.flat_map(|range| self.blocks_of(range)).collect();
-        needed.sort_unstable();
+        let through = ranges.iter().filter(|range| !self.bypasses(range));
+        let mut needed: Vec<_> = through.flat_map(|range| self.extents_of(object, range)).collect();
+        needed.sort_unstable_by_key(|extent| (extent.start, extent.end));
         needed.dedup();
         let read_around = async {
             if around.is_empty() {
                 return Ok((ReadMany::default(), Duration::ZERO));
             }
             let begun = Instant::now();
-            let read = self.flights.inner().read_many(object, &around).await?;
+            let read = self.kept.inner().read_many(object, &around).await?;
             Ok((read, begun.elapsed()))
         };
         let ((gathered, waited), (around, waited_around)) = try_join(self.gather(object, &needed), read_around).await?;
@@ -229,7 +305,7 @@ impl Tier for Cache {
         let mut around = around.parts.into_iter();
         let parts = ranges.iter().map(|range| match self.bypasses(range) {
             true => Ok(around.next().unwrap_or_default()),
-            false => self.cut(object, range, &gathered.blocks),
+            false => self.cut(object, range, &gathered),
         });
         let parts = parts.collect::<Result<_, _>>()?;
         cost.cache = started.elapsed().saturating_sub(waited.max(waited_around));
@@ -237,15 +313,15 @@ impl Tier for Cache {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.flights.inner().list(prefix).await
+        self.kept.inner().list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.flights.inner().put(path, body).await
+        self.kept.inner().put(path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.flights.inner().delete(path).await
+        self.kept.inner().delete(path).await
     }
 }
 

@@ -69,6 +69,14 @@ const SIZE: u64 = 1_000_001;
 const ROW: Range<u64> = 8200..8300;
 
 async fn bench(permits: usize, capacity_bytes: u64) -> Bench {
+    let config = CacheConfig {
+        capacity_bytes,
+        ..CacheConfig::default()
+    };
+    bench_of(permits, &config).await
+}
+
+async fn bench_of(permits: usize, config: &CacheConfig) -> Bench {
     let gated = Arc::new(Gated {
         inner: MemoryTier::new(),
         gate: Semaphore::new(permits),
@@ -76,11 +84,7 @@ async fn bench(permits: usize, capacity_bytes: u64) -> Bench {
         reads: Mutex::default(),
     });
     let metrics = StorageMetrics::register(&Registry::new()).unwrap().cache("memory");
-    let config = CacheConfig {
-        capacity_bytes,
-        block_bytes: 4096,
-    };
-    let cache = Arc::new(Cache::new(gated.clone(), &config, metrics.clone()).unwrap());
+    let cache = Arc::new(Cache::new(gated.clone(), config, metrics.clone()).unwrap());
     let body = Bytes::from(content(1, 0..SIZE));
     let object = cache.put(&ObjectPath::new("x").unwrap(), body.into()).await.unwrap();
     Bench {
@@ -283,14 +287,184 @@ async fn senseless_sizes_are_refused() {
         (1 << 20, 256, "cache.block_bytes"),
         (1 << 20, 5000, "cache.block_bytes"),
         (1 << 30, 2 << 20, "cache.block_bytes"),
-        (4095, 4096, "cache.capacity_bytes"),
+        (4096 + ENTRY_BYTES - 1, 4096, "cache.capacity_bytes"),
     ] {
         let metrics = StorageMetrics::register(&Registry::new()).unwrap().cache("memory");
         let config = CacheConfig {
             capacity_bytes,
             block_bytes,
+            ..CacheConfig::default()
         };
         let error = Cache::new(Arc::new(MemoryTier::new()), &config, metrics).err().unwrap();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, key));
+    }
+}
+
+#[tokio::test]
+async fn a_senseless_ttl_is_refused() {
+    for ttl_ms in [0, u64::MAX] {
+        let metrics = StorageMetrics::register(&Registry::new()).unwrap().cache("memory");
+        let config = CacheConfig {
+            ttl_ms: Some(ttl_ms),
+            ..CacheConfig::default()
+        };
+        let error = Cache::new(Arc::new(MemoryTier::new()), &config, metrics).err().unwrap();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "cache.ttl_ms"));
+    }
+}
+
+#[test]
+fn keys_left_out_are_as_they_always_were() {
+    let config: CacheConfig = toml::from_str("capacity_bytes = 5000\nblock_bytes = 512").unwrap();
+    assert_eq!((config.policy, config.ttl_ms, config.granularity), Default::default());
+    let text = "policy = \"lru\"\nttl_ms = 9\ngranularity = \"range\"";
+    let config: CacheConfig = toml::from_str(text).unwrap();
+    assert_eq!(
+        (config.policy, config.ttl_ms, config.granularity),
+        (Policy::Lru, Some(9), Granularity::Range)
+    );
+    assert_eq!(
+        toml::from_str::<CacheConfig>(&toml::to_string(&config).unwrap()).unwrap(),
+        config
+    );
+    assert!(toml::from_str::<CacheConfig>("policy = \"fifo\"").is_err());
+    assert!(toml::from_str::<CacheConfig>("ttl = 9").is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_are_kept_as_they_were_asked_for() {
+    let config = CacheConfig {
+        granularity: Granularity::Range,
+        ..CacheConfig::default()
+    };
+    let Bench {
+        gated, cache, object, ..
+    } = bench_of(100, &config).await;
+    cache.read(&object, ROW).await.unwrap();
+    // Overlapping, repeated and adjacent ranges, one that is held, and an empty one.
+    let ranges = [
+        ROW.end..ROW.end + 100,
+        ROW,
+        ROW.end + 100..ROW.end + 200,
+        0..50,
+        0..100,
+        20..30,
+        20..30,
+        7..7,
+    ];
+    let many = cache.read_many(&object, &ranges).await.unwrap();
+    for (part, range) in many.parts.iter().zip(&ranges) {
+        assert_eq!(*part, content(1, range.clone()));
+    }
+    let want = vec![0..50, 0..100, 20..30, ROW.end..ROW.end + 200];
+    assert_eq!(gated.reads(), [one(ROW), want]);
+    assert_eq!((many.cost.cache_hits, many.cost.cache_misses), (1, 5));
+    // A part of what is held is another range.
+    cache.read(&object, ROW.start..ROW.end - 1).await.unwrap();
+    assert_eq!(gated.reads().len(), 3);
+    let again = cache.read_many(&object, &ranges).await.unwrap();
+    assert_eq!((again.cost.cache_hits, gated.reads().len()), (6, 3));
+    assert_eq!(again.parts, many.parts);
+    // What is too long goes around.
+    let limit = BYPASS_BLOCKS * config.block_bytes;
+    for _ in 0..2 {
+        assert!(cache.read(&object, 1..limit + 2).await.unwrap().bytes == content(1, 1..limit + 2));
+    }
+    assert_eq!(gated.reads().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_old_is_read_again() {
+    let config = CacheConfig {
+        ttl_ms: Some(20),
+        ..CacheConfig::default()
+    };
+    let Bench {
+        gated, cache, object, ..
+    } = bench_of(1000, &config).await;
+    cache.read(&object, ROW).await.unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(21)).await;
+        assert_eq!(cache.read(&object, ROW).await.unwrap().bytes, content(1, ROW));
+    }
+    assert_eq!(gated.reads().len(), 21);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_decides_what_leaves() {
+    // Room for 16 blocks. Eight are popular; then a scan of 100 others passes through.
+    let mut read_again = Vec::new();
+    for policy in [Policy::TinyLfu, Policy::Lru] {
+        let config = CacheConfig {
+            capacity_bytes: 16 * (4096 + ENTRY_BYTES),
+            policy,
+            ..CacheConfig::default()
+        };
+        let Bench {
+            gated, cache, object, ..
+        } = bench_of(10_000, &config).await;
+        let block = |i: u64| i * 4096..i * 4096 + 10;
+        for _ in 0..20 {
+            for i in 0..8 {
+                cache.read(&object, block(i)).await.unwrap();
+            }
+        }
+        for i in 100..200 {
+            cache.read(&object, block(i)).await.unwrap();
+        }
+        let before = gated.reads().len();
+        for i in 0..8 {
+            assert_eq!(cache.read(&object, block(i)).await.unwrap().bytes, content(1, block(i)));
+        }
+        read_again.push(gated.reads().len() - before);
+    }
+    assert_eq!(read_again, [0, 8]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_there_is_not_remembered() {
+    let Bench { cache, object, .. } = bench(100, 1 << 20).await;
+    let path = ObjectPath::new("later").unwrap();
+    let absent = Object {
+        path: path.clone(),
+        ..object
+    };
+    for _ in 0..2 {
+        assert_eq!(cache.stat(&path).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(cache.read(&absent, 0..5).await.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    let put = cache.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
+    assert_eq!(cache.stat(&path).await.unwrap(), put);
+    assert_eq!(cache.read(&put, 0..5).await.unwrap().bytes, "12345");
+    // A read of the version that never was is told so, and does not get what came later.
+    let stale = cache.read(&absent, 0..5).await.unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::Changed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_of_keeping_conforms() {
+    let scratch = tempfile::tempdir().unwrap();
+    let metrics = StorageMetrics::register(&Registry::new()).unwrap();
+    let keep = |granularity, policy, ttl_ms, capacity_bytes| CacheConfig {
+        capacity_bytes,
+        block_bytes: 512,
+        policy,
+        ttl_ms,
+        granularity,
+    };
+    let ways = [
+        keep(Granularity::Range, Policy::TinyLfu, None, 1 << 20),
+        keep(Granularity::Range, Policy::Lru, Some(5), 50_000),
+        keep(Granularity::Block, Policy::Lru, Some(1), 50_000),
+    ];
+    for (i, config) in ways.into_iter().enumerate() {
+        let cache = Cache::new(Arc::new(MemoryTier::new()), &config, metrics.cache("memory"));
+        let suite = crate::conformance::Suite {
+            tier: Arc::new(cache.unwrap()),
+            folder: ObjectPath::new(&format!("way{i}")).unwrap(),
+            scratch: scratch.path().to_owned(),
+            notices_changes: false,
+        };
+        suite.run().await.unwrap();
     }
 }

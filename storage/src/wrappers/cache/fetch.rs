@@ -1,0 +1,153 @@
+//! What a cache holds, and the fetches for what it has not. In: extents of objects. Out: their bytes, fetched once.
+
+use super::super::flight::{Boarded, ExtentKey, Lead, SingleFlight, joined};
+use super::{CacheConfig, CacheMetrics, Policy};
+use crate::error::StorageError;
+use crate::tier::{Object, ReadCost, Tier};
+use bytes::Bytes;
+use moka::policy::EvictionPolicy;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tierlab_protocol::via::Via;
+
+/// Bytes that an entry takes beside those it holds: the key, its place in the table and in the queues of the policy,
+/// reference counts, and what the allocator adds.
+pub(super) const ENTRY_BYTES: u64 = 320;
+
+/// What a fetch brought.
+#[derive(Debug, Default)]
+pub(super) struct Landed {
+    pub(super) extents: HashMap<Range<u64>, Bytes>,
+    pub(super) cost: ReadCost,
+}
+
+/// The extents and the fetches of a cache.
+pub(super) struct Kept {
+    inner: Arc<dyn Tier>,
+    extents: moka::future::Cache<ExtentKey, Bytes>,
+    flights: Arc<SingleFlight<Landed>>,
+    capacity_bytes: u64,
+    metrics: CacheMetrics,
+    /// What the gauge of held bytes has been told: several caches may share one gauge.
+    told_bytes: AtomicU64,
+}
+
+impl Kept {
+    pub(super) fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Self {
+        let weight = |_: &ExtentKey, bytes: &Bytes| u32::try_from(bytes.len() as u64 + ENTRY_BYTES).unwrap_or(u32::MAX);
+        let mut extents = moka::future::Cache::builder()
+            .max_capacity(config.capacity_bytes)
+            .weigher(weight)
+            .eviction_policy(match config.policy {
+                Policy::TinyLfu => EvictionPolicy::tiny_lfu(),
+                Policy::Lru => EvictionPolicy::lru(),
+            });
+        if let Some(ttl_ms) = config.ttl_ms {
+            extents = extents.time_to_live(Duration::from_millis(ttl_ms));
+        }
+        metrics.capacity_bytes.add(config.capacity_bytes.cast_signed());
+        Self {
+            inner,
+            extents: extents.build(),
+            flights: Arc::default(),
+            capacity_bytes: config.capacity_bytes,
+            metrics,
+            told_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) const fn inner(&self) -> &Arc<dyn Tier> {
+        &self.inner
+    }
+
+    /// The bytes, if they are held.
+    pub(super) async fn get(&self, key: &ExtentKey) -> Option<Bytes> {
+        self.extents.get(key).await
+    }
+
+    /// Counts a call's look-ups.
+    pub(super) fn record(&self, cost: &ReadCost, joined: u64) {
+        self.metrics.hits.inc_by(u64::from(cost.cache_hits));
+        self.metrics.misses.inc_by(u64::from(cost.cache_misses));
+        self.metrics.joined.inc_by(joined);
+    }
+
+    /// Joins the fetches under way for `missing` extents (ascending), and begins one for all the others.
+    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Landed> {
+        let mut boarded = self.flights.board(missing);
+        if let Some(lead) = boarded.lead.take() {
+            let (kept, object) = (self.clone(), object.clone());
+            tokio::spawn(async move { kept.fetch(&object, lead).await });
+        }
+        boarded
+    }
+
+    /// One fetch, on a task of its own.
+    async fn fetch(&self, object: &Object, mut lead: Lead<Landed>) {
+        let landed = self.fetch_extents(object, lead.keys()).await;
+        // They are in the cache by now, so whoever comes after this finds them there.
+        lead.leave();
+        lead.land(landed.map(Arc::new));
+        self.tell_bytes().await;
+    }
+
+    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Landed, StorageError> {
+        let mut landed = Landed::default();
+        let mut fetched = Vec::with_capacity(keys.len());
+        for key in keys {
+            // Between the look-up and the boarding, another fetch may have landed.
+            if let Some(bytes) = self.extents.get(key).await {
+                landed.extents.insert(key.extent(), bytes);
+                landed.cost.via.insert(Via::Memory);
+            } else {
+                fetched.push(key);
+            }
+        }
+        if fetched.is_empty() {
+            return Ok(landed);
+        }
+        let runs = joined(fetched.iter().map(|key| key.extent()));
+        let read = self.inner.read_many(object, &runs).await?;
+        landed.cost.merge(&read.cost);
+        let mut pieces = runs.iter().zip(&read.parts).peekable();
+        for key in fetched {
+            let extent = key.extent();
+            // Runs and keys are in the same order: the next run that reaches as far is this key's.
+            while pieces.next_if(|(run, _)| run.end < extent.end).is_some() {}
+            let Some((run, bytes)) = pieces.peek() else {
+                break;
+            };
+            let (from, to) = (extent.start - run.start, extent.end - run.start);
+            if to > bytes.len() as u64 {
+                continue;
+            }
+            let copying = Instant::now();
+            // A copy of its own: a slice would keep the whole read in memory for as long as one extent of it lives.
+            let bytes = Bytes::copy_from_slice(&bytes[from as usize..to as usize]);
+            landed.cost.copy += copying.elapsed();
+            self.extents.insert(key.clone(), bytes.clone()).await;
+            landed.extents.insert(extent, bytes);
+        }
+        Ok(landed)
+    }
+
+    /// Brings the gauge up to date. Housekeeping first, which also bounds what moka still has queued.
+    async fn tell_bytes(&self) {
+        self.extents.run_pending_tasks().await;
+        let held = self.extents.weighted_size();
+        let told = self.told_bytes.swap(held, Ordering::Relaxed);
+        self.metrics.bytes.add(held.cast_signed() - told.cast_signed());
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.metrics
+            .bytes
+            .sub(self.told_bytes.load(Ordering::Relaxed).cast_signed());
+        self.metrics.capacity_bytes.sub(self.capacity_bytes.cast_signed());
+    }
+}

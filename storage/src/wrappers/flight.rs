@@ -1,0 +1,226 @@
+//! Fetches that are made once, however many ask at the same time. In: keys. Out: for every caller, tickets of the
+//! fetches that will bring its keys; for one of them, the duty to make the fetch that nobody has begun. Knows nothing
+//! of tiers, and not what is done with what was fetched.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Object, ReadCost};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A version of an object, with its hash, which is computed once for all extents of a call.
+#[derive(Debug)]
+pub(super) struct Version {
+    path: ObjectPath,
+    version: String,
+    hash: u64,
+}
+
+impl Version {
+    pub(super) fn of(object: &Object) -> Arc<Self> {
+        let mut hasher = DefaultHasher::new();
+        (&object.path, &object.version).hash(&mut hasher);
+        Arc::new(Self {
+            path: object.path.clone(),
+            version: object.version.clone(),
+            hash: hasher.finish(),
+        })
+    }
+
+    pub(super) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
+        ExtentKey {
+            of: self.clone(),
+            start: extent.start,
+            end: extent.end,
+        }
+    }
+}
+
+/// Some bytes of a version: what they are kept under, and what they are fetched under.
+#[derive(Debug, Clone)]
+pub(super) struct ExtentKey {
+    of: Arc<Version>,
+    start: u64,
+    end: u64,
+}
+
+impl ExtentKey {
+    pub(super) const fn extent(&self) -> Range<u64> {
+        self.start..self.end
+    }
+}
+
+impl PartialEq for ExtentKey {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &Version, b: &Version| a.hash == b.hash && a.version == b.version && a.path == b.path;
+        self.extent() == other.extent() && (Arc::ptr_eq(&self.of, &other.of) || same(&self.of, &other.of))
+    }
+}
+
+impl Eq for ExtentKey {}
+
+impl Hash for ExtentKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.of.hash);
+        state.write_u64(self.start);
+        state.write_u64(self.end);
+    }
+}
+
+/// Extents joined where one ends as the next begins. In ascending order, as given.
+pub(super) fn joined(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for extent in extents {
+        match runs.last_mut() {
+            Some(run) if run.end == extent.start => run.end = extent.end,
+            _ => runs.push(extent),
+        }
+    }
+    runs
+}
+
+/// The cost of those who waited for `waited`: requests and bytes belong to the one whose call began the fetch.
+pub(super) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
+    if led {
+        return *cost;
+    }
+    ReadCost {
+        via: cost.via,
+        device: waited,
+        ..ReadCost::default()
+    }
+}
+
+type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
+
+/// A fetch under way, as one call sees it.
+#[derive(Debug)]
+pub(super) struct Ticket<V> {
+    outcome: watch::Receiver<Outcome<V>>,
+    led: bool,
+}
+
+impl<V> Ticket<V> {
+    /// Whether this call began the fetch.
+    pub(super) const fn is_led(&self) -> bool {
+        self.led
+    }
+
+    /// Waits for the fetch.
+    pub(super) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
+        let mut outcome = self.outcome.clone();
+        let arrived = outcome
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|outcome| outcome.clone());
+        arrived.unwrap_or_else(|| {
+            let detail = "the fetch ended without an answer: the tier panicked, or the process is ending";
+            Err(StorageError::new(ErrorKind::Unavailable, object.path.as_str(), detail))
+        })
+    }
+}
+
+/// The fetches that will bring all keys of a call.
+pub(super) struct Boarded<V> {
+    pub(super) tickets: Vec<Ticket<V>>,
+    /// Keys whose fetch was already under way.
+    pub(super) joined: u64,
+    /// The fetch that this call has to begin.
+    pub(super) lead: Option<Lead<V>>,
+}
+
+/// All fetches under way.
+#[derive(Debug)]
+pub(super) struct SingleFlight<V> {
+    under_way: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
+}
+
+impl<V> Default for SingleFlight<V> {
+    fn default() -> Self {
+        Self {
+            under_way: Mutex::default(),
+        }
+    }
+}
+
+impl<V> SingleFlight<V> {
+    fn under_way(&self) -> MutexGuard<'_, HashMap<ExtentKey, watch::Receiver<Outcome<V>>>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the fetches under way, and registers one for all other keys.
+    pub(super) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
+        let (sender, receiver) = watch::channel(None);
+        let mut tickets: Vec<Ticket<V>> = Vec::new();
+        let mut keys = Vec::new();
+        let mut joined = 0;
+        let mut under_way = self.under_way();
+        for key in missing {
+            let Some(outcome) = under_way.get(&key) else {
+                keys.push(key);
+                continue;
+            };
+            joined += 1;
+            if !tickets.iter().any(|ticket| ticket.outcome.same_channel(outcome)) {
+                tickets.push(Ticket {
+                    outcome: outcome.clone(),
+                    led: false,
+                });
+            }
+        }
+        under_way.extend(keys.iter().map(|key| (key.clone(), receiver.clone())));
+        drop(under_way);
+        let lead = (!keys.is_empty()).then(|| {
+            tickets.push(Ticket {
+                outcome: receiver,
+                led: true,
+            });
+            Lead {
+                flight: self.clone(),
+                keys,
+                sender,
+            }
+        });
+        Boarded { tickets, joined, lead }
+    }
+}
+
+/// The duty to make one fetch. When it is dropped without an answer, those who wait are told so.
+#[derive(Debug)]
+pub(super) struct Lead<V> {
+    flight: Arc<SingleFlight<V>>,
+    /// In the order of boarding.
+    keys: Vec<ExtentKey>,
+    sender: watch::Sender<Outcome<V>>,
+}
+
+impl<V> Lead<V> {
+    pub(super) fn keys(&self) -> &[ExtentKey] {
+        &self.keys
+    }
+
+    /// Answers all who wait, and all who board until [`Lead::leave`].
+    pub(super) fn land(&self, outcome: Result<Arc<V>, StorageError>) {
+        self.sender.send_replace(Some(outcome));
+    }
+
+    /// Nobody can join any more. Only the first call does anything: the same keys may be under way again.
+    pub(super) fn leave(&mut self) {
+        let keys = std::mem::take(&mut self.keys);
+        let mut under_way = self.flight.under_way();
+        for key in &keys {
+            under_way.remove(key);
+        }
+    }
+}
+
+impl<V> Drop for Lead<V> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
