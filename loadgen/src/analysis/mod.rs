@@ -96,6 +96,10 @@ fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Bl
 
 /// Percentiles with their intervals, from one bootstrap of their logarithms; `None` where there are too few samples,
 /// or a single time block and so nothing to tell a variation by.
+///
+/// An interval ends where the samples end. Three repeats of which one stalled have an interval of many decades by
+/// Student's t; [`samples_needed`] is the count from which the smallest and the largest sample enclose the percentile
+/// in 95 % of all runs by themselves, so nothing is lost by stopping there.
 fn latency_intervals<const N: usize>(table: &BlockTable, quantiles: [f64; N], seed: u64) -> [Option<Interval>; N] {
     let statistics =
         quantiles.map(|q| move |weights: &Weights| Some((table.quantile(&weights[0], q)?.max(1) as f64).ln()));
@@ -106,7 +110,13 @@ fn latency_intervals<const N: usize>(table: &BlockTable, quantiles: [f64; N], se
     let logs = bootstrap::intervals(&[table], Pairing::ByRepeat, &borrowed, RESAMPLES, seed);
     std::array::from_fn(|index| {
         let enough = table.samples() >= samples_needed(quantiles[index]);
-        logs[index].filter(|_| enough).map(curves::exponential)
+        let interval = logs[index].filter(|_| enough).map(curves::exponential)?;
+        let (least, most) = table.range()?;
+        Some(Interval {
+            lo: interval.lo.max(least as f64).min(interval.value),
+            hi: interval.hi.min(most as f64).max(interval.value),
+            ..interval
+        })
     })
 }
 

@@ -119,6 +119,12 @@ impl BlockTable {
         self.quantile(&vec![1; self.blocks()], quantile)
     }
 
+    /// The smallest and the largest value of any block; `None` without samples.
+    #[must_use]
+    pub fn range(&self) -> Option<(u64, u64)> {
+        Some((*self.values.first()?, *self.values.last()?))
+    }
+
     fn row(&self, value: usize) -> &[u32] {
         &self.cumulative[value * self.blocks()..][..self.blocks()]
     }

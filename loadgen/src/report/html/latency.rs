@@ -89,7 +89,8 @@ fn curve(one: &Series<'_>, name: &str, percentile: Percentile, (x, y): (&Scale, 
         .filter_map(|point| point.summary.as_ref().map(|summary| (*point, summary)))
         .filter_map(|(point, summary)| percentile(summary).map(|interval| (point, summary, interval)))
         .collect();
-    let place = |point: &Point, us: f64| (x.at(point.factors.offered_rps), y.at(us));
+    // An interval may end outside the axis; its drawing ends at the frame.
+    let place = |point: &Point, us: f64| (x.at(point.factors.offered_rps), y.at(us).clamp(AREA.1, AREA.3));
     let colour = one.colour();
     let mut out = format!("<g data-series=\"{}\">", one.id);
     for pair in drawn.windows(2) {
