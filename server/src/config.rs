@@ -261,7 +261,12 @@ impl Config {
 }
 
 fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{}: {e}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        ConfigError(format!(
+            "{}: cannot be read: {e}; give --config a file such as configs/server.toml",
+            path.display()
+        ))
+    })?;
     text.parse()
         .map_err(|e: toml::de::Error| ConfigError(format!("{}: {}", path.display(), e.to_string().trim_end())))
 }

@@ -23,11 +23,19 @@ use std::path::{Path, PathBuf};
 const CSV: &str = "summary.csv";
 const HTML: &str = "report.html";
 
+/// What to do about a file that is not there.
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "; a run's folder is wanted, as results/<run>",
+        _ => "",
+    }
+}
+
 /// Why a result folder could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file could not be written or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
         /// The file.
         path: PathBuf,

@@ -1,7 +1,7 @@
 //! `lab` through the real binary: the order of things, with the null endpoint standing in for every server and small
 //! scripts for the programs that make and publish data. The whole lab with its real programs is `make lab`.
 
-use crate::program::{BINARY, Ended, PLAN, Workplace, interrupt, read_json, run, run_until};
+use crate::program::{BINARY, Ended, PLAN, Workdir, interrupt, read_json, run, run_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -28,8 +28,8 @@ echo "server $* as ${AWS_ACCESS_KEY_ID:-nobody}" >> "$(dirname "$0")/calls"
 exec BINARY null-endpoint
 "#;
 
-fn lab_place(plan: &str) -> Workplace {
-    let place = Workplace::new(plan);
+fn lab_place(plan: &str) -> Workdir {
+    let place = Workdir::new(plan);
     fs::create_dir_all(place.path("tiers")).unwrap();
     for file in ["server.toml", "tiers/nvme.toml", "tiers/s3.toml"] {
         fs::write(place.path(file), "").unwrap();
@@ -41,13 +41,13 @@ fn lab_place(plan: &str) -> Workplace {
     place
 }
 
-fn program(place: &Workplace, name: &str, script: &str) {
+fn program(place: &Workdir, name: &str, script: &str) {
     let file = place.path("bin").join(name);
     fs::write(&file, script).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn lab(place: &Workplace, name: &str) -> Command {
+fn lab(place: &Workdir, name: &str) -> Command {
     let mut command = Command::new(BINARY);
     command
         .arg("lab")
@@ -58,12 +58,12 @@ fn lab(place: &Workplace, name: &str) -> Command {
     command
 }
 
-fn calls(place: &Workplace) -> String {
+fn calls(place: &Workdir) -> String {
     fs::read_to_string(place.path("bin/calls")).unwrap()
 }
 
 /// Nobody that the lab started is left: each of them has the lab's folder on its command line or in its environment.
-fn nobody_is_left(place: &Workplace) {
+fn nobody_is_left(place: &Workdir) {
     let folder = place.folder.path().to_str().unwrap();
     for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();

@@ -55,11 +55,11 @@ impl Drop for NullEndpoint {
 }
 
 /// A folder with a plan in it.
-pub(crate) struct Workplace {
+pub(crate) struct Workdir {
     pub(crate) folder: TempDir,
 }
 
-impl Workplace {
+impl Workdir {
     pub(crate) fn new(plan: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("plan.toml"), plan).unwrap();

@@ -1,6 +1,6 @@
 //! `sweep` through the real binary, against the null endpoint.
 
-use crate::program::{BINARY, NullEndpoint, PLAN, Workplace, interrupt, run, run_until};
+use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, run, run_until};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn errors(repeat: &Value) -> u64 {
 #[test]
 fn a_sweep_leaves_a_whole_result_folder() {
     let endpoint = NullEndpoint::start();
-    let place = Workplace::new(&format!("noise_floor = true\n{PLAN}"));
+    let place = Workdir::new(&format!("noise_floor = true\n{PLAN}"));
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(
@@ -68,7 +68,7 @@ fn a_sweep_leaves_a_whole_result_folder() {
 #[test]
 fn binary_requests_are_answered_too() {
     let endpoint = NullEndpoint::start();
-    let place = Workplace::new(&format!("encoding = \"binary\"\n{PLAN}").replace("repeats = 2", "repeats = 1"));
+    let place = Workdir::new(&format!("encoding = \"binary\"\n{PLAN}").replace("repeats = 2", "repeats = 1"));
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(errors(&points(&place.run_json())[0]["repeats"][0]), 0);
@@ -89,7 +89,7 @@ fn nonsense_is_answered_with_what_is_wrong() {
         ),
         (format!("prices = \"no.toml\"\ninstance = \"x\"\n{PLAN}"), "no.toml"),
     ] {
-        let place = Workplace::new(&plan);
+        let place = Workdir::new(&plan);
         let ended = run(place.sweep(&endpoint.url));
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(
@@ -99,7 +99,7 @@ fn nonsense_is_answered_with_what_is_wrong() {
         );
         assert!(!place.path("results/r").exists());
     }
-    let place = Workplace::new(PLAN);
+    let place = Workdir::new(PLAN);
     let ended = run(place.sweep("ftp://nowhere"));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     fs::create_dir_all(place.path("results/r/hdr")).unwrap();
@@ -131,7 +131,7 @@ fn a_server_that_is_not_there_is_named() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let ended = run(Workplace::new(PLAN).sweep(&format!("http://{closed}")));
+    let ended = run(Workdir::new(PLAN).sweep(&format!("http://{closed}")));
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains(&closed.to_string()), "{}", ended.stderr);
 }
@@ -139,7 +139,7 @@ fn a_server_that_is_not_there_is_named() {
 #[test]
 fn a_server_that_dies_is_counted_and_the_run_goes_to_its_end() {
     let mut endpoint = NullEndpoint::start();
-    let place = Workplace::new(PLAN);
+    let place = Workdir::new(PLAN);
     let ended = run_until(place.sweep(&endpoint.url), "[1/4]", |_| endpoint.kill());
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("no longer answered"), "{}", ended.stderr);
@@ -157,7 +157,7 @@ fn a_server_that_dies_is_counted_and_the_run_goes_to_its_end() {
 #[test]
 fn an_interrupted_run_keeps_what_is_finished() {
     let endpoint = NullEndpoint::start();
-    let place = Workplace::new(PLAN);
+    let place = Workdir::new(PLAN);
     let ended = run_until(place.sweep(&endpoint.url), "[2/4]", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(ended.stderr.contains("finished steps are in"), "{}", ended.stderr);
@@ -174,7 +174,7 @@ fn an_interrupted_run_keeps_what_is_finished() {
 #[test]
 fn interrupted_before_anything_is_finished_there_is_no_result() {
     let endpoint = NullEndpoint::start();
-    let place = Workplace::new(&format!("noise_floor = true\n{PLAN}").replace("step_s = 0.4", "step_s = 60.0"));
+    let place = Workdir::new(&format!("noise_floor = true\n{PLAN}").replace("step_s = 0.4", "step_s = 60.0"));
     let ended = run_until(place.sweep(&endpoint.url), "noise floor", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(!place.path("results/r/run.json").exists());

@@ -41,8 +41,7 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts the thread and opens the device. Blocks.
-    pub(super) fn start(root: Arc<Root>, device: u32) -> Result<Self, StorageError> {
-        let cufile = CuFile::find(device)?;
+    pub(super) fn start(root: Arc<Root>, cufile: CuFile, device: u32) -> Result<Self, StorageError> {
         let (jobs, mut queue) = mpsc::channel::<Job>(BACKLOG);
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let body = move || match Device::open(root, cufile, device) {

@@ -17,6 +17,7 @@ use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
 use engine::Engine;
+use library::CuFile;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +40,10 @@ impl GdsTier {
     pub async fn open(root: &Path, device: u32) -> Result<Self, StorageError> {
         let root = root.to_owned();
         blocking("gds", move || {
+            // First what cannot be created by a `mkdir`.
+            let cufile = CuFile::find(device)?;
             let root = Arc::new(Root::open(&root)?);
-            let engine = Engine::start(root.clone(), device)?;
+            let engine = Engine::start(root.clone(), cufile, device)?;
             Ok(Self {
                 root,
                 engine,
@@ -115,7 +118,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn it_conforms_or_says_what_is_missing() {
         let root = tempfile::tempdir().unwrap();
-        let error = match GdsTier::open(root.path(), 0).await {
+        let folder = root.path().join("made-later");
+        let error = match GdsTier::open(&folder, 0).await {
+            // With CUDA, the missing folder is what is named.
+            Err(error) if error.kind() == ErrorKind::NotFound => GdsTier::open(root.path(), 0).await,
+            other => other,
+        };
+        let error = match error {
             Ok(tier) => {
                 let scratch = tempfile::tempdir().unwrap();
                 let suite = Suite {
