@@ -7,7 +7,10 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierlab_storage::origin::{nfs::NfsOrigin, s3::S3Origin};
+use tierlab_storage::origin::{
+    nfs::NfsOrigin,
+    s3::{FaultPlan, S3Origin},
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -17,10 +20,22 @@ const AFTER_HELP: &str = "\
 Once ready, one line of JSON goes to stdout, absent parts left out:
   {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\"}
 
-S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`.
+S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`. The bucket is in the path,
+or in the host's name below `localhost`.
+
+The keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 0 to 1, drawn from a seed:
+  error-rate      answered with 500 or 503
+  slow-rate       answered after slow-ms (2000) more
+  stall-rate, truncate-rate, reset-rate
+                  bodies that stop, that end early, whose connection is reset
+  change-rate     answered from another version: another ETag, every byte inverted
+  first-byte-ms   the wait before every reply
+  mb-per-s        the speed of a body on its connection, in 10^6 bytes per second
+  seed            of what is drawn (1)
 
 Examples:
   tierlab-origin --s3-root /tmp/s3
+  tierlab-origin --s3-root /tmp/s3 --s3-fault first-byte-ms=30,mb-per-s=90,error-rate=0.01
   tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049";
 
 /// Serve folders over S3 and NFSv3, for tests and for the lab
@@ -36,6 +51,15 @@ struct Flags {
     /// Bucket to make when missing
     #[arg(long, default_value = "tierlab", requires = "s3_root")]
     bucket: String,
+    /// Faults and delays of the S3 server, as `key=value,...`; see below
+    #[arg(
+        long,
+        value_name = "FAULTS",
+        default_value = "",
+        requires = "s3_root",
+        hide_default_value = true
+    )]
+    s3_fault: FaultPlan,
     /// Folder to serve over NFSv3 as /export; made when missing
     #[arg(long, value_name = "DIR")]
     nfs_root: Option<PathBuf>,
@@ -123,6 +147,7 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
             origin
                 .ensure_bucket(&flags.bucket)
                 .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
+            origin.faults().set(flags.s3_fault);
             let bound = TcpListener::bind(flags.s3_listen).await;
             let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
             ready.s3 = Some(format!("http://{}", listener.local_addr()?));

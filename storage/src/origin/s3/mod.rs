@@ -1,15 +1,20 @@
 //! An S3 server over a folder: each sub-folder is a bucket, each file below it an object.
 //!
 //! In: a listener and a root folder. Out: the object calls of S3 (ranges, conditions, listings, multipart uploads),
-//! signed with the test credentials or unsigned. Made for tests and for the lab on loopback: no versions, no access
+//! signed with the test credentials or unsigned, the bucket in the path or, below `localhost`, in
+//! the host's name. It can be told to be slow and to fail ([`FaultPlan`]). Made for tests and for the lab on loopback: no versions, no access
 //! control lists, no encryption, and checksums of its own other than Content-MD5 are not checked.
 
 mod backend;
 mod body;
 mod conditions;
+mod faults;
 mod folder;
 mod listing;
+mod shaped;
 mod uploads;
+
+pub use faults::{FaultPlan, Faults, KEYS as FAULT_KEYS};
 
 use backend::Backend;
 use folder::{Folder, FolderError};
@@ -19,10 +24,13 @@ use hyper_util::server::graceful::GracefulShutdown;
 use s3s::S3Result;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
+use s3s::host::{S3Host, VirtualHost};
 use s3s::service::{S3Service, S3ServiceBuilder};
+use shaped::{Shaped, Wire};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -43,6 +51,7 @@ const HEAD_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct S3Origin {
     folder: Arc<Folder>,
+    faults: Faults,
 }
 
 impl S3Origin {
@@ -53,7 +62,14 @@ impl S3Origin {
     pub fn open(root: &Path) -> io::Result<Self> {
         Ok(Self {
             folder: Arc::new(Folder::open(root)?),
+            faults: Faults::default(),
         })
+    }
+
+    /// What it does wrong; none at the start, and set at any time.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Makes a bucket unless it is there. Blocking.
@@ -102,8 +118,10 @@ impl S3Origin {
             stream.set_nodelay(true)?;
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
+            let reset = Arc::new(AtomicBool::new(false));
+            let shaped = Shaped::new(service.clone(), self.faults.clone(), Arc::clone(&reset));
             let connection = builder
-                .serve_connection(TokioIo::new(stream), service.clone())
+                .serve_connection(TokioIo::new(Wire::new(stream, reset)), shaped)
                 .into_owned();
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
@@ -124,7 +142,21 @@ impl S3Origin {
         let mut builder = S3ServiceBuilder::new(Backend::new(Arc::clone(&self.folder)));
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         builder.set_access(Unsigned);
+        builder.set_host(BelowLocalhost);
         builder.build()
+    }
+}
+
+/// `bucket.localhost` names a bucket; with any other host the path does.
+struct BelowLocalhost;
+
+impl S3Host for BelowLocalhost {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        let name = host.split_once(':').map_or(host, |(name, _)| name);
+        Ok(match name.strip_suffix(".localhost") {
+            Some(bucket) => VirtualHost::new("localhost").with_bucket(bucket),
+            None => VirtualHost::new(host),
+        })
     }
 }
 

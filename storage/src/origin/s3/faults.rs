@@ -1,0 +1,264 @@
+//! What the origin does wrong on purpose, and how slow it is on purpose. In: a plan, written `key=value,key=value`.
+//! Out: for each request, the one thing that happens to it; the same for the same seed and order. Pure, but for the
+//! place where the plan in force is kept.
+
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How the origin misbehaves. Rates are shares of the requests, from 0 to 1, and sum to 1 at most: a request has one
+/// fault or none. The default is none, at full speed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FaultPlan {
+    /// GETs and HEADs answered with 500 or 503.
+    pub error_rate: f64,
+    /// GETs and HEADs that wait for `slow` before anything else happens.
+    pub slow_rate: f64,
+    /// That wait.
+    pub slow: Duration,
+    /// Bodies of GETs that stop half-way, the connection left open.
+    pub stall_rate: f64,
+    /// Bodies of GETs that end before their length.
+    pub truncate_rate: f64,
+    /// Bodies of GETs whose connection is reset half-way.
+    pub reset_rate: f64,
+    /// GETs answered from another version, whatever their conditions: another ETag, and every byte inverted.
+    pub change_rate: f64,
+    /// The wait before each reply.
+    pub first_byte: Duration,
+    /// Bytes per second of a body on its connection; none is as fast as it goes.
+    pub bytes_per_s: Option<f64>,
+    /// The seed of the faults.
+    pub seed: u64,
+}
+
+impl Default for FaultPlan {
+    fn default() -> Self {
+        Self {
+            error_rate: 0.0,
+            slow_rate: 0.0,
+            slow: Duration::from_secs(2),
+            stall_rate: 0.0,
+            truncate_rate: 0.0,
+            reset_rate: 0.0,
+            change_rate: 0.0,
+            first_byte: Duration::ZERO,
+            bytes_per_s: None,
+            seed: 1,
+        }
+    }
+}
+
+/// The keys of a plan, for messages and help.
+pub const KEYS: &str = "error-rate, slow-rate, slow-ms, stall-rate, truncate-rate, reset-rate, change-rate, \
+                        first-byte-ms, mb-per-s, seed";
+/// The longest wait that a plan may ask for, in milliseconds: 10 minutes.
+const MAX_WAIT_MS: u64 = 600_000;
+
+impl FromStr for FaultPlan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut plan = Self::default();
+        for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (key, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("`{setting}` has no `=`; the keys are {KEYS}"))?;
+            match key.trim() {
+                "error-rate" => plan.error_rate = share(setting, value)?,
+                "slow-rate" => plan.slow_rate = share(setting, value)?,
+                "stall-rate" => plan.stall_rate = share(setting, value)?,
+                "truncate-rate" => plan.truncate_rate = share(setting, value)?,
+                "reset-rate" => plan.reset_rate = share(setting, value)?,
+                "change-rate" => plan.change_rate = share(setting, value)?,
+                "slow-ms" => plan.slow = wait(setting, value)?,
+                "first-byte-ms" => plan.first_byte = wait(setting, value)?,
+                "mb-per-s" => plan.bytes_per_s = Some(speed(setting, value)?),
+                "seed" => plan.seed = value.trim().parse().map_err(|e| format!("`{setting}`: {e}"))?,
+                key => return Err(format!("`{key}` is no fault; the keys are {KEYS}")),
+            }
+        }
+        let sum: f64 = plan.rates().iter().map(|(_, rate)| rate).sum();
+        if sum > 1.0 + 1e-9 {
+            return Err(format!("the rates sum to {sum}, which is more than 1"));
+        }
+        Ok(plan)
+    }
+}
+
+fn share(setting: &str, value: &str) -> Result<f64, String> {
+    match value.trim().parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("`{setting}`: a rate is a number from 0 to 1")),
+    }
+}
+
+fn wait(setting: &str, value: &str) -> Result<Duration, String> {
+    match value.trim().parse() {
+        Ok(ms) if ms <= MAX_WAIT_MS => Ok(Duration::from_millis(ms)),
+        _ => Err(format!(
+            "`{setting}`: a wait is a whole number of milliseconds up to {MAX_WAIT_MS}"
+        )),
+    }
+}
+
+fn speed(setting: &str, value: &str) -> Result<f64, String> {
+    match value.trim().parse::<f64>() {
+        Ok(mb) if mb > 0.0 && mb.is_finite() => Ok(mb * 1e6),
+        _ => Err(format!("`{setting}`: a speed is a number above 0")),
+    }
+}
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// An error reply with this status.
+    Status(u16),
+    /// A wait before the reply.
+    Slow,
+    /// The body stops.
+    Stall,
+    /// The body ends early.
+    Truncate,
+    /// The connection is reset.
+    Reset,
+    /// Another version is served.
+    Change,
+}
+
+/// What one request gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Fate {
+    pub(super) fault: Option<Fault>,
+    /// Where in the body a fault happens, as a share of it.
+    pub(super) at: f64,
+}
+
+impl FaultPlan {
+    fn rates(&self) -> [(Fault, f64); 6] {
+        [
+            (Fault::Status(500), self.error_rate),
+            (Fault::Slow, self.slow_rate),
+            (Fault::Stall, self.stall_rate),
+            (Fault::Truncate, self.truncate_rate),
+            (Fault::Reset, self.reset_rate),
+            (Fault::Change, self.change_rate),
+        ]
+    }
+
+    /// What happens to the `nth` request.
+    fn fate(&self, nth: u64) -> Fate {
+        let mut state = self.seed ^ nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut draw = || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            // The upper 53 bits fill a double's mantissa.
+            (mix(state) >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let (mut left, at, coin) = (draw(), draw(), draw());
+        let mut fault = None;
+        for (one, rate) in self.rates() {
+            if left < rate {
+                fault = Some(one);
+                break;
+            }
+            left -= rate;
+        }
+        if fault == Some(Fault::Status(500)) && coin < 0.5 {
+            fault = Some(Fault::Status(503));
+        }
+        Fate { fault, at }
+    }
+}
+
+/// SplitMix64's output function (Steele, Lea and Flood, 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The plan in force. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    plan: FaultPlan,
+    drawn: u64,
+}
+
+impl Faults {
+    /// Puts another plan in force, for the requests from now on.
+    pub fn set(&self, plan: FaultPlan) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { plan, drawn: 0 };
+    }
+
+    /// The plan and what it has for the next request. Only requests that `may_fail` are counted.
+    pub(super) fn next(&self, may_fail: bool) -> (FaultPlan, Fate) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = state.plan;
+        if !may_fail {
+            return (plan, Fate { fault: None, at: 0.0 });
+        }
+        state.drawn += 1;
+        (plan, plan.fate(state.drawn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_read_as_written() {
+        let plan: FaultPlan = "error-rate=0.1, first-byte-ms=30,mb-per-s=90,slow-ms=5,seed=7"
+            .parse()
+            .unwrap();
+        let want = FaultPlan {
+            error_rate: 0.1,
+            first_byte: Duration::from_millis(30),
+            bytes_per_s: Some(90e6),
+            slow: Duration::from_millis(5),
+            seed: 7,
+            ..FaultPlan::default()
+        };
+        assert_eq!((plan, "".parse()), (want, Ok(FaultPlan::default())));
+        for bad in [
+            "error-rate",
+            "error-rate=2",
+            "error-rate=x",
+            "error-rate=0.6,reset-rate=0.6",
+            "first-byte-ms=-1",
+            "first-byte-ms=99999999",
+            "mb-per-s=0",
+            "mb-per-s=inf",
+            "fire-rate=1",
+        ] {
+            assert!(bad.parse::<FaultPlan>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_hold_and_a_seed_repeats() {
+        let plan: FaultPlan = "error-rate=0.2,reset-rate=0.1,change-rate=0.05".parse().unwrap();
+        let fates: Vec<Fate> = (0..20_000).map(|nth| plan.fate(nth)).collect();
+        assert!(
+            fates
+                .iter()
+                .enumerate()
+                .all(|(nth, fate)| *fate == plan.fate(nth as u64))
+        );
+        let share = |fault| fates.iter().filter(|fate| fate.fault == fault).count() as f64 / fates.len() as f64;
+        for (fault, want) in [
+            (Some(Fault::Status(500)), 0.1),
+            (Some(Fault::Status(503)), 0.1),
+            (Some(Fault::Reset), 0.1),
+            (Some(Fault::Change), 0.05),
+            (Some(Fault::Stall), 0.0),
+            (None, 0.65),
+        ] {
+            assert!((share(fault) - want).abs() < 0.015, "{fault:?}: {}", share(fault));
+        }
+        assert!(fates.iter().all(|fate| (0.0..1.0).contains(&fate.at)));
+    }
+}

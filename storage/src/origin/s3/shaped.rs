@@ -1,0 +1,267 @@
+//! The HTTP side of faults: a service, a body and a connection that do what a plan says. In: the requests of the S3
+//! service. Out: its replies, delayed, paced, broken off or of another version. Knows nothing of folders.
+
+use super::faults::{Fate, Fault, FaultPlan, Faults};
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
+use hyper::service::Service;
+use hyper::{Method, Request, Response};
+use s3s::service::S3Service;
+use s3s::{Body, HttpError, StdError};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+/// Bytes of a paced body that are let go at a time.
+const PACED_BYTES: usize = 64 << 10;
+/// The pause before a body breaks off, in which what was sent before it leaves.
+const FLUSH_PAUSE: Duration = Duration::from_millis(2);
+
+/// The S3 service of one connection, with the faults of a plan.
+pub(super) struct Shaped {
+    inner: S3Service,
+    faults: Faults,
+    reset: Arc<AtomicBool>,
+}
+
+impl Shaped {
+    /// `reset` is that of the [`Wire`] which the requests come from.
+    pub(super) fn new(inner: S3Service, faults: Faults, reset: Arc<AtomicBool>) -> Self {
+        Self { inner, faults, reset }
+    }
+}
+
+impl Service<Request<Incoming>> for Shaped {
+    type Response = Response<ShapedBody>;
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, HttpError>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (is_get, is_head) = (request.method() == Method::GET, request.method() == Method::HEAD);
+        // `/bucket/key`, or with the bucket in the host's name `/key`; `?` alone is a listing.
+        let of_object = request.uri().query().is_none() && request.uri().path().len() > 1;
+        let (plan, fate) = self.faults.next((is_get || is_head) && of_object);
+        let inner = self.inner.clone();
+        let reset = Arc::clone(&self.reset);
+        Box::pin(async move {
+            let mut wait = plan.first_byte;
+            if fate.fault == Some(Fault::Slow) {
+                wait += plan.slow;
+            }
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            if let Some(Fault::Status(status)) = fate.fault {
+                return Ok(refusal(status).map(|body| ShapedBody::plain(body, reset)));
+            }
+            let mut reply = inner.call(request.map(Body::from)).await?;
+            let changed = is_get && fate.fault == Some(Fault::Change) && reply.status().is_success();
+            if changed {
+                reply
+                    .headers_mut()
+                    .insert(ETAG, HeaderValue::from_static("\"another-version\""));
+            }
+            let breaks = is_get && reply.status().is_success();
+            Ok(reply.map(|body| {
+                let mut body = ShapedBody::plain(body, reset);
+                body.inverted = changed;
+                if breaks {
+                    body.shape(&plan, fate);
+                }
+                body
+            }))
+        })
+    }
+}
+
+fn refusal(status: u16) -> Response<Body> {
+    let code = if status == 503 { "SlowDown" } else { "InternalError" };
+    let text = format!("<Error><Code>{code}</Code><Message>a fault asked for</Message></Error>");
+    let mut reply = Response::new(Body::from(text));
+    *reply.status_mut() = status.try_into().unwrap_or_default();
+    reply
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    reply
+}
+
+/// A body at a pace, with the place where it breaks off.
+pub(super) struct ShapedBody {
+    inner: Body,
+    /// Taken from `inner`, not yet let go.
+    held: Bytes,
+    sent: u64,
+    began: Option<Instant>,
+    bytes_per_s: Option<f64>,
+    pause: Option<Pin<Box<Sleep>>>,
+    /// The fault, and after how many bytes it happens.
+    breaks: Option<(Fault, u64)>,
+    paused: bool,
+    inverted: bool,
+    reset: Arc<AtomicBool>,
+}
+
+impl ShapedBody {
+    fn plain(inner: Body, reset: Arc<AtomicBool>) -> Self {
+        Self {
+            inner,
+            held: Bytes::new(),
+            sent: 0,
+            began: None,
+            bytes_per_s: None,
+            pause: None,
+            breaks: None,
+            paused: false,
+            inverted: false,
+            reset,
+        }
+    }
+
+    fn shape(&mut self, plan: &FaultPlan, fate: Fate) {
+        self.bytes_per_s = plan.bytes_per_s;
+        let breaking = |fault: &Fault| matches!(fault, Fault::Stall | Fault::Truncate | Fault::Reset);
+        if let Some(fault) = fate.fault.filter(breaking) {
+            let len = self.inner.size_hint().exact().unwrap_or(0);
+            // Below the length, so that something is always missing.
+            self.breaks = Some((fault, (len as f64 * fate.at) as u64));
+        }
+    }
+
+    /// What happens at the place where the body breaks off.
+    fn break_off(&mut self, fault: Fault, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        if !self.paused {
+            self.paused = true;
+            let mut pause = Box::pin(tokio::time::sleep(FLUSH_PAUSE));
+            let pending = pause.as_mut().poll(cx).is_pending();
+            self.pause = pending.then_some(pause);
+            return Poll::Pending;
+        }
+        match fault {
+            // Nothing wakes this body again; it goes away with its connection.
+            Fault::Stall => return Poll::Pending,
+            Fault::Reset => self.reset.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        Poll::Ready(Some(Err("a fault asked for".into())))
+    }
+
+    /// The longest piece that may go now.
+    fn longest(&self) -> usize {
+        let paced = self.bytes_per_s.map_or(usize::MAX, |_| PACED_BYTES);
+        let unbroken = self.breaks.map_or(usize::MAX, |(_, at)| {
+            usize::try_from(at - self.sent).unwrap_or(usize::MAX)
+        });
+        paced.min(unbroken)
+    }
+}
+
+impl HttpBody for ShapedBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        if let Some((fault, at)) = self.breaks
+            && self.sent >= at
+        {
+            return self.break_off(fault, cx);
+        }
+        if self.held.is_empty() {
+            let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else {
+                return Poll::Ready(None);
+            };
+            match frame.into_data() {
+                Ok(data) if self.inverted => self.held = data.iter().map(|byte| !byte).collect(),
+                Ok(data) => self.held = data,
+                Err(other) => return Poll::Ready(Some(Ok(other))),
+            }
+        }
+        let longest = self.longest().min(self.held.len());
+        let piece = self.held.split_to(longest);
+        self.sent += piece.len() as u64;
+        if let Some(rate) = self.bytes_per_s {
+            let began = *self.began.get_or_insert_with(Instant::now);
+            let due = began + Duration::from_secs_f64(self.sent as f64 / rate);
+            self.pause = Some(Box::pin(tokio::time::sleep_until(due)));
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty() && self.breaks.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint().exact().map_or_else(SizeHint::default, |rest| {
+            SizeHint::with_exact(rest + self.held.len() as u64)
+        })
+    }
+}
+
+/// A connection that can end with a reset.
+pub(super) struct Wire {
+    stream: TcpStream,
+    reset: Arc<AtomicBool>,
+}
+
+impl Wire {
+    /// A connection that is reset, not closed, when the flag is up at its end.
+    pub(super) fn new(stream: TcpStream, reset: Arc<AtomicBool>) -> Self {
+        Self { stream, reset }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.reset.load(Ordering::Relaxed)
+            && let Err(e) = self.stream.set_zero_linger()
+        {
+            tracing::debug!("S3 origin: a connection is closed instead of reset: {e}");
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.reset.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
