@@ -1,11 +1,12 @@
 //! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`] that keeps the
 //! protocol's status, so that callers can act on a stale handle. Knows nothing of paths or objects.
 
-use super::connection::Call;
+use super::connection::{Bulk, Landing, Reply};
 use super::pool::{Pool, Repeat};
+use super::rpc::Call;
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resfail, COMMIT3resok, CREATE3args, CREATE3resfail, CREATE3resok, FSINFO3args, FSINFO3resfail,
     FSINFO3resok, GETATTR3args, GETATTR3resok, LOOKUP3args, LOOKUP3resfail, LOOKUP3resok, MKDIR3args, MKDIR3resfail,
@@ -17,9 +18,15 @@ use nfs3_types::nfs3::{
 };
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use std::io::Cursor;
+use std::time::{Duration, Instant};
 
 /// The bytes of one READDIRPLUS reply at most.
 const DIRECTORY_BYTES: u32 = 64 << 10;
+/// The wait before a call is made again that the server has put off; it doubles with each.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
+/// The size of a file's attributes.
+const ATTRIBUTES_BYTES: usize = 84;
 
 /// Why a procedure has no result.
 #[derive(Debug)]
@@ -75,7 +82,8 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct ReadReply {
     pub(super) attributes: Option<fattr3>,
-    pub(super) data: Bytes,
+    /// What was there already, and behind it what came.
+    pub(super) data: BytesMut,
     pub(super) end_of_file: bool,
 }
 
@@ -117,12 +125,14 @@ fn place<'a>(directory: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
 }
 
 impl Client<'_> {
+    /// Calls, and again while the server asks for patience (`JUKEBOX`: the file is being fetched from somewhere slow).
     async fn raw(
         &mut self,
         procedure: NFS_PROGRAM,
         arguments: &(impl Pack + Sync),
+        mut landing: Option<Landing>,
         repeat: Repeat,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Reply, Fault> {
         let mut packed = Vec::with_capacity(arguments.packed_size());
         let fits = arguments.pack(&mut packed);
         fits.map_err(|e| StorageError::new(ErrorKind::Invalid, self.about, e.to_string()))?;
@@ -130,9 +140,30 @@ impl Client<'_> {
             program: PROGRAM,
             version: VERSION,
             procedure: procedure as u32,
-            arguments: packed,
+            arguments: packed.into(),
         };
-        Ok(self.pool.call(self.about, &call, repeat, self.cost).await?)
+        let deadline = Instant::now() + self.pool.limit();
+        let again = landing
+            .as_ref()
+            .map(|landing| (landing.find, landing.buffer.capacity()));
+        let mut delay = FIRST_DELAY;
+        loop {
+            let reply = self
+                .pool
+                .call(self.about, &call, landing.take(), repeat, self.cost)
+                .await?;
+            let put_off = status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32);
+            if !put_off || Instant::now() + delay >= deadline {
+                return Ok(reply);
+            }
+            landing = again.map(|(find, capacity)| Landing {
+                find,
+                buffer: BytesMut::with_capacity(capacity),
+            });
+            self.cost.retries += 1;
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(LONGEST_DELAY);
+        }
     }
 
     /// Calls; `T` is what success brings, `E` what failure brings, which is decoded and not looked at.
@@ -142,8 +173,8 @@ impl Client<'_> {
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
     ) -> Result<T, Fault> {
-        let reply = self.raw(procedure, arguments, repeat).await?;
-        match Nfs3Result::<T, E>::unpack(&mut Cursor::new(reply.as_ref())) {
+        let reply = self.raw(procedure, arguments, None, repeat).await?;
+        match Nfs3Result::<T, E>::unpack(&mut Cursor::new(reply.body.as_ref())) {
             Ok((Nfs3Result::Ok(done), _)) => Ok(done),
             Ok((Nfs3Result::Err((status, _)), _)) => Err(Fault::Status(status)),
             Err(e) => Err(self.garbled(procedure, &e)),
@@ -183,16 +214,26 @@ impl Client<'_> {
         Ok((done.object, attributes))
     }
 
-    /// Reads up to `count` bytes; the data is a slice of the reply, not a copy.
-    pub(super) async fn read(&mut self, file: &nfs_fh3, offset: u64, count: u32) -> Result<ReadReply, Fault> {
+    /// Reads up to `count` bytes to the end of `buffer`, whose capacity must have room for them.
+    pub(super) async fn read(
+        &mut self,
+        file: &nfs_fh3,
+        offset: u64,
+        count: u32,
+        buffer: BytesMut,
+    ) -> Result<ReadReply, Fault> {
         let procedure = NFS_PROGRAM::NFSPROC3_READ;
         let arguments = READ3args {
             file: file.clone(),
             offset,
             count,
         };
-        let reply = self.raw(procedure, &arguments, Repeat::Safe).await?;
-        decode_read(&reply, count).map_err(|e| self.garbled(procedure, &e))?
+        let landing = Landing {
+            find: find_read_data,
+            buffer,
+        };
+        let reply = self.raw(procedure, &arguments, Some(landing), Repeat::Safe).await?;
+        decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
 
     /// Makes a file, or takes one that is there, and empties it.
@@ -348,9 +389,33 @@ impl Client<'_> {
     }
 }
 
-/// READ3res by hand, so that the data stays where it arrived.
-fn decode_read(reply: &Bytes, asked: u32) -> Result<Result<ReadReply, Fault>, nfs3_types::xdr_codec::Error> {
-    let mut cursor = Cursor::new(reply.as_ref());
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+/// The status that a result of NFSv3 begins with.
+fn status_of(result: &[u8]) -> Option<u32> {
+    word(result, 0)
+}
+
+/// Where the data lies in READ3res: behind status, attributes, count, end-of-file and its own length.
+fn find_read_data(result: &[u8]) -> Option<Bulk> {
+    if status_of(result)? != nfsstat3::NFS3_OK as u32 {
+        return None;
+    }
+    let attributes = if word(result, 4)? == 0 { 0 } else { ATTRIBUTES_BYTES };
+    let at = 8 + attributes + 12;
+    let len = usize::try_from(word(result, at - 4)?).ok()?;
+    Some(Bulk { at, len })
+}
+
+/// READ3res, whose data has landed.
+fn decode_read(
+    body: &Bytes,
+    landed: Option<BytesMut>,
+    asked: u32,
+) -> Result<Result<ReadReply, Fault>, nfs3_types::xdr_codec::Error> {
+    let mut cursor = Cursor::new(body.as_ref());
     let (status, _) = nfsstat3::unpack(&mut cursor)?;
     let (attributes, _) = post_op_attr::unpack(&mut cursor)?;
     if status != nfsstat3::NFS3_OK {
@@ -359,16 +424,14 @@ fn decode_read(reply: &Bytes, asked: u32) -> Result<Result<ReadReply, Fault>, nf
     let (count, _) = u32::unpack(&mut cursor)?;
     let (end_of_file, _) = bool::unpack(&mut cursor)?;
     let (len, _) = u32::unpack(&mut cursor)?;
-    let at = usize::try_from(cursor.position()).unwrap_or(reply.len());
-    let end = at.saturating_add(len as usize);
-    if count != len || len > asked || end > reply.len() {
-        return Err(nfs3_types::xdr_codec::Error::InvalidLength(len as usize));
+    match landed {
+        Some(data) if count == len && len <= asked => Ok(Ok(ReadReply {
+            attributes: option(attributes),
+            data,
+            end_of_file,
+        })),
+        _ => Err(nfs3_types::xdr_codec::Error::InvalidLength(len as usize)),
     }
-    Ok(Ok(ReadReply {
-        attributes: option(attributes),
-        data: reply.slice(at..end),
-        end_of_file,
-    }))
 }
 
 #[cfg(test)]
@@ -377,34 +440,55 @@ mod tests {
     use nfs3_types::nfs3::READ3resok;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_read_is_sliced_out_of_its_reply() {
-        let packed = |count: u32, data: &[u8]| {
-            let data = Opaque::borrowed(data);
-            let done = READ3resok {
-                file_attributes: post_op_attr::None,
-                count,
-                eof: true,
-                data,
-            };
-            let mut bytes = Vec::new();
-            Nfs3Result::<_, Void>::Ok(done).pack(&mut bytes).unwrap();
-            Bytes::from(bytes)
+    fn packed(attributes: post_op_attr, count: u32, data: &[u8]) -> Vec<u8> {
+        let done = READ3resok {
+            file_attributes: attributes,
+            count,
+            eof: true,
+            data: Opaque::borrowed(data),
         };
-        let read = decode_read(&packed(5, b"hello"), 10).unwrap().unwrap();
-        assert_eq!((read.data.as_ref(), read.end_of_file), (b"hello".as_slice(), true));
-        assert!(
-            decode_read(&packed(4, b"hello"), 10).is_err(),
-            "count and data disagree"
-        );
-        assert!(decode_read(&packed(5, b"hello"), 4).is_err(), "more than was asked for");
-        assert!(decode_read(&packed(5, b"hello").slice(..18), 10).is_err(), "cut off");
+        let mut bytes = Vec::new();
+        Nfs3Result::<_, Void>::Ok(done).pack(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn file() -> fattr3 {
+        let zeros = [0, 0, 0, 1]
+            .into_iter()
+            .chain([0; ATTRIBUTES_BYTES])
+            .collect::<Vec<u8>>();
+        fattr3::unpack(&mut Cursor::new(zeros)).unwrap().0
+    }
+
+    #[test]
+    fn the_data_of_a_read_is_found() {
+        for attributes in [post_op_attr::None, post_op_attr::Some(file())] {
+            let bytes = packed(attributes, 5, b"hello");
+            let Bulk { at, len } = find_read_data(&bytes).unwrap();
+            assert_eq!(&bytes[at..at + len], b"hello");
+            assert_eq!(
+                find_read_data(&bytes[..at]),
+                Some(Bulk { at, len }),
+                "the head is enough"
+            );
+            assert_eq!(find_read_data(&bytes[..at - 1]), None);
+            let decode = |count, asked| {
+                let mut body = bytes[..at].to_vec();
+                body[at - 12..at - 8].copy_from_slice(&u32::to_be_bytes(count));
+                decode_read(&body.into(), Some(BytesMut::from("hello")), asked)
+            };
+            let read = decode(5, 10).unwrap().unwrap();
+            assert_eq!((read.data.as_ref(), read.end_of_file), (b"hello".as_slice(), true));
+            assert!(decode(4, 10).is_err(), "count and data disagree");
+            assert!(decode(5, 4).is_err(), "more than was asked for");
+        }
     }
 
     proptest! {
         #[test]
         fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode_read(&Bytes::from(bytes), 100);
+            let _ = find_read_data(&bytes);
+            let _ = decode_read(&bytes.into(), Some(BytesMut::new()), 100);
         }
     }
 }

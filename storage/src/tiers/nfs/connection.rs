@@ -1,287 +1,261 @@
-//! One TCP connection that speaks ONC RPC (RFC 5531) with record marking: one call outstanding at a time.
+//! One TCP connection with many calls under way. Replies find their calls by transaction id, in any order.
 //!
-//! In: packed arguments. Out: the bytes of the result, or a [`CallError`] that says whether the connection may be used
-//! again. A call takes the connection by value and gives it back with the reply: one that was dropped half-way is gone
-//! and never answers a later call with an earlier call's bytes. Knows nothing of NFS.
+//! In: calls, each with a deadline and, where bulk data is expected, the buffer that it lands in. Out: replies, or a
+//! [`CallError`]. Whatever a call needs once it is sent is owned here: a caller that goes away leaves a reply that is
+//! received and discarded, into a buffer that is still there. Knows nothing of NFS.
 
+use super::receive::Receiver;
+use super::rpc::{Call, CallError, next_xid};
+use super::send::Outbox;
 use bytes::{Bytes, BytesMut};
-use nfs3_types::rpc::{
-    RPC_VERSION_2, accept_stat_data, call_body, fragment_header, msg_body, opaque_auth, rejected_reply, reply_body,
-    rpc_msg,
-};
-use nfs3_types::xdr_codec::{Pack, Unpack};
-use std::io::{self, Cursor};
-use std::net::SocketAddr;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpSocket, TcpStream};
+use nfs3_types::rpc::opaque_auth;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::AbortHandle;
 
-/// The largest reply taken: the largest READ asked for, and room for its head.
-const MAX_REPLY_BYTES: usize = (1 << 20) + (64 << 10);
-/// Arguments above this go out in a write of their own instead of being copied behind the head.
-const COPIED_ARGUMENTS: usize = 16 << 10;
-/// Source ports that servers trust with the `secure` option.
-const PRIVILEGED_PORTS: std::ops::RangeInclusive<u16> = 600..=1023;
-
-/// Transaction ids, different in every call of the process, so that no server takes a call for a repeat of another.
-static NEXT_XID: LazyLock<AtomicU32> = LazyLock::new(|| {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    AtomicU32::new(now.subsec_nanos() ^ std::process::id().rotate_left(16))
-});
-
-/// What is called.
-#[derive(Debug, Clone)]
-pub(super) struct Call {
-    pub(super) program: u32,
-    pub(super) version: u32,
-    pub(super) procedure: u32,
-    /// Packed.
-    pub(super) arguments: Vec<u8>,
+/// Bulk data inside a result: where it begins, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bulk {
+    pub(super) at: usize,
+    pub(super) len: usize,
 }
 
-/// A result's bytes, and what came over the wire for them.
+/// Where the bulk data of a reply goes: straight from the socket to the end of `buffer`, within its capacity.
+#[derive(Debug)]
+pub(super) struct Landing {
+    /// Finds the data from the first bytes of a result; `None` where there is none.
+    pub(super) find: fn(&[u8]) -> Option<Bulk>,
+    pub(super) buffer: BytesMut,
+}
+
+/// A result, and what came over the wire for it.
 #[derive(Debug)]
 pub(super) struct Reply {
+    /// Up to the bulk data, where that has landed.
     pub(super) body: Bytes,
+    pub(super) landed: Option<BytesMut>,
     pub(super) wire_bytes: u64,
 }
 
-/// Why a call has no result.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
-    /// The connection failed.
-    #[error("{0}")]
-    Broken(#[from] io::Error),
-    /// The server sent what is no reply to this call.
-    #[error("the server does not keep to the protocol: {0}")]
-    Protocol(String),
-    /// The server refuses the caller.
-    #[error("the server refuses the caller's credentials: {0}")]
-    Denied(String),
-    /// The server does not offer the program or procedure, or failed in it.
-    #[error("the server cannot run the call: {0}")]
-    Unable(String),
+/// A place among the calls under way, given back when the reply is there or nobody waits for it any more.
+#[derive(Debug)]
+pub(super) struct Claim {
+    load: Arc<AtomicUsize>,
+    _place: OwnedSemaphorePermit,
 }
 
-impl CallError {
-    fn protocol(what: impl std::fmt::Display) -> Self {
-        Self::Protocol(what.to_string())
+impl Claim {
+    pub(super) fn new(load: Arc<AtomicUsize>, place: OwnedSemaphorePermit) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Self { load, _place: place }
     }
 }
 
-/// A connection between calls.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) type Answer = Result<Reply, CallError>;
+
+/// A call that is under way.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) landing: Option<Landing>,
+    pub(super) sent: Instant,
+    pub(super) deadline: Instant,
+    pub(super) _claim: Claim,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_xid: HashMap<u32, Waiter>,
+    broken: Option<CallError>,
+}
+
+/// What callers and the connection's task share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) stream: TcpStream,
+    outbox: Outbox,
+    waiting: Mutex<Waiting>,
+}
+
+impl Shared {
+    // Nothing panics while the lock is held.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose reply this is; nobody's where the call was given up.
+    pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
+        self.waiting().by_xid.remove(&xid)
+    }
+
+    /// Ends the wait of calls whose deadline has passed; returns since when the oldest of the others waits.
+    pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
+        let mut waiting = self.waiting();
+        let late = waiting.by_xid.extract_if(|_, waiter| waiter.deadline <= now);
+        for (_, waiter) in late {
+            // Nobody listens where the caller went away.
+            let _ = waiter.answer.send(Err(CallError::Late));
+        }
+        waiting.by_xid.values().map(|waiter| waiter.sent).min()
+    }
+
+    fn fail(&self, error: &CallError) {
+        let waiters = {
+            let mut waiting = self.waiting();
+            waiting.broken.get_or_insert_with(|| error.clone());
+            std::mem::take(&mut waiting.by_xid)
+        };
+        for waiter in waiters.into_values() {
+            let _ = waiter.answer.send(Err(error.clone()));
+        }
+    }
+}
+
+/// A connection that takes calls until it breaks. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: BufReader<TcpStream>,
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+/// Fails what waits when the task ends in any way, also with its runtime.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.fail(&CallError::Broken("the connection was closed".to_owned()));
+    }
 }
 
 impl Connection {
-    /// Connects; from a privileged port when asked and allowed, as servers with the `secure` option want.
-    pub(super) async fn open(address: SocketAddr, privileged: bool) -> io::Result<Self> {
-        let stream = match privileged {
-            true => match from_privileged_port(address).await? {
-                Some(stream) => stream,
-                None => TcpStream::connect(address).await?,
-            },
-            false => TcpStream::connect(address).await?,
+    /// Takes a stream over. `limit` is how long a call may take: a server that is silent for half of it while calls
+    /// wait has lost the connection.
+    pub(super) fn start(stream: TcpStream, limit: Duration) -> Self {
+        let shared = Arc::new(Shared {
+            stream,
+            outbox: Outbox::default(),
+            waiting: Mutex::default(),
+        });
+        let ending = Ending(Arc::clone(&shared));
+        let task = tokio::spawn(async move {
+            let shared = &ending.0;
+            let mut receiver = Receiver::new(shared, limit);
+            // One task for both ways: replies make their callers send again, on the same core.
+            let error = tokio::select! {
+                biased;
+                error = shared.outbox.run(&shared.stream) => error,
+                error = receiver.run() => error,
+            };
+            shared.fail(&error);
+        });
+        Self {
+            shared,
+            task: task.abort_handle(),
+        }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.waiting().broken.is_some()
+    }
+
+    /// Sends a call. An error means that the server has not seen it.
+    pub(super) fn submit(
+        &self,
+        outgoing: &Outgoing<'_>,
+        landing: Option<Landing>,
+        claim: Claim,
+    ) -> Result<oneshot::Receiver<Answer>, CallError> {
+        let (answer, receiver) = oneshot::channel();
+        let waiter = Waiter {
+            answer,
+            landing,
+            sent: Instant::now(),
+            deadline: outgoing.deadline,
+            _claim: claim,
         };
-        stream.set_nodelay(true)?;
-        Ok(Self {
-            stream: BufReader::with_capacity(16 << 10, stream),
-        })
-    }
-
-    /// Whether the server has neither closed the connection nor sent anything unasked.
-    pub(super) fn is_usable(&self) -> bool {
-        let mut byte = [0];
-        self.stream.buffer().is_empty()
-            && matches!(self.stream.get_ref().try_read(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    /// Makes one call. The connection comes back with everything but a broken stream.
-    pub(super) async fn call(
-        mut self,
-        call: &Call,
-        credential: &opaque_auth<'static>,
-    ) -> (Option<Self>, Result<Reply, CallError>) {
-        let xid = NEXT_XID.fetch_add(1, Ordering::Relaxed);
-        if let Err(e) = self.send(xid, call, credential).await {
-            return (None, Err(e));
-        }
-        match self.receive().await {
-            Err(e) => (None, Err(e)),
-            Ok(record) => match unwrap_reply(xid, &record) {
-                Err(e @ (CallError::Broken(_) | CallError::Protocol(_))) => (None, Err(e)),
-                result => (Some(self), result),
-            },
-        }
-    }
-
-    async fn send(&mut self, xid: u32, call: &Call, credential: &opaque_auth<'static>) -> Result<(), CallError> {
-        let head = rpc_msg {
-            xid,
-            body: msg_body::CALL(call_body {
-                rpcvers: RPC_VERSION_2,
-                prog: call.program,
-                vers: call.version,
-                proc: call.procedure,
-                cred: credential.borrow(),
-                verf: opaque_auth::default(),
-            }),
+        let alone = {
+            let mut waiting = self.shared.waiting();
+            if let Some(error) = &waiting.broken {
+                return Err(error.clone());
+            }
+            waiting.by_xid.insert(outgoing.xid, waiter);
+            waiting.by_xid.len() == 1
         };
-        let len = head.packed_size() + call.arguments.len();
-        let len = u32::try_from(len).ok().filter(|len| *len <= fragment_header::MASK);
-        let len = len.ok_or_else(|| CallError::protocol("the call is larger than a record can be"))?;
-        let mut record = Vec::with_capacity(4 + head.packed_size() + call.arguments.len().min(COPIED_ARGUMENTS));
-        record.extend_from_slice(&fragment_header::new(len, true).into_xdr_buf());
-        head.pack(&mut record).map_err(CallError::protocol)?;
-        let copied = call.arguments.len() <= COPIED_ARGUMENTS;
-        if copied {
-            record.extend_from_slice(&call.arguments);
-        }
-        self.stream.write_all(&record).await?;
-        if !copied {
-            self.stream.write_all(&call.arguments).await?;
-        }
-        Ok(())
-    }
-
-    /// One record: its fragments, joined.
-    async fn receive(&mut self) -> Result<Bytes, CallError> {
-        let mut record = BytesMut::new();
-        loop {
-            let mut mark = [0; 4];
-            self.stream.read_exact(&mut mark).await?;
-            let mark = fragment_header::from(mark);
-            let len = mark.fragment_length() as usize;
-            if record.len() + len > MAX_REPLY_BYTES {
-                return Err(CallError::protocol(format!(
-                    "a reply of more than {MAX_REPLY_BYTES} bytes"
-                )));
+        let Shared { stream, outbox, .. } = &*self.shared;
+        let Outgoing {
+            call, xid, credential, ..
+        } = outgoing;
+        let pushed = outbox.push(stream, call, *xid, credential, alone);
+        if let Err(error) = pushed {
+            drop(self.shared.take(*xid));
+            if matches!(error, CallError::Broken(_)) {
+                self.shared.fail(&error);
             }
-            record.reserve(len);
-            let mut fragment = (&mut self.stream).take(len as u64);
-            while fragment.limit() > 0 {
-                if fragment.read_buf(&mut record).await? == 0 {
-                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-                }
-            }
-            if mark.eof() {
-                return Ok(record.freeze());
-            }
+            return Err(error);
         }
+        Ok(receiver)
     }
 }
 
-async fn from_privileged_port(address: SocketAddr) -> io::Result<Option<TcpStream>> {
-    let xid = NEXT_XID.load(Ordering::Relaxed);
-    let count = u32::from(PRIVILEGED_PORTS.end() - PRIVILEGED_PORTS.start()) + 1;
-    for i in 0..count {
-        let socket = if address.is_ipv4() {
-            TcpSocket::new_v4()?
-        } else {
-            TcpSocket::new_v6()?
-        };
-        let any: std::net::IpAddr = if address.is_ipv4() {
-            std::net::Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            std::net::Ipv6Addr::UNSPECIFIED.into()
-        };
-        let port = PRIVILEGED_PORTS.start() + u16::try_from((xid.wrapping_add(i)) % count).unwrap_or_default();
-        match socket.bind(SocketAddr::new(any, port)) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-            Err(_) => continue, // taken
-        }
-        match socket.connect(address).await {
-            Err(e) if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {}
-            other => return other.map(Some),
-        }
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
     }
-    Ok(None)
 }
 
-/// Takes the head off a reply.
-fn unwrap_reply(xid: u32, record: &Bytes) -> Result<Reply, CallError> {
-    let mut cursor = Cursor::new(record.as_ref());
-    let (message, _) = rpc_msg::unpack(&mut cursor).map_err(CallError::protocol)?;
-    if message.xid != xid {
-        return Err(CallError::protocol("a reply to another call"));
-    }
-    let accepted = match message.body {
-        msg_body::REPLY(reply_body::MSG_ACCEPTED(accepted)) => accepted,
-        msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::AUTH_ERROR(why))) => {
-            return Err(CallError::Denied(why.to_string()));
+/// A call with what repeats of it share.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) call: &'a Call,
+    pub(super) credential: &'a opaque_auth<'static>,
+    /// The same in every repeat, so that a server can tell.
+    pub(super) xid: u32,
+    pub(super) deadline: Instant,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new(call: &'a Call, credential: &'a opaque_auth<'static>, deadline: Instant) -> Self {
+        Self {
+            call,
+            credential,
+            xid: next_xid(),
+            deadline,
         }
-        msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            return Err(CallError::Unable(format!("it speaks RPC versions {low} to {high}")));
-        }
-        msg_body::CALL(_) => return Err(CallError::protocol("a call instead of a reply")),
-    };
-    match accepted.reply_data {
-        accept_stat_data::SUCCESS => {
-            let at = usize::try_from(cursor.position()).unwrap_or(record.len());
-            Ok(Reply {
-                body: record.slice(at..),
-                wire_bytes: record.len() as u64 + 4,
-            })
-        }
-        accept_stat_data::PROG_MISMATCH { low, high } => Err(CallError::Unable(format!(
-            "it offers versions {low} to {high} of the program"
-        ))),
-        other => Err(CallError::Unable(format!("{other:?}"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfs3_types::rpc::accepted_reply;
-    use proptest::prelude::*;
+    use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, reply_body};
+    use nfs3_types::xdr_codec::Pack;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
 
-    fn call() -> Call {
-        Call {
-            program: 1,
-            version: 1,
-            procedure: 1,
-            arguments: vec![0; 8],
-        }
-    }
+    /// A call of these tests is a head of 40 bytes behind its mark, and 8 bytes of arguments.
+    const CALL_BYTES: usize = 4 + 40 + 8;
 
-    /// A server that reads one call and answers with `fragments`, whose `XID!` becomes the call's xid.
-    async fn serve(fragments: Vec<Vec<u8>>) -> Connection {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = [0; 8];
-            stream.read_exact(&mut head).await.unwrap();
-            for fragment in fragments {
-                let patched = match fragment.strip_prefix(b"XID!") {
-                    Some(rest) => [&head[4..], rest].concat(),
-                    None => fragment,
-                };
-                stream.write_all(&patched).await.unwrap();
-            }
-            stream.shutdown().await.unwrap();
-            let _ = stream.read_to_end(&mut Vec::new()).await;
-        });
-        Connection::open(address, false).await.unwrap()
-    }
-
-    fn success(body: &[u8]) -> Vec<u8> {
+    fn success(xid: u32, result: &[u8]) -> Vec<u8> {
         let accepted = accepted_reply {
             verf: opaque_auth::default(),
             reply_data: accept_stat_data::SUCCESS,
         };
-        let mut packed = Vec::new();
+        let mut packed = xid.to_be_bytes().to_vec();
         msg_body::REPLY(reply_body::MSG_ACCEPTED(accepted))
             .pack(&mut packed)
             .unwrap();
-        [packed.as_slice(), body].concat()
+        [packed.as_slice(), result].concat()
     }
 
     fn mark(len: usize, last: bool) -> Vec<u8> {
@@ -290,42 +264,136 @@ mod tests {
             .to_vec()
     }
 
+    fn record(xid: u32, result: &[u8]) -> Vec<u8> {
+        let reply = success(xid, result);
+        [mark(reply.len(), true), reply].concat()
+    }
+
+    /// Data of any length: one word that says how long, then the bytes.
+    fn find(result: &[u8]) -> Option<Bulk> {
+        let len = u32::from_be_bytes(*result.first_chunk()?) as usize;
+        Some(Bulk { at: 4, len })
+    }
+
+    fn bulky(data: &[u8]) -> Vec<u8> {
+        [&u32::try_from(data.len()).unwrap().to_be_bytes(), data].concat()
+    }
+
+    /// A server that reads `calls` calls, then sends what `answer` makes of their xids, and closes when it is read out.
+    async fn serve(
+        calls: usize,
+        answer: impl FnOnce(&[u32]) -> Vec<u8> + Send + 'static,
+    ) -> (Connection, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut xids = Vec::new();
+            for _ in 0..calls {
+                let mut call = [0; CALL_BYTES];
+                stream.read_exact(&mut call).await.unwrap();
+                xids.push(u32::from_be_bytes(*call[4..].first_chunk().unwrap()));
+            }
+            // A client that found fault closes before everything is sent.
+            let _ = stream.write_all(&answer(&xids)).await;
+            let _ = stream.shutdown().await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        (Connection::start(stream, Duration::from_secs(10)), server)
+    }
+
+    fn submit(connection: &Connection, tag: u64, room: Option<usize>) -> oneshot::Receiver<Answer> {
+        let call = Call {
+            program: 1,
+            version: 1,
+            procedure: 1,
+            arguments: tag.to_be_bytes().to_vec().into(),
+        };
+        let credential = opaque_auth::default();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let outgoing = Outgoing::new(&call, &credential, deadline);
+        let landing = room.map(|room| Landing {
+            find,
+            buffer: BytesMut::with_capacity(room),
+        });
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let claim = Claim::new(Arc::default(), place);
+        connection.submit(&outgoing, landing, claim).unwrap()
+    }
+
     #[tokio::test]
-    async fn fragments_are_joined() {
-        let reply = success(b"result!!");
-        let (first, second) = reply.split_at(10);
-        let fragments = vec![
-            mark(4, false),
-            b"XID!".to_vec(),
-            mark(10, false),
-            first.to_vec(),
-            mark(second.len(), true),
-            second.to_vec(),
-        ];
-        let (connection, result) = serve(fragments).await.call(&call(), &opaque_auth::default()).await;
-        assert_eq!(result.unwrap().body, b"result!!".as_slice());
-        assert!(connection.is_some());
+    async fn replies_find_their_calls_in_any_order_and_in_pieces() {
+        let large: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+        let sent = large.clone();
+        let (connection, _server) = serve(4, move |xids| {
+            let cut = success(xids[1], b"in pieces");
+            [
+                record(xids[3], &bulky(b"small")),
+                record(xids[0].wrapping_sub(77), &bulky(&sent)), // nobody's
+                record(xids[2], &bulky(&sent)),
+                [mark(10, false), cut[..10].to_vec()].concat(),
+                [mark(cut.len() - 10, true), cut[10..].to_vec()].concat(),
+                record(xids[0], b"first call"),
+            ]
+            .concat()
+        })
+        .await;
+        let calls: Vec<_> = [None, None, Some(200_000), Some(5)]
+            .into_iter()
+            .enumerate()
+            .map(|(tag, room)| submit(&connection, tag as u64, room))
+            .collect();
+        let mut replies = Vec::new();
+        for call in calls {
+            replies.push(call.await.unwrap().unwrap());
+        }
+        assert_eq!(replies[0].body, "first call");
+        assert_eq!(replies[1].body, "in pieces");
+        assert!(replies[2].landed.as_ref().unwrap() == large.as_slice());
+        assert_eq!(replies[3].landed.as_ref().unwrap(), b"small".as_slice());
+    }
+
+    #[tokio::test]
+    async fn replies_to_calls_that_were_given_up_are_discarded() {
+        let data = vec![7; 100_000];
+        let (connection, _server) = serve(300, move |xids| {
+            xids.iter().flat_map(|xid| record(*xid, &bulky(&data))).collect()
+        })
+        .await;
+        let mut last = None;
+        for tag in 0..300 {
+            // Each drops the call before it.
+            last = Some(submit(&connection, tag, Some(100_000)));
+        }
+        let reply = last.unwrap().await.unwrap().unwrap();
+        assert!(reply.landed.unwrap().iter().all(|byte| *byte == 7));
     }
 
     #[tokio::test]
     async fn what_is_no_reply_ends_the_connection() {
-        let reply = success(b"");
-        let cut = vec![mark(4 + reply.len(), true), b"XID!".to_vec(), reply[..8].to_vec()];
-        let foreign = vec![mark(4 + reply.len(), true), vec![0; 4], reply];
-        let huge = vec![mark(1 << 30, true)];
-        for fragments in [cut, foreign, huge, vec![]] {
-            let ended = async { serve(fragments).await.call(&call(), &opaque_auth::default()).await };
-            let (connection, result) = tokio::time::timeout(std::time::Duration::from_secs(10), ended)
-                .await
-                .unwrap();
-            assert!(result.is_err() && connection.is_none());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = unwrap_reply(1, &Bytes::from(bytes));
+        type Answerer = fn(u32) -> Vec<u8>;
+        let cut = |xid| record(xid, b"result")[..20].to_vec();
+        let huge = |_| mark(1 << 30, true);
+        let a_call = |xid: u32| [mark(8, true), xid.to_be_bytes().to_vec(), vec![0; 4]].concat();
+        let too_much = |xid| record(xid, &bulky(&[1; 9]));
+        let too_much_bulk = |xid| record(xid, &bulky(&[1; 100_000]));
+        let less_than_said = |xid| record(xid, &[0, 0, 0, 8, 1]);
+        let nothing = |_| Vec::new();
+        let answers: [Answerer; 7] = [cut, huge, a_call, too_much, too_much_bulk, less_than_said, nothing];
+        for answer in answers {
+            let (connection, server) = serve(1, move |xids| answer(xids[0])).await;
+            let ended = tokio::time::timeout(Duration::from_secs(10), submit(&connection, 1, Some(8))).await;
+            assert!(!matches!(ended.unwrap(), Ok(Ok(_))));
+            tokio::time::timeout(Duration::from_secs(10), async {
+                while !connection.is_broken() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await
+            .unwrap();
+            drop(connection);
+            server.await.unwrap();
         }
     }
 }

@@ -3,20 +3,24 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! The rooms, from the wire up: `connection` speaks RPC on one stream, `pool` keeps several and repeats what broke,
-//! `client` has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read` and `put` do what
-//! the trait asks. One call is outstanding per connection, so `connections` is the number of READs in flight.
+//! The rooms, from the wire up: `rpc` has the messages, `dial` opens streams, `connection` has many calls under way on
+//! one (`send` and `receive` are its halves), `pool` keeps several and repeats what broke, `client` has the procedures,
+//! `mount` finds the export, `tree` turns paths into handles, and `read` and `put` do what the trait asks.
 //!
 //! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
-//! heads, `queue` the wait for a connection and, where there is none, for opening it.
+//! heads, `queue` the wait for a place among the calls under way and, where there is none, for a connection.
 
 mod client;
 mod connection;
+mod dial;
 mod kernel;
 mod mount;
 mod pool;
 mod put;
 mod read;
+mod receive;
+mod rpc;
+mod send;
 mod tree;
 mod url;
 

@@ -2,9 +2,10 @@
 //!
 //! In: an [`NfsUrl`]. Out: the address of the NFS server and the handle of the export's root.
 
-use super::connection::Call;
 use super::pool::{Pool, Repeat};
+use super::rpc::Call;
 use super::url::NfsUrl;
+use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
@@ -38,8 +39,8 @@ fn pack(value: &impl Pack) -> Vec<u8> {
 }
 
 impl Server {
-    /// Resolves the host and, without a port in the URL, asks its portmapper.
-    pub(super) async fn find(url: &NfsUrl, limit: Duration) -> Result<Self, StorageError> {
+    /// Resolves the host and, as far as the ports are not given, asks its portmapper.
+    pub(super) async fn find(url: &NfsUrl, config: &NfsConfig, limit: Duration) -> Result<Self, StorageError> {
         let about = url.to_string();
         let unresolved = |what: String| {
             StorageError::new(
@@ -59,18 +60,22 @@ impl Server {
             mount: address,
             nfs: address,
             privileged: url.port.is_none(),
-            credential: credential(),
+            credential: credential(config),
             limit,
         };
         if url.port.is_none() {
-            server.mount.set_port(
-                server
+            let port = server.ask_port(address, nfs3::PROGRAM, nfs3::VERSION, "NFS").await?;
+            server.nfs.set_port(port);
+        }
+        match config.mount_port {
+            Some(port) => server.mount.set_port(port),
+            None if url.port.is_none() => {
+                let port = server
                     .ask_port(address, mount::PROGRAM, mount::VERSION, "MOUNT")
-                    .await?,
-            );
-            server
-                .nfs
-                .set_port(server.ask_port(address, nfs3::PROGRAM, nfs3::VERSION, "NFS").await?);
+                    .await?;
+                server.mount.set_port(port);
+            }
+            None => {}
         }
         Ok(server)
     }
@@ -87,16 +92,17 @@ impl Server {
                 vers,
                 prot: IPPROTO_TCP,
                 port: 0,
-            }),
+            })
+            .into(),
         };
         let asked = pool
-            .call(&about, &call, Repeat::Safe, &mut ReadCost::default())
+            .call(&about, &call, None, Repeat::Safe, &mut ReadCost::default())
             .await
             .map_err(|e| {
                 let hint = "if the server has no portmapper, give its NFS port in the URL";
                 StorageError::new(e.kind(), e.object(), format!("portmapper: {}; {hint}", e.detail()))
             })?;
-        let port = u32::unpack(&mut Cursor::new(asked.as_ref())).map_or(0, |(port, _)| port);
+        let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
         u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
             let detail =
                 format!("the portmapper at {portmapper} knows no {name} version {vers} over TCP; is NFSv3 enabled?");
@@ -109,7 +115,7 @@ impl Server {
             program: mount::PROGRAM,
             version: mount::VERSION,
             procedure: procedure as u32,
-            arguments,
+            arguments: arguments.into(),
         }
     }
 
@@ -119,8 +125,10 @@ impl Server {
         let pool = Pool::new(self.mount, self.privileged, self.credential.clone(), 1, self.limit);
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
-        let reply = pool.call(&about, &call, Repeat::Safe, &mut ReadCost::default()).await?;
-        let mut cursor = Cursor::new(reply.as_ref());
+        let reply = pool
+            .call(&about, &call, None, Repeat::Safe, &mut ReadCost::default())
+            .await?;
+        let mut cursor = Cursor::new(reply.body.as_ref());
         let garbled = |_| StorageError::new(ErrorKind::Unavailable, about.as_str(), "the reply to MOUNT is garbled");
         let (status, _) = mountstat3::unpack(&mut cursor).map_err(garbled)?;
         let kind = match status {
@@ -146,10 +154,10 @@ impl Server {
     async fn exports(&self, pool: &Pool) -> Option<Vec<String>> {
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_EXPORT, Vec::new());
         let reply = pool
-            .call("", &call, Repeat::Safe, &mut ReadCost::default())
+            .call("", &call, None, Repeat::Safe, &mut ReadCost::default())
             .await
             .ok()?;
-        let (listed, _) = exports::unpack(&mut Cursor::new(reply.as_ref())).ok()?;
+        let (listed, _) = exports::unpack(&mut Cursor::new(reply.body.as_ref())).ok()?;
         Some(
             listed
                 .0
@@ -160,15 +168,14 @@ impl Server {
     }
 }
 
-/// AUTH_SYS with the ids of this process.
-fn credential() -> opaque_auth<'static> {
-    let (uid, gid) = std::fs::metadata("/proc/self").map_or((65_534, 65_534), |meta| (meta.uid(), meta.gid()));
-    let name = Opaque::borrowed(b"tierlab");
+/// AUTH_SYS: the ids configured, or those of this process.
+fn credential(config: &NfsConfig) -> opaque_auth<'static> {
+    let own = std::fs::metadata("/proc/self").map_or((65_534, 65_534), |meta| (meta.uid(), meta.gid()));
     opaque_auth::auth_unix(&auth_unix {
         stamp: 0,
-        machinename: name,
-        uid,
-        gid,
+        machinename: Opaque::borrowed(b"tierlab"),
+        uid: config.uid.unwrap_or(own.0),
+        gid: config.gid.unwrap_or(own.1),
         gids: Vec::new(),
     })
 }

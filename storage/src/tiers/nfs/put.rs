@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often a put is tried when the server restarts or handles turn out stale.
 const ATTEMPTS: u32 = 3;
+/// WRITEs under way per connection: each holds its bytes in memory.
+const WRITES_PER_CONNECTION: usize = 4;
 /// The last modification time handed out, in nanoseconds since 1970.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
@@ -46,13 +48,16 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
     let source = Source::open(body).await?;
     let about = tree.name(path);
     for _ in 0..ATTEMPTS {
+        let generation = tree.generation();
         match attempt(tree, path, &about, &source).await {
             Ok(Tried::Done(object)) => return Ok(object),
             Ok(Tried::Again) => {}
             Err(fault) if fault.is_stale() => {
                 let mut cost = ReadCost::default();
                 let mut client = tree.client(&about, &mut cost);
-                tree.refresh(&mut client).await.map_err(|fault| fault.about(&about))?;
+                tree.refresh(&mut client, generation)
+                    .await
+                    .map_err(|fault| fault.about(&about))?;
             }
             // A leading part of the path is a file, or the path is a directory.
             Err(Fault::Status(status @ (nfsstat3::NFS3ERR_NOTDIR | nfsstat3::NFS3ERR_ISDIR))) => {
@@ -116,7 +121,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
         let detail = format!("{} bytes were written, the server has {}", source.size(), object.size);
         return Err(StorageError::new(ErrorKind::Corrupt, about, detail).into());
     }
-    tree.keep(path, file, object.version.clone());
+    tree.keep(path, file, &attributes);
     Ok(Tried::Done(object))
 }
 
@@ -125,7 +130,10 @@ async fn write(tree: &Tree, about: &str, file: &nfs_fh3, source: &Source) -> Res
     let step = u64::from(tree.write_bytes);
     let pieces = (0..source.size().div_ceil(step)).map(|i| i * step);
     let writes = stream::iter(pieces.map(|at| write_piece(tree, about, file, source, at)));
-    let verifiers: Vec<writeverf3> = writes.buffer_unordered(tree.connections).try_concat().await?;
+    let verifiers: Vec<writeverf3> = writes
+        .buffer_unordered(tree.connections.saturating_mul(WRITES_PER_CONNECTION))
+        .try_concat()
+        .await?;
     let first = verifiers.first().copied();
     let odd = verifiers.iter().find(|verifier| Some(**verifier) != first);
     // One that differs from the first cannot equal the COMMIT's and hide the first: the flipped one equals neither.

@@ -1,44 +1,25 @@
-//! Reads: ranges cut into READs, spread over the pool, checked to be of one version.
+//! Reads: ranges joined where they touch, cut into READs, all sent at once, checked to be of one version.
 //!
 //! In: an object as it was looked up, and ranges. Out: their bytes, or [`ErrorKind::Changed`]. Every reply carries the
 //! file's attributes, and each must be those of the version; where a server leaves them out they are asked for after
 //! the last byte.
 
 use super::client::Fault;
-use super::tree::{Tree, version_of};
+use super::tree::{Known, Mark, Tree};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
-use nfs3_types::nfs3::nfs_fh3;
 use std::ops::Range;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// Where bytes are: in the reply that brought them, or in a buffer that they were copied to.
-enum Data {
-    Reply(Bytes),
-    Buffer(BytesMut),
-}
+/// How often handles are looked up again in one read.
+const LOOKUPS: u32 = 2;
 
-impl Data {
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Self::Reply(bytes) => bytes,
-            Self::Buffer(buffer) => buffer.freeze(),
-        }
-    }
-
-    fn into_buffer(self) -> BytesMut {
-        match self {
-            Self::Reply(bytes) => bytes.into(),
-            Self::Buffer(buffer) => buffer,
-        }
-    }
-}
-
-/// What one READ chain brings.
+/// What one chain of READs brings.
 struct Piece {
-    data: Data,
+    data: BytesMut,
     cost: ReadCost,
     /// Whether every reply had attributes.
     proven: bool,
@@ -48,8 +29,40 @@ struct Piece {
 struct Reading<'a> {
     tree: &'a Tree,
     about: &'a str,
-    object: &'a Object,
-    handle: nfs_fh3,
+    known: Arc<Known>,
+}
+
+/// Ranges that are read as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Joined {
+    range: Range<u64>,
+    /// How many of the ranges asked for.
+    members: usize,
+}
+
+/// Joins ranges that follow each other at no more than `gap` bytes, up to `most` bytes; in the order asked.
+fn join(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Joined> {
+    let mut joined: Vec<Joined> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let fits = |last: &&mut Joined| {
+            range.start >= last.range.end
+                && range.start - last.range.end <= gap
+                && range.end - last.range.start <= most
+                && !range.is_empty()
+                && !last.range.is_empty()
+        };
+        match joined.last_mut().filter(fits) {
+            Some(last) => {
+                last.range.end = range.end;
+                last.members += 1;
+            }
+            None => joined.push(Joined {
+                range: range.clone(),
+                members: 1,
+            }),
+        }
+    }
+    joined
 }
 
 pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -62,30 +75,29 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
             cost,
         });
     }
-    let mut fresh = false;
+    let mut lookups = 0;
     loop {
-        let handle = match tree.kept(object) {
-            Some(handle) => handle,
+        let known = match tree.kept(object) {
+            Some(known) => known,
             None => {
+                lookups += 1;
                 let mut client = tree.client(&about, &mut cost);
-                let (handle, attributes) = tree.object(&mut client, &object.path).await?;
-                if version_of(&attributes) != object.version {
+                let (known, _) = tree.object(&mut client, &object.path).await?;
+                if known.version != object.version {
                     return Err(changed(&about, "another version lies there now"));
                 }
-                fresh = true;
-                handle
+                known
             }
         };
         let reading = Reading {
             tree,
             about: &about,
-            object,
-            handle,
+            known,
         };
         match reading.ranges(ranges, &mut cost).await {
             Ok(parts) => return Ok(ReadMany { parts, cost }),
-            // Once: the server may have restarted, or the file is gone and the look-up will say so.
-            Err(fault) if fault.is_stale() && !fresh => {
+            // The server may have restarted, or the file is gone and the look-up will say so.
+            Err(fault) if fault.is_stale() && lookups < LOOKUPS => {
                 cost.retries += 1;
                 tree.forget(&object.path);
             }
@@ -104,23 +116,45 @@ fn changed(about: &str, what: &str) -> StorageError {
 
 impl Reading<'_> {
     async fn ranges(&self, ranges: &[Range<u64>], cost: &mut ReadCost) -> Result<Vec<Bytes>, Fault> {
-        let pieces = try_join_all(ranges.iter().map(|range| self.range(range.clone()))).await?;
-        let mut proven = true;
-        let mut parts = Vec::with_capacity(pieces.len());
+        let joined = join(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
         let mut of_reads = ReadCost::default();
-        for piece in pieces {
+        let mut proven = true;
+        let mut parts = Vec::with_capacity(ranges.len());
+        let mut add = |joined: &Joined, piece: Piece, of_reads: &mut ReadCost| {
             of_reads.merge(&piece.cost);
             proven &= piece.proven;
-            parts.push(piece.data.into_bytes());
+            if joined.members == 1 {
+                parts.push(piece.data.freeze());
+                return;
+            }
+            // Copied, so that one part that is kept does not keep its neighbours.
+            let began = Instant::now();
+            let members = &ranges[parts.len()..parts.len() + joined.members];
+            let at = |offset: u64| usize::try_from(offset - joined.range.start).unwrap_or(usize::MAX);
+            let part = |range: &Range<u64>| Bytes::copy_from_slice(&piece.data[at(range.start)..at(range.end)]);
+            parts.extend(members.iter().map(part));
+            of_reads.copy += began.elapsed();
+        };
+        match joined.as_slice() {
+            [one] => add(one, self.range(one.range.clone()).await?, &mut of_reads),
+            many => {
+                let pieces = try_join_all(many.iter().map(|joined| self.range(joined.range.clone()))).await?;
+                for (joined, piece) in many.iter().zip(pieces) {
+                    add(joined, piece, &mut of_reads);
+                }
+            }
         }
         if !proven {
             let mut after = ReadCost::default();
-            let attributes = self.tree.client(self.about, &mut after).getattr(&self.handle).await?;
-            if version_of(&attributes) != self.object.version {
+            let attributes = self
+                .tree
+                .client(self.about, &mut after)
+                .getattr(&self.known.handle)
+                .await?;
+            if Mark::of(&attributes) != self.known.mark {
                 return Err(changed(self.about, "it changed during the read").into());
             }
-            of_reads.device += after.device;
-            after.device = std::time::Duration::ZERO;
+            of_reads.device += std::mem::take(&mut after.device);
             of_reads.merge(&after);
         }
         // What came before, a look-up, was waited for first.
@@ -130,21 +164,21 @@ impl Reading<'_> {
         Ok(parts)
     }
 
-    /// One range: whole in one reply, or in parallel READs into one buffer.
+    /// One range: in one READ, or in parallel READs into one buffer.
     async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
         let step = u64::from(self.tree.read_bytes);
-        if range.end - range.start <= step {
-            return self.chain(range, None).await;
-        }
         let invalid = |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, self.about, e.to_string());
         let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).map_err(invalid)?);
+        if range.end - range.start <= step {
+            return self.chain(range, rest).await;
+        }
         let mut chains = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at + step);
             // Cut by capacity: full pieces of one allocation join again without a copy.
             let tail = rest.split_off(usize::try_from(end - at).map_err(invalid)?);
-            chains.push(self.chain(at..end, Some(std::mem::replace(&mut rest, tail))));
+            chains.push(self.chain(at..end, std::mem::replace(&mut rest, tail)));
             at = end;
         }
         let mut whole = BytesMut::new();
@@ -152,76 +186,101 @@ impl Reading<'_> {
         for piece in try_join_all(chains).await? {
             cost.merge(&piece.cost);
             proven &= piece.proven;
-            let buffer = piece.data.into_buffer();
             if whole.is_empty() {
-                whole = buffer;
+                whole = piece.data;
             } else {
-                whole.unsplit(buffer);
+                whole.unsplit(piece.data);
             }
         }
         Ok(Piece {
-            data: Data::Buffer(whole),
+            data: whole,
             cost,
             proven,
         })
     }
 
-    /// READs from the start of a range until it is whole: one, unless the server answers short. Into a buffer when
-    /// given; else the reply itself is the answer where it is whole.
-    async fn chain(&self, range: Range<u64>, into: Option<BytesMut>) -> Result<Piece, Fault> {
+    /// READs from the start of a range until it is whole: one, unless the server answers short.
+    async fn chain(&self, range: Range<u64>, mut buffer: BytesMut) -> Result<Piece, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
-        let mut buffer = into;
+        let mut whole = BytesMut::new();
         while at < range.end {
             let mut of_call = ReadCost::default();
             let count = u32::try_from(range.end - at)
                 .unwrap_or(u32::MAX)
                 .min(self.tree.read_bytes);
-            let reply = self
-                .tree
-                .client(self.about, &mut of_call)
-                .read(&self.handle, at, count)
-                .await?;
+            let mut client = self.tree.client(self.about, &mut of_call);
+            let reply = client.read(&self.known.handle, at, count, buffer).await?;
             // One after another, so waits add up.
-            cost.queue += of_call.queue;
-            cost.device += of_call.device;
-            (of_call.queue, of_call.device) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+            cost.queue += std::mem::replace(&mut of_call.queue, Duration::ZERO);
+            cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
             cost.merge(&of_call);
             match &reply.attributes {
-                Some(attributes) if version_of(attributes) == self.object.version => {}
+                Some(attributes) if Mark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(self.about, "its attributes are others").into()),
                 None => proven = false,
             }
-            let end = at + reply.data.len() as u64;
-            if end < range.end && (reply.end_of_file || reply.data.is_empty()) {
+            at += reply.data.len() as u64;
+            if at < range.end && (reply.end_of_file || reply.data.is_empty()) {
                 return Err(if reply.end_of_file {
                     changed(self.about, "it is shorter").into()
                 } else {
-                    StorageError::new(
-                        ErrorKind::Unavailable,
-                        self.about,
-                        "the server answers READ with no bytes",
-                    )
-                    .into()
+                    let detail = "the server answers READ with no bytes";
+                    StorageError::new(ErrorKind::Unavailable, self.about, detail).into()
                 });
             }
-            if buffer.is_none() && at == range.start && end == range.end {
-                return Ok(Piece {
-                    data: Data::Reply(reply.data),
-                    cost,
-                    proven,
-                });
+            if whole.is_empty() {
+                whole = reply.data;
+            } else {
+                let began = Instant::now();
+                whole.extend_from_slice(&reply.data);
+                cost.copy += began.elapsed();
             }
-            let began = Instant::now();
-            buffer.get_or_insert_default().extend_from_slice(&reply.data);
-            cost.copy += began.elapsed();
-            at = end;
+            buffer = BytesMut::with_capacity(usize::try_from(range.end - at).unwrap_or_default());
         }
         Ok(Piece {
-            data: Data::Buffer(buffer.unwrap_or_default()),
+            data: whole,
             cost,
             proven,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_are_joined() {
+        let joined = |range, members| Joined { range, members };
+        assert_eq!(
+            join(&[0..4, 4..8, 9..10, 20..30, 25..31], 1, 100),
+            [joined(0..10, 3), joined(20..30, 1), joined(25..31, 1)]
+        );
+        assert_eq!(join(&[0..4, 4..8, 8..9], 0, 8), [joined(0..8, 2), joined(8..9, 1)]);
+        assert_eq!(
+            join(&[0..4, 4..4, 4..8], 0, 8),
+            [joined(0..4, 1), joined(4..4, 1), joined(4..8, 1)]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_range_lies_in_what_it_was_joined_to(
+            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, most in 20..100_u64,
+        ) {
+            let mut ranges: Vec<_> = starts.into_iter().map(|(start, len)| start..start + len).collect();
+            ranges.sort_by_key(|range| range.start);
+            let mut rest = ranges.as_slice();
+            for Joined { range, members } in join(&ranges, gap, most) {
+                let (these, after) = rest.split_at(members);
+                prop_assert!(these.iter().all(|one| one.start >= range.start && one.end <= range.end));
+                prop_assert!(range.end - range.start <= most || members == 1);
+                rest = after;
+            }
+            prop_assert!(rest.is_empty());
+        }
     }
 }

@@ -13,7 +13,9 @@ use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
 use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the handle of a directory is trusted without a look: a renamed directory is noticed after this.
@@ -24,6 +26,8 @@ const MAX_HANDLES: usize = 4096;
 const MAX_IO_BYTES: u32 = 1 << 20;
 /// How often a directory is read from its start when it changes under the listing.
 const LISTING_ATTEMPTS: u32 = 3;
+/// How often a path is walked when handles on it turn out stale: a server may restart twice.
+const LOOKUP_ATTEMPTS: u32 = 3;
 /// Files under construction have names that begin so; a listing leaves them out.
 pub(super) const PARTIAL: &str = ".tierlab-put-";
 
@@ -35,12 +39,60 @@ pub(super) struct Tree {
     server: Server,
     root: Mutex<nfs_fh3>,
     directories: Mutex<HashMap<String, (nfs_fh3, Instant)>>,
-    files: Mutex<HashMap<ObjectPath, (nfs_fh3, String)>>,
+    files: Mutex<HashMap<ObjectPath, Arc<Known>>>,
+    /// Held while handles are brought up to date; counts how often they were.
+    refreshed: tokio::sync::Mutex<()>,
+    generation: AtomicU64,
     /// Bytes of one READ at most.
     pub(super) read_bytes: u32,
     /// Bytes of one WRITE at most.
     pub(super) write_bytes: u32,
+    /// Ranges no further apart than this are read as one.
+    pub(super) coalesce_bytes: u64,
     pub(super) connections: usize,
+}
+
+/// A file that was looked up.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) handle: nfs_fh3,
+    pub(super) mark: Mark,
+    /// The mark as text.
+    pub(super) version: String,
+}
+
+/// Which file it is, and when it was last changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    file: u64,
+    size: u64,
+    modified: (u32, u32),
+    changed: (u32, u32),
+}
+
+impl Mark {
+    pub(super) fn of(attributes: &fattr3) -> Self {
+        let time = |t: &nfstime3| (t.seconds, t.nseconds);
+        Self {
+            file: attributes.fileid,
+            size: attributes.size,
+            modified: time(&attributes.mtime),
+            changed: time(&attributes.ctime),
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            size,
+            modified,
+            changed,
+        } = self;
+        write!(f, "{file:x}-{size:x}-{:x}.{:x}", modified.0, modified.1)?;
+        write!(f, "-{:x}.{:x}", changed.0, changed.1)
+    }
 }
 
 // Nothing panics while one of these locks is held, so a poisoned one still guards whole values.
@@ -48,24 +100,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The version of a file: which file it is, and when it was last changed.
-pub(super) fn version_of(attributes: &fattr3) -> String {
-    let fattr3 {
-        fileid,
-        size,
-        mtime,
-        ctime,
-        ..
-    } = attributes;
-    let time = |t: &nfstime3| format!("{:x}.{:x}", t.seconds, t.nseconds);
-    format!("{fileid:x}-{size:x}-{}-{}", time(mtime), time(ctime))
-}
-
 pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
     Object {
         path: path.clone(),
         size: attributes.size,
-        version: version_of(attributes),
+        version: Mark::of(attributes).to_string(),
     }
 }
 
@@ -73,13 +112,14 @@ impl Tree {
     /// Finds the server, mounts the export and asks for its limits.
     pub(super) async fn mount(url: NfsUrl, config: &NfsConfig) -> Result<Self, StorageError> {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
-        let server = Server::find(&url, limit).await?;
+        let server = Server::find(&url, config, limit).await?;
+        let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
         let root = server.mount().await?;
         let pool = Pool::new(
             server.nfs,
             server.privileged,
             server.credential.clone(),
-            config.connections,
+            connections,
             limit,
         );
         let about = url.to_string();
@@ -97,15 +137,21 @@ impl Tree {
             root: Mutex::new(root),
             directories: Mutex::default(),
             files: Mutex::default(),
+            refreshed: tokio::sync::Mutex::default(),
+            generation: AtomicU64::new(0),
             read_bytes: bounded(info.rtmax),
             write_bytes: bounded(info.wtmax),
-            connections: usize::try_from(config.connections).unwrap_or(usize::MAX).max(1),
+            coalesce_bytes: config.coalesce_bytes,
+            connections,
         })
     }
 
     /// How errors name an object.
     pub(super) fn name(&self, path: &ObjectPath) -> String {
-        format!("{}/{path}", self.url)
+        match self.url.export.as_str() {
+            "/" => format!("{}{path}", self.url),
+            _ => format!("{}/{path}", self.url),
+        }
     }
 
     pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
@@ -116,8 +162,18 @@ impl Tree {
         }
     }
 
-    /// Forgets every handle, and mounts again when the root's is stale too, as after a restart of the server.
-    pub(super) async fn refresh(&self, client: &mut Client<'_>) -> Result<(), Fault> {
+    /// Where the handles stand, for [`Tree::refresh`].
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Forgets every handle, and mounts again when the root's is stale too, as after a restart of the server. Once for
+    /// all who found a stale handle of the generation `seen`.
+    pub(super) async fn refresh(&self, client: &mut Client<'_>, seen: u64) -> Result<(), Fault> {
+        let _refreshing = self.refreshed.lock().await;
+        if self.generation() != seen {
+            return Ok(());
+        }
         lock(&self.directories).clear();
         lock(&self.files).clear();
         let root = lock(&self.root).clone();
@@ -125,10 +181,13 @@ impl Tree {
             Err(fault) if fault.is_stale() => {
                 let mounted = self.server.mount().await?;
                 *lock(&self.root) = mounted;
-                Ok(())
             }
-            other => other.map(|_| ()),
+            other => {
+                other?;
+            }
         }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     fn trusted(&self, path: &str) -> Option<nfs_fh3> {
@@ -194,22 +253,28 @@ impl Tree {
         client.lookup(&parent, name).await
     }
 
-    /// Looks an object up; directories and links are none. A stale handle on the way is looked up once more.
+    /// Looks an object up; directories and links are none. Stale handles on the way are brought up to date.
     pub(super) async fn object(
         &self,
         client: &mut Client<'_>,
         path: &ObjectPath,
-    ) -> Result<(nfs_fh3, fattr3), StorageError> {
+    ) -> Result<(Arc<Known>, fattr3), StorageError> {
         let about = client.about;
-        let mut found = self.lookup(client, path).await;
-        if matches!(&found, Err(fault) if fault.is_stale()) {
-            self.refresh(client).await.map_err(|fault| fault.about(about))?;
-            found = self.lookup(client, path).await;
-        }
+        let mut attempts = 0;
+        let found = loop {
+            attempts += 1;
+            let generation = self.generation();
+            match self.lookup(client, path).await {
+                Err(fault) if fault.is_stale() && attempts < LOOKUP_ATTEMPTS => {
+                    let refreshed = self.refresh(client, generation).await;
+                    refreshed.map_err(|fault| fault.about(about))?;
+                }
+                found => break found,
+            }
+        };
         match found.map_err(|fault| fault.about(about))? {
             (handle, attributes) if attributes.type_ == ftype3::NF3REG => {
-                self.keep(path, handle.clone(), version_of(&attributes));
-                Ok((handle, attributes))
+                Ok((self.keep(path, handle, &attributes), attributes))
             }
             (_, attributes) => {
                 let detail = format!("no file but {}", attributes.type_);
@@ -219,12 +284,19 @@ impl Tree {
     }
 
     /// Keeps the handle of a version of a file.
-    pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, version: String) {
+    pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, attributes: &fattr3) -> Arc<Known> {
+        let mark = Mark::of(attributes);
+        let known = Arc::new(Known {
+            handle,
+            mark,
+            version: mark.to_string(),
+        });
         let mut files = lock(&self.files);
         if files.len() >= MAX_HANDLES {
             files.clear();
         }
-        files.insert(path.clone(), (handle, version));
+        files.insert(path.clone(), Arc::clone(&known));
+        known
     }
 
     /// Drops the handle of a file.
@@ -232,13 +304,11 @@ impl Tree {
         lock(&self.files).remove(path);
     }
 
-    /// The handle kept for exactly this version.
-    pub(super) fn kept(&self, object: &Object) -> Option<nfs_fh3> {
+    /// What is kept of exactly this version.
+    pub(super) fn kept(&self, object: &Object) -> Option<Arc<Known>> {
         let files = lock(&self.files);
-        files
-            .get(&object.path)
-            .filter(|(_, version)| *version == object.version)
-            .map(|(handle, _)| handle.clone())
+        let known = files.get(&object.path);
+        known.filter(|known| known.version == object.version).cloned()
     }
 
     /// Every file at and below a path, in order of path.
@@ -246,9 +316,12 @@ impl Tree {
         let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
         let mut cost = ReadCost::default();
         let mut client = self.client(&about, &mut cost);
+        let generation = self.generation();
         let mut listed = self.list_once(&mut client, prefix).await;
         if matches!(&listed, Err(fault) if fault.is_stale()) {
-            self.refresh(&mut client).await.map_err(|fault| fault.about(&about))?;
+            self.refresh(&mut client, generation)
+                .await
+                .map_err(|fault| fault.about(&about))?;
             listed = self.list_once(&mut client, prefix).await;
         }
         let mut objects = listed.map_err(|fault| fault.about(&about))?;

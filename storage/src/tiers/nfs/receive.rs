@@ -1,0 +1,277 @@
+//! The receiving half of a connection.
+//!
+//! In: bytes of the stream. Out: replies, handed to their callers by transaction id. Small records are taken together
+//! out of one buffer; the bulk data of a large one goes from the socket to where its caller wants it. Records that
+//! nobody waits for are read to their end and dropped, so that the next one is found.
+
+use super::connection::{Bulk, Landing, Reply, Shared, Waiter};
+use super::rpc::{CallError, result_at, xid_of};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use nfs3_types::rpc::fragment_header;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+use tokio::time::Sleep;
+
+/// The largest reply taken: the largest READ asked for, and room for its head.
+const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
+/// Records up to this are taken whole before they are looked at.
+const SMALL_RECORD_BYTES: usize = 32 << 10;
+/// What a large record is recognised by: RPC's head with the longest verifier, and attributes.
+const HEAD_BYTES: usize = 1 << 10;
+/// Bytes taken at once while records are small.
+const MANY_BYTES: usize = 128 << 10;
+/// Bytes taken at once where a large record is to be expected, so that its data is not taken along.
+const FEW_BYTES: usize = HEAD_BYTES;
+/// How often deadlines are looked at: this share of the limit, within bounds.
+const CHECKS_PER_LIMIT: u32 = 8;
+
+/// The state of receiving.
+pub(super) struct Receiver<'a> {
+    shared: &'a Shared,
+    limit: Duration,
+    buffer: BytesMut,
+    /// Bytes to take at once.
+    appetite: usize,
+    /// When the server last sent something.
+    heard: Instant,
+    check: Pin<Box<Sleep>>,
+    /// The reply whose data is arriving: it may come too late as well.
+    arriving: Option<Waiter>,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(shared: &'a Shared, limit: Duration) -> Self {
+        Self {
+            shared,
+            limit,
+            buffer: BytesMut::new(),
+            appetite: MANY_BYTES,
+            heard: Instant::now(),
+            check: Box::pin(tokio::time::sleep(check_period(limit))),
+            arriving: None,
+        }
+    }
+
+    /// Receives until the stream or the server fails.
+    pub(super) async fn run(&mut self) -> CallError {
+        loop {
+            if let Err(error) = self.record().await {
+                return error;
+            }
+        }
+    }
+
+    async fn record(&mut self) -> Result<(), CallError> {
+        let (mut len, last) = self.mark().await?;
+        if !last {
+            return self.fragments(len).await;
+        }
+        if len > SMALL_RECORD_BYTES {
+            self.appetite = FEW_BYTES;
+            self.fill(len.min(HEAD_BYTES)).await?;
+            let Some(waiter) = xid_of(&self.buffer).and_then(|xid| self.shared.take(xid)) else {
+                return self.skip(len).await;
+            };
+            let start = result_at(&self.buffer);
+            let found = match (&start, &waiter.landing) {
+                (Ok(start), Some(landing)) => (landing.find)(&self.buffer[*start..]).map(|bulk| (*start, bulk)),
+                _ => None,
+            };
+            if let Some((start, bulk)) = found {
+                return self.land(len, start, bulk, waiter).await;
+            }
+            self.fill(len).await?;
+            let record = self.buffer.split_to(len);
+            return settle(waiter, &record);
+        }
+        self.appetite = MANY_BYTES;
+        self.fill(len).await?;
+        let record = &self.buffer[..len];
+        if let Some(waiter) = xid_of(record).and_then(|xid| self.shared.take(xid)) {
+            settle(waiter, record)?;
+        }
+        self.buffer.advance(std::mem::take(&mut len));
+        Ok(())
+    }
+
+    /// The next record mark: the length of a fragment, and whether it is the record's last.
+    async fn mark(&mut self) -> Result<(usize, bool), CallError> {
+        self.fill(4).await?;
+        let mark = fragment_header::from(self.buffer.get_u32().to_be_bytes());
+        let len = mark.fragment_length() as usize;
+        if len > MAX_RECORD_BYTES {
+            return Err(too_large());
+        }
+        Ok((len, mark.eof()))
+    }
+
+    /// A record in several fragments: joined before it is looked at.
+    async fn fragments(&mut self, first: usize) -> Result<(), CallError> {
+        let mut record = BytesMut::new();
+        let (mut len, mut last) = (first, false);
+        loop {
+            if record.len() + len > MAX_RECORD_BYTES {
+                return Err(too_large());
+            }
+            self.fill(len).await?;
+            record.extend_from_slice(&self.buffer[..len]);
+            self.buffer.advance(len);
+            if last {
+                break;
+            }
+            (len, last) = self.mark().await?;
+        }
+        match xid_of(&record).and_then(|xid| self.shared.take(xid)) {
+            Some(waiter) => settle(waiter, &record),
+            None => Ok(()),
+        }
+    }
+
+    /// A large record whose data goes where its caller wants it.
+    async fn land(&mut self, record: usize, start: usize, bulk: Bulk, mut waiter: Waiter) -> Result<(), CallError> {
+        let at = start + bulk.at;
+        let Some(Landing { mut buffer, .. }) = waiter.landing.take() else {
+            return Err(CallError::protocol("data that nobody wants"));
+        };
+        let room = buffer.capacity() - buffer.len();
+        if at > self.buffer.len() || bulk.len > room || record < at + bulk.len {
+            return Err(CallError::protocol("more data than was asked for, or less than said"));
+        }
+        self.arriving = Some(waiter);
+        let body = Bytes::copy_from_slice(&self.buffer[start..at]);
+        self.buffer.advance(at);
+        let here = self.buffer.len().min(bulk.len);
+        buffer.extend_from_slice(&self.buffer[..here]);
+        self.buffer.advance(here);
+        let mut rest = (&mut buffer).limit(bulk.len - here);
+        while rest.has_remaining_mut() {
+            self.take_into(&mut rest).await?;
+        }
+        self.skip(record - at - bulk.len).await?;
+        if let Some(waiter) = self.arriving.take() {
+            let reply = Reply {
+                body,
+                landed: Some(buffer),
+                wire_bytes: record as u64 + 4,
+            };
+            // Nobody listens where the caller went away.
+            let _ = waiter.answer.send(Ok(reply));
+        }
+        // The caller's next call goes out before the next megabyte comes in.
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    /// Makes the buffer hold at least so many bytes.
+    async fn fill(&mut self, bytes: usize) -> Result<(), CallError> {
+        while self.buffer.len() < bytes {
+            let more = (bytes - self.buffer.len()).max(self.appetite);
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.reserve(more);
+            let taken = self.take_into(&mut (&mut buffer).limit(more)).await;
+            self.buffer = buffer;
+            taken?;
+        }
+        Ok(())
+    }
+
+    async fn skip(&mut self, mut bytes: usize) -> Result<(), CallError> {
+        while bytes > 0 {
+            let here = self.buffer.len().min(bytes);
+            self.buffer.advance(here);
+            bytes -= here;
+            self.fill(bytes.min(MANY_BYTES)).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes what there is, waiting until there is something.
+    async fn take_into(&mut self, buffer: &mut impl BufMut) -> Result<(), CallError> {
+        let stream = &self.shared.stream;
+        loop {
+            tokio::select! {
+                biased;
+                ready = stream.readable() => ready?,
+                () = &mut self.check => {
+                    self.look_at_deadlines()?;
+                    continue;
+                }
+            }
+            match stream.try_read_buf(buffer) {
+                Ok(0) => {
+                    return Err(
+                        io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection").into(),
+                    );
+                }
+                Ok(_) => {
+                    self.heard = Instant::now();
+                    return Ok(());
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn look_at_deadlines(&mut self) -> Result<(), CallError> {
+        let now = Instant::now();
+        self.check.as_mut().reset((now + check_period(self.limit)).into());
+        let oldest = self.shared.expire(now).into_iter();
+        let oldest = oldest.chain(self.arriving.as_ref().map(|waiter| waiter.sent)).min();
+        if let Some(waiter) = self.arriving.take_if(|waiter| waiter.deadline <= now) {
+            let _ = waiter.answer.send(Err(CallError::Late));
+        }
+        match oldest.map(|oldest| now - oldest.max(self.heard)) {
+            Some(silence) if silence > self.limit / 2 => {
+                let silence = silence.as_millis();
+                Err(CallError::Broken(format!("the server was silent for {silence} ms")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_period(limit: Duration) -> Duration {
+    (limit / CHECKS_PER_LIMIT).clamp(Duration::from_millis(5), Duration::from_millis(500))
+}
+
+fn too_large() -> CallError {
+    CallError::protocol(format!("a reply of more than {MAX_RECORD_BYTES} bytes"))
+}
+
+/// Answers a call with a whole record; an error is one that the connection does not survive.
+fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
+    let reply = result_at(record).and_then(|start| {
+        let result = &record[start..];
+        let wire_bytes = record.len() as u64 + 4;
+        let Some(Landing { find, mut buffer }) = waiter.landing else {
+            return Ok(Reply {
+                body: Bytes::copy_from_slice(result),
+                landed: None,
+                wire_bytes,
+            });
+        };
+        let (body, landed) = match find(result) {
+            None => (result, None),
+            Some(Bulk { at, len }) => {
+                let data = result.get(at..).and_then(|rest| rest.get(..len));
+                let data = data.ok_or_else(|| CallError::protocol("less data than said"))?;
+                if len > buffer.capacity() - buffer.len() {
+                    return Err(CallError::protocol("more data than was asked for"));
+                }
+                buffer.extend_from_slice(data);
+                (&result[..at], Some(buffer))
+            }
+        };
+        Ok(Reply {
+            body: Bytes::copy_from_slice(body),
+            landed,
+            wire_bytes,
+        })
+    });
+    let fatal = reply.as_ref().err().filter(|error| error.is_fatal()).cloned();
+    // Nobody listens where the caller went away.
+    let _ = waiter.answer.send(reply);
+    fatal.map_or(Ok(()), Err)
+}

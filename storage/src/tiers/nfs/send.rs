@@ -1,0 +1,160 @@
+//! The sending half of a connection: records queue up here and leave together.
+//!
+//! In: records of any task. Out: bytes on the stream, in order and whole, also when the caller has gone. A record with
+//! nothing else under way is sent by its caller at once; others wait until every task that is ready has added its own.
+
+use super::rpc::{Call, CallError};
+use bytes::{Buf, Bytes, BytesMut};
+use nfs3_types::rpc::opaque_auth;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Segments of one system call at most.
+const MAX_SEGMENTS: usize = 64;
+/// A staging buffer grows to this before its allocation is replaced.
+const STAGING_BYTES: usize = 16 << 10;
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Before the staged bytes.
+    segments: VecDeque<Bytes>,
+    staging: BytesMut,
+    /// Whether the sending task holds bytes that come before these.
+    sending: bool,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.staging.is_empty()
+    }
+
+    /// Closes the staged bytes into a segment.
+    fn seal(&mut self) {
+        if !self.staging.is_empty() {
+            let sealed = self.staging.split().freeze();
+            self.segments.push_back(sealed);
+        }
+    }
+}
+
+/// The records of one connection on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    queue: Mutex<Queue>,
+    filled: Notify,
+}
+
+impl Outbox {
+    // Nothing panics while the lock is held.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a record; `alone` says that no other call is under way, so that waiting for company is no use.
+    pub(super) fn push(
+        &self,
+        stream: &TcpStream,
+        call: &Call,
+        xid: u32,
+        credential: &opaque_auth<'static>,
+        alone: bool,
+    ) -> Result<(), CallError> {
+        let mut queue = self.lock();
+        let at_once = alone && !queue.sending && queue.is_empty();
+        if queue.staging.capacity() == 0 {
+            queue.staging.reserve(STAGING_BYTES);
+        }
+        let before = queue.staging.len();
+        let encoded = call.encode(xid, credential, &mut queue.staging);
+        if encoded.is_err() {
+            queue.staging.truncate(before);
+        }
+        if let Some(arguments) = encoded? {
+            queue.seal();
+            queue.segments.push_back(arguments);
+        } else if at_once {
+            match stream.try_write(&queue.staging) {
+                Ok(sent) => queue.staging.advance(sent),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let left = !queue.is_empty();
+        drop(queue);
+        if left {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Sends what is there until the stream fails.
+    pub(super) async fn run(&self, stream: &TcpStream) -> CallError {
+        loop {
+            self.filled.notified().await;
+            // Tasks that are ready as well add their records first.
+            tokio::task::yield_now().await;
+            if let Err(e) = self.drain(stream).await {
+                return e.into();
+            }
+        }
+    }
+
+    async fn drain(&self, stream: &TcpStream) -> io::Result<()> {
+        loop {
+            let mut segments = {
+                let mut queue = self.lock();
+                queue.seal();
+                queue.sending = !queue.is_empty();
+                std::mem::take(&mut queue.segments)
+            };
+            if segments.is_empty() {
+                return Ok(());
+            }
+            while !segments.is_empty() {
+                let slices: Vec<IoSlice<'_>> = segments
+                    .iter()
+                    .take(MAX_SEGMENTS)
+                    .map(|segment| IoSlice::new(segment))
+                    .collect();
+                match stream.try_write_vectored(&slices) {
+                    Ok(sent) => advance(&mut segments, sent),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+    }
+}
+
+/// Takes what was sent off the front.
+fn advance(segments: &mut VecDeque<Bytes>, mut sent: usize) {
+    while let Some(first) = segments.front_mut() {
+        if sent < first.len() {
+            first.advance(sent);
+            return;
+        }
+        sent -= first.len();
+        segments.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_sent_is_what_is_taken_off(lengths in prop::collection::vec(0..5_usize, 0..6), share in 0.0..=1.0) {
+            let mut segments: VecDeque<Bytes> = lengths.iter().map(|len| vec![1; *len].into()).collect();
+            let total: usize = lengths.iter().sum();
+            let sent = (total as f64 * share) as usize;
+            advance(&mut segments, sent);
+            prop_assert_eq!(segments.iter().map(Bytes::len).sum::<usize>(), total - sent);
+        }
+    }
+}
