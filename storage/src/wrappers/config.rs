@@ -3,6 +3,7 @@
 
 use super::cache::CacheConfig;
 use super::emulated::{Emulated, EmulatedConfig};
+use super::staged::{Staged, StagedConfig};
 use crate::error::StorageError;
 use crate::tier::Tier;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,9 @@ pub struct WrapperConfig {
     /// A remote service emulated over the tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulatedConfig>,
+    /// A copy on a local folder, of what was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<StagedConfig>,
     /// A cache in memory: for [`compose`](super::compose), which has the metrics that a cache needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
@@ -32,6 +36,9 @@ impl WrapperConfig {
         let mut tier = tier;
         if let Some(config) = &self.emulated {
             tier = Arc::new(Emulated::new(tier, config)?);
+        }
+        if let Some(config) = &self.staged {
+            tier = Arc::new(Staged::open(tier, config).await?);
         }
         Ok(tier)
     }

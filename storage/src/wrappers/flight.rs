@@ -110,6 +110,11 @@ impl<V> Ticket<V> {
         self.led
     }
 
+    /// Whether the fetch has ended already.
+    pub(super) fn has_landed(&self) -> bool {
+        self.outcome.borrow().is_some()
+    }
+
     /// Waits for the fetch.
     pub(super) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
         let mut outcome = self.outcome.clone();
@@ -190,7 +195,17 @@ impl<V> SingleFlight<V> {
     }
 }
 
-/// The duty to make one fetch. When it is dropped without an answer, those who wait are told so.
+/// Answers those who wait for a fetch.
+#[derive(Debug)]
+pub(super) struct Answer<V>(watch::Sender<Outcome<V>>);
+
+impl<V> Answer<V> {
+    pub(super) fn land(self, outcome: Result<Arc<V>, StorageError>) {
+        self.0.send_replace(Some(outcome));
+    }
+}
+
+/// The duty to make one fetch. When it ends without an answer, those who wait are told so.
 #[derive(Debug)]
 pub(super) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
@@ -204,9 +219,9 @@ impl<V> Lead<V> {
         &self.keys
     }
 
-    /// Answers all who wait, and all who board until [`Lead::leave`].
-    pub(super) fn land(&self, outcome: Result<Arc<V>, StorageError>) {
-        self.sender.send_replace(Some(outcome));
+    /// What answers all who wait, and all who board until [`Lead::leave`].
+    pub(super) fn answer(&self) -> Answer<V> {
+        Answer(self.sender.clone())
     }
 
     /// Nobody can join any more. Only the first call does anything: the same keys may be under way again.

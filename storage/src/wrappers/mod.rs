@@ -8,11 +8,13 @@ mod config;
 pub mod emulated;
 mod flight;
 pub mod metered;
+pub mod staged;
 
 pub use cache::{Cache, CacheConfig};
 pub use config::WrapperConfig;
 pub use emulated::{Emulated, EmulatedConfig};
 pub use metered::{Metered, Role, StorageMetrics};
+pub use staged::{Staged, StagedConfig, StagedCounts};
 
 use crate::error::StorageError;
 use crate::tier::Tier;

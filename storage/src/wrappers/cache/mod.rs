@@ -60,7 +60,7 @@ pub enum Granularity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Bytes of memory at most, bookkeeping of about 300 bytes for each part included; 0 is no cache.
+    /// Bytes of memory at most, bookkeeping of about 500 bytes for each part included; 0 is no cache.
     pub capacity_bytes: u64,
     /// Bytes of a block: a power of two from 512 to 1 MiB.
     pub block_bytes: u64,

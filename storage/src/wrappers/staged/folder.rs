@@ -1,0 +1,295 @@
+//! The files of a stage. In: versions, blocks, records. Out: files that survive a crash, and what a crash left of them.
+//! Everything here blocks. Knows nothing of which blocks are worth keeping.
+//!
+//! Each version has a number, a sparse data file in which every block lies where it lies in the object, and a journal
+//! ([`super::journal`]). A journal appears by renaming, after its data file; a block's record is appended after the
+//! block is on the disk. Removing goes the other way round. Only files with such names are touched.
+
+use super::journal::{Header, PAGE_BYTES, Record, Replayed, replay};
+use crate::error::{ErrorKind, StorageError};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+const LOCK: &str = "stage.lock";
+const DATA: &str = "data";
+const JOURNAL: &str = "journal";
+/// A journal that has not been renamed yet.
+const NEW: &str = "new";
+
+/// The folder of a stage, locked against other processes.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    _lock: File,
+    /// An errno that writes fail with.
+    #[cfg(test)]
+    pub(super) fault: std::sync::Arc<std::sync::atomic::AtomicI32>,
+}
+
+/// The files of one version, open for writing.
+#[derive(Debug)]
+pub(super) struct Files {
+    data: File,
+    journal: File,
+    journal_bytes: u64,
+}
+
+/// What was found of one version.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) id: u64,
+    pub(super) header: Header,
+    pub(super) blocks: BTreeMap<u64, Vec<u32>>,
+    used: SystemTime,
+}
+
+/// The name of a version's data file below the folder.
+pub(super) fn data_name(id: u64) -> String {
+    format!("{id:016x}.{DATA}")
+}
+
+/// Bytes of the data file: whole pages, so that it can be read directly.
+const fn data_bytes(header: &Header) -> u64 {
+    header.size.next_multiple_of(PAGE_BYTES)
+}
+
+fn numbered(name: &str) -> Option<(u64, &str)> {
+    let (number, kind) = name.split_once('.')?;
+    let id = u64::from_str_radix(number, 16).ok()?;
+    (number == format!("{id:016x}") && [DATA, JOURNAL, NEW].contains(&kind)).then_some((id, kind))
+}
+
+impl Folder {
+    /// Opens the folder, makes it where it is missing, and tidies up after a crash. What was staged comes least
+    /// recently written first.
+    pub(super) fn open(root: &Path, block_bytes: u64) -> Result<(Self, Vec<Found>), StorageError> {
+        let failed = |e: &io::Error| {
+            let detail = format!("cannot stage in this folder: {e}; make it writable, or set `staged.root`");
+            StorageError::new(StorageError::from_io("", e).kind(), root.display().to_string(), detail)
+        };
+        fs::create_dir_all(root).map_err(|e| failed(&e))?;
+        let lock = File::create(root.join(LOCK)).map_err(|e| failed(&e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let detail = "another tier stages in this folder: give each its own `staged.root`";
+                let object = root.display().to_string();
+                return Err(StorageError::new(ErrorKind::Invalid, object, detail));
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(&e)),
+        }
+        let folder = Self {
+            root: root.to_owned(),
+            _lock: lock,
+            #[cfg(test)]
+            fault: std::sync::Arc::default(),
+        };
+        let found = folder.scan(block_bytes).map_err(|e| failed(&e))?;
+        Ok((folder, found))
+    }
+
+    fn path(&self, id: u64, kind: &str) -> PathBuf {
+        self.root.join(format!("{id:016x}.{kind}"))
+    }
+
+    /// Everything that is whole; the rest is removed.
+    fn scan(&self, block_bytes: u64) -> io::Result<Vec<Found>> {
+        let (mut ids, mut data) = (HashSet::new(), HashSet::new());
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name();
+            match name.to_str().and_then(numbered) {
+                Some((id, JOURNAL)) => {
+                    ids.insert(id);
+                }
+                Some((id, DATA)) => {
+                    data.insert(id);
+                }
+                Some((id, _)) => fs::remove_file(self.path(id, NEW))?,
+                None => {}
+            }
+        }
+        let mut found = Vec::new();
+        for id in ids.union(&data).copied() {
+            match self.recover(id, block_bytes)? {
+                Some(version) => found.push(version),
+                None => self.remove(id),
+            }
+        }
+        found.sort_by_key(|version| (version.used, version.id));
+        Ok(found)
+    }
+
+    /// What is whole of one version; `None` when it is good for nothing.
+    fn recover(&self, id: u64, block_bytes: u64) -> io::Result<Option<Found>> {
+        let path = self.path(id, JOURNAL);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let Some(Replayed {
+            header,
+            blocks,
+            whole_bytes,
+        }) = replay(&bytes)
+        else {
+            return Ok(None);
+        };
+        let data = match OpenOptions::new().write(true).open(self.path(id, DATA)) {
+            Ok(data) => data,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let meta = data.metadata()?;
+        if blocks.is_empty() || header.block_bytes != block_bytes || meta.len() != data_bytes(&header) {
+            return Ok(None);
+        }
+        if whole_bytes < bytes.len() {
+            OpenOptions::new()
+                .write(true)
+                .open(&path)?
+                .set_len(whole_bytes as u64)?;
+        }
+        // Blocks that were written and never recorded take disk space that nobody knows of.
+        let staged: u64 = blocks.keys().map(|block| header.len_of(*block)).sum();
+        if meta.blocks() * 512 > staged + header.block_bytes / 2 && punch_gaps(&data, &header, &blocks).is_err() {
+            return Ok(None);
+        }
+        let used = fs::metadata(&path)?.modified()?;
+        Ok(Some(Found {
+            id,
+            header,
+            blocks,
+            used,
+        }))
+    }
+
+    /// Makes the files of a new version.
+    pub(super) fn create(&self, id: u64, header: &Header) -> io::Result<Files> {
+        self.check_fault()?;
+        let data = File::create(self.path(id, DATA))?;
+        data.set_len(data_bytes(header))?;
+        self.write_journal(id, header, &[])?;
+        self.reopen(id)
+    }
+
+    /// Writes a journal whole, beside its place, and renames it.
+    pub(super) fn write_journal(&self, id: u64, header: &Header, records: &[Record]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        for record in records {
+            record.encode(&mut bytes);
+        }
+        let new = self.path(id, NEW);
+        let mut file = File::create(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, self.path(id, JOURNAL))?;
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// Opens the files of a version.
+    pub(super) fn reopen(&self, id: u64) -> io::Result<Files> {
+        let data = OpenOptions::new().write(true).open(self.path(id, DATA))?;
+        let journal = OpenOptions::new().append(true).open(self.path(id, JOURNAL))?;
+        let journal_bytes = journal.metadata()?.len();
+        Ok(Files {
+            data,
+            journal,
+            journal_bytes,
+        })
+    }
+
+    /// Removes the files of a version, the journal first: data without a journal is nothing.
+    pub(super) fn remove(&self, id: u64) {
+        for kind in [JOURNAL, DATA] {
+            match fs::remove_file(self.path(id, kind)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(file = %self.path(id, kind).display(), error = %e, "cannot remove a staged file");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Writes a block where it belongs. Not durable before [`Files::sync`].
+    pub(super) fn write_block(&self, files: &Files, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check_fault()?;
+        files.data.write_all_at(bytes, at)
+    }
+
+    #[cfg(not(test))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "tests make writes fail here"
+    )]
+    const fn check_fault(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn check_fault(&self) -> io::Result<()> {
+        match self.fault.load(std::sync::atomic::Ordering::SeqCst) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Gives the disk space of a part of a file back.
+fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(file, flags, at.cast_signed(), len.cast_signed()).map_err(io::Error::from)
+}
+
+/// Gives the disk space of everything but these blocks back.
+fn punch_gaps(data: &File, header: &Header, blocks: &BTreeMap<u64, Vec<u32>>) -> io::Result<()> {
+    let mut at = 0;
+    let starts = blocks.keys().map(|block| block * header.block_bytes);
+    for start in starts.chain([data_bytes(header)]) {
+        if start > at {
+            punch(data, at, start - at)?;
+        }
+        at = start + header.block_bytes;
+    }
+    Ok(())
+}
+
+impl Files {
+    /// Makes all blocks written so far durable, and lets the kernel forget them: they are read past its cache.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.data.sync_data()?;
+        // Only saves memory: no reason to fail.
+        let _ = posix_fadvise(&self.data, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        Ok(())
+    }
+
+    /// Gives a block's disk space back.
+    pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        punch(&self.data, at, len)
+    }
+
+    /// Appends records. What is cut short is cut off again, so that later records are not lost behind it.
+    pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for record in records {
+            record.encode(&mut bytes);
+        }
+        let written = self.journal.write_all(&bytes);
+        match written {
+            Ok(()) => self.journal_bytes += bytes.len() as u64,
+            Err(_) => self.journal.set_len(self.journal_bytes)?,
+        }
+        written
+    }
+
+    pub(super) const fn journal_bytes(&self) -> u64 {
+        self.journal_bytes
+    }
+}

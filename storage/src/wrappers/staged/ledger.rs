@@ -1,0 +1,313 @@
+//! What is staged, in memory. In: look-ups, blocks that were staged, blocks that broke. Out: where a block lies and its
+//! checksums, and which block goes next. Does no I/O.
+
+use super::folder::Found;
+use super::journal::{Header, PAGE_BYTES, Record};
+use crate::tier::Object;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes counted for the files of a version beside its blocks: a block of the file system for its journal.
+const FILE_BYTES: u64 = 4096;
+/// Bytes of a block's record beside its checksums.
+const RECORD_BYTES: u64 = 17;
+
+/// Disk bytes of a block with its record.
+pub(super) const fn disk_bytes(len: u64) -> u64 {
+    let pages = len.div_ceil(PAGE_BYTES);
+    pages * (PAGE_BYTES + 4) + RECORD_BYTES
+}
+
+/// A staged block, as it was looked up.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) block: u64,
+    /// The checksums of its pages.
+    pub(super) checks: Arc<[u32]>,
+    serial: u64,
+}
+
+/// What is staged of the blocks that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    /// The version's number; of no meaning when nothing is held.
+    pub(super) id: u64,
+    /// In the order asked for.
+    pub(super) held: Vec<Held>,
+    pub(super) missing: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Block {
+    checks: Arc<[u32]>,
+    /// Differs each time that a block is staged.
+    serial: u64,
+    /// When it was used last.
+    tick: u64,
+}
+
+#[derive(Debug)]
+struct Version {
+    header: Arc<Header>,
+    blocks: HashMap<u64, Block>,
+    /// The data file as the reading tier looked it up, until something is written to it.
+    handle: Option<Object>,
+    /// Counts the writes.
+    epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ids: HashMap<Arc<Header>, u64>,
+    versions: HashMap<u64, Version>,
+    /// Blocks by when they were used last.
+    by_use: BTreeMap<u64, (u64, u64)>,
+    ticks: u64,
+    last_id: u64,
+    bytes: u64,
+}
+
+/// What is staged.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(Mutex<State>);
+
+impl State {
+    fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
+    fn remove(&mut self, id: u64, block: u64) -> bool {
+        let Some(version) = self.versions.get_mut(&id) else {
+            return false;
+        };
+        let Some(gone) = version.blocks.remove(&block) else {
+            return false;
+        };
+        self.by_use.remove(&gone.tick);
+        self.bytes -= disk_bytes(version.header.len_of(block));
+        true
+    }
+
+    fn insert(&mut self, id: u64, block: u64, checks: &[u32]) {
+        self.remove(id, block);
+        let tick = self.tick();
+        let Some(version) = self.versions.get_mut(&id) else {
+            return;
+        };
+        let staged = Block {
+            checks: checks.into(),
+            serial: tick,
+            tick,
+        };
+        version.blocks.insert(block, staged);
+        self.by_use.insert(tick, (id, block));
+        self.bytes += disk_bytes(version.header.len_of(block));
+    }
+
+    fn add(&mut self, id: u64, header: Header) {
+        let header = Arc::new(header);
+        self.last_id = self.last_id.max(id);
+        self.bytes += FILE_BYTES;
+        self.ids.insert(header.clone(), id);
+        let version = Version {
+            header,
+            blocks: HashMap::new(),
+            handle: None,
+            epoch: 0,
+        };
+        self.versions.insert(id, version);
+    }
+}
+
+impl Ledger {
+    /// What a folder had, least recently used first.
+    pub(super) fn load(found: Vec<Found>) -> Self {
+        let mut state = State::default();
+        for Found { id, header, blocks, .. } in found {
+            // The same version twice, after a crash between making the new one and removing the old one: either will do.
+            if state.ids.contains_key(&header) {
+                continue;
+            }
+            state.add(id, header);
+            for (block, checks) in blocks {
+                state.insert(id, block, &checks);
+            }
+        }
+        Self(Mutex::new(state))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks blocks up, and marks those that are held as used.
+    pub(super) fn find(&self, header: &Header, blocks: &[u64]) -> Lookup {
+        let mut state = self.lock();
+        let Some(id) = state.ids.get(header).copied() else {
+            return Lookup {
+                missing: blocks.to_vec(),
+                ..Lookup::default()
+            };
+        };
+        let mut lookup = Lookup {
+            id,
+            ..Lookup::default()
+        };
+        for &block in blocks {
+            let tick = state.tick();
+            let staged = state
+                .versions
+                .get_mut(&id)
+                .and_then(|version| version.blocks.get_mut(&block));
+            let Some(staged) = staged else {
+                lookup.missing.push(block);
+                continue;
+            };
+            let before = std::mem::replace(&mut staged.tick, tick);
+            lookup.held.push(Held {
+                block,
+                checks: staged.checks.clone(),
+                serial: staged.serial,
+            });
+            state.by_use.remove(&before);
+            state.by_use.insert(tick, (id, block));
+        }
+        lookup
+    }
+
+    /// The number of a version, if any of it is staged.
+    pub(super) fn id(&self, header: &Header) -> Option<u64> {
+        self.lock().ids.get(header).copied()
+    }
+
+    pub(super) fn header(&self, id: u64) -> Option<Arc<Header>> {
+        self.lock().versions.get(&id).map(|version| version.header.clone())
+    }
+
+    /// A number for a new version.
+    pub(super) fn next_id(&self) -> u64 {
+        self.lock().last_id + 1
+    }
+
+    pub(super) fn add(&self, id: u64, header: &Header) {
+        self.lock().add(id, header.clone());
+    }
+
+    /// Other versions of the same object of the same tier.
+    pub(super) fn others(&self, header: &Header) -> Vec<u64> {
+        let state = self.lock();
+        let other = |(of, id): (&Arc<Header>, &u64)| {
+            (of.path == header.path && of.origin == header.origin && **of != *header).then_some(*id)
+        };
+        state.ids.iter().filter_map(other).collect()
+    }
+
+    /// Forgets a version.
+    pub(super) fn forget(&self, id: u64) {
+        let mut state = self.lock();
+        let blocks: Vec<u64> = match state.versions.get(&id) {
+            Some(version) => version.blocks.keys().copied().collect(),
+            None => return,
+        };
+        for block in blocks {
+            state.remove(id, block);
+        }
+        if let Some(version) = state.versions.remove(&id) {
+            state.ids.remove(&version.header);
+            state.bytes -= FILE_BYTES;
+        }
+    }
+
+    pub(super) fn has(&self, id: u64, block: u64) -> bool {
+        let state = self.lock();
+        state
+            .versions
+            .get(&id)
+            .is_some_and(|version| version.blocks.contains_key(&block))
+    }
+
+    /// Blocks that are durable are staged from now on.
+    pub(super) fn publish(&self, id: u64, blocks: &[Record]) {
+        let mut state = self.lock();
+        for record in blocks {
+            if let Record::Staged { block, checks } = record {
+                state.insert(id, *block, checks);
+            }
+        }
+    }
+
+    /// Takes a block that broke out, unless it is another one by now.
+    pub(super) fn reject(&self, id: u64, held: &Held) -> bool {
+        let mut state = self.lock();
+        let staged = state
+            .versions
+            .get(&id)
+            .and_then(|version| version.blocks.get(&held.block));
+        staged.is_some_and(|block| block.serial == held.serial) && state.remove(id, held.block)
+    }
+
+    /// Takes the least recently used block out.
+    pub(super) fn evict(&self) -> Option<(u64, u64)> {
+        let mut state = self.lock();
+        let (_, (id, block)) = state.by_use.first_key_value().map(|(tick, of)| (*tick, *of))?;
+        state.remove(id, block);
+        Some((id, block))
+    }
+
+    /// Records of everything that is staged of a version.
+    pub(super) fn records(&self, id: u64) -> Vec<Record> {
+        let state = self.lock();
+        let blocks = state.versions.get(&id).map(|version| &version.blocks);
+        let record = |(block, staged): (&u64, &Block)| Record::Staged {
+            block: *block,
+            checks: staged.checks.to_vec(),
+        };
+        blocks.into_iter().flatten().map(record).collect()
+    }
+
+    /// About what a journal of these records takes.
+    pub(super) fn journal_bytes(&self, id: u64) -> u64 {
+        let state = self.lock();
+        state.versions.get(&id).map_or(0, |version| {
+            let checks = 4 * version.header.block_bytes.div_ceil(PAGE_BYTES);
+            version.blocks.len() as u64 * (RECORD_BYTES + checks)
+        })
+    }
+
+    pub(super) fn is_empty(&self, id: u64) -> bool {
+        self.lock()
+            .versions
+            .get(&id)
+            .is_none_or(|version| version.blocks.is_empty())
+    }
+
+    /// Disk bytes of everything staged.
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// The data file as it was looked up, and the number of writes before.
+    pub(super) fn handle(&self, id: u64) -> (Option<Object>, u64) {
+        let state = self.lock();
+        let version = state.versions.get(&id);
+        version.map_or((None, 0), |version| (version.handle.clone(), version.epoch))
+    }
+
+    /// Remembers a look-up, unless the file was written to since.
+    pub(super) fn keep_handle(&self, id: u64, epoch: u64, handle: &Object) {
+        if let Some(version) = self.lock().versions.get_mut(&id)
+            && version.epoch == epoch
+        {
+            version.handle = Some(handle.clone());
+        }
+    }
+
+    /// The data file was written to: it has to be looked up again.
+    pub(super) fn touch(&self, id: u64) {
+        if let Some(version) = self.lock().versions.get_mut(&id) {
+            version.handle = None;
+            version.epoch += 1;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Reading what is staged. In: ranges and a look-up. Out: the bytes that fit their checksums, and the blocks of those
+//! that do not.
+
+use super::Stage;
+use super::folder::data_name;
+use super::journal::PAGE_BYTES;
+use super::ledger::{Held, Lookup};
+use super::writer::Job;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Object, ReadCost, ReadMany, Tier};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Times that a file is looked up again because the writer has written to it meanwhile.
+const LOOK_UPS: usize = 4;
+
+/// What came from the folder.
+#[derive(Debug, Default)]
+pub(super) struct FromFolder {
+    pub(super) parts: Vec<(Range<u64>, Bytes)>,
+    pub(super) cost: ReadCost,
+    /// Blocks to be read from the tier after all, in order.
+    pub(super) broken: Vec<u64>,
+}
+
+/// The pages that hold what the ranges want of the blocks held, in order, none twice.
+fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &Held>, block_bytes: u64) -> Vec<Range<u64>> {
+    let mut pages: Vec<Range<u64>> = Vec::new();
+    for range in ranges.iter().filter(|range| !range.is_empty()) {
+        let blocks = range.start / block_bytes..range.end.div_ceil(block_bytes);
+        for (block, _) in held.range(blocks) {
+            let from = range.start.max(block * block_bytes) / PAGE_BYTES;
+            let to = range.end.min((block + 1) * block_bytes).div_ceil(PAGE_BYTES);
+            pages.push(from * PAGE_BYTES..to * PAGE_BYTES);
+        }
+    }
+    pages.sort_unstable_by_key(|extent| (extent.start, extent.end));
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(pages.len());
+    for extent in pages {
+        match merged.last_mut() {
+            Some(last) if last.end >= extent.start => last.end = last.end.max(extent.end),
+            _ => merged.push(extent),
+        }
+    }
+    merged
+}
+
+impl Stage {
+    /// What the folder has of the ranges. Never fails: what cannot be read there, the tier has.
+    pub(super) async fn read_staged(&self, object: &Object, ranges: &[Range<u64>], lookup: &Lookup) -> FromFolder {
+        if lookup.held.is_empty() {
+            return FromFolder::default();
+        }
+        let held: BTreeMap<u64, &Held> = lookup.held.iter().map(|held| (held.block, held)).collect();
+        let extents = pages_of(ranges, &held, self.block_bytes);
+        let read = match self.read_file(lookup.id, &extents).await {
+            Ok(read) => read,
+            Err(error) => {
+                // Evicted meanwhile, or written to all the time: no fault of the blocks.
+                if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
+                    tracing::warn!(%object.path, %error, "cannot read what is staged");
+                    lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
+                }
+                return FromFolder {
+                    broken: held.into_keys().collect(),
+                    ..FromFolder::default()
+                };
+            }
+        };
+        let checking = Instant::now();
+        let mut from_folder = FromFolder {
+            cost: read.cost,
+            ..FromFolder::default()
+        };
+        for (extent, bytes) in extents.into_iter().zip(read.parts) {
+            self.check(object, &held, extent, &bytes, &mut from_folder);
+        }
+        from_folder.cost.copy += checking.elapsed();
+        from_folder.broken.dedup();
+        for held in from_folder.broken.iter().filter_map(|block| held.get(block)) {
+            self.reject(lookup.id, held);
+        }
+        from_folder
+    }
+
+    /// Reads the data file of a version, as it is now.
+    async fn read_file(&self, id: u64, extents: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let path = ObjectPath::new(&data_name(id))?;
+        let mut look_ups = 0;
+        loop {
+            look_ups += 1;
+            let file = match self.ledger.handle(id) {
+                (Some(file), _) => file,
+                (None, epoch) => {
+                    let file = self.local.stat(&path).await?;
+                    self.ledger.keep_handle(id, epoch, &file);
+                    file
+                }
+            };
+            match self.local.read_many(&file, extents).await {
+                Err(error) if error.kind() == ErrorKind::Changed && look_ups < LOOK_UPS => self.ledger.touch(id),
+                read => return read,
+            }
+        }
+    }
+
+    /// Takes the pages of one extent that fit their checksums; whole blocks are left out where one does not.
+    fn check(
+        &self,
+        object: &Object,
+        held: &BTreeMap<u64, &Held>,
+        extent: Range<u64>,
+        bytes: &Bytes,
+        into: &mut FromFolder,
+    ) {
+        let mut whole: Option<Range<u64>> = None;
+        let take = |run: Range<u64>| {
+            let end = run.end.min(object.size);
+            let slice = (run.start - extent.start) as usize..(end - extent.start) as usize;
+            (run.start..end, bytes.slice(slice))
+        };
+        for block in extent.start / self.block_bytes..extent.end.div_ceil(self.block_bytes) {
+            let start = extent.start.max(block * self.block_bytes);
+            let end = extent.end.min((block + 1) * self.block_bytes);
+            let fits = held.get(&block).is_some_and(|held| {
+                (start..end).step_by(PAGE_BYTES as usize).all(|at| {
+                    let page = (at - block * self.block_bytes) / PAGE_BYTES;
+                    let (from, to) = (at - extent.start, (at + PAGE_BYTES).min(object.size) - extent.start);
+                    let page_bytes = bytes.get(from as usize..to as usize);
+                    page_bytes.map(crc32c::crc32c) == held.checks.get(page as usize).copied()
+                })
+            });
+            match (&mut whole, fits) {
+                (Some(run), true) => run.end = end,
+                (None, true) => whole = Some(start..end),
+                (_, false) => {
+                    into.broken.push(block);
+                    into.parts.extend(whole.take().map(take));
+                }
+            }
+        }
+        into.parts.extend(whole.map(take));
+    }
+
+    /// A staged block that cannot be used is forgotten, unless it has gone by itself.
+    fn reject(&self, id: u64, held: &Held) {
+        if !self.ledger.reject(id, held) {
+            return;
+        }
+        let count = self.tally.broken.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let file = data_name(id);
+            tracing::warn!(
+                file,
+                held.block,
+                count,
+                "a staged block is broken and is read from the tier again"
+            );
+        }
+        // An error would mean that the thread has ended: then nothing is staged any more.
+        let _ = self.jobs.send(Job::Drop { id, block: held.block });
+    }
+}

@@ -1,0 +1,341 @@
+//! The thread that writes a stage. In: blocks that came from the tier. Out: files, and a ledger that says what is in
+//! them. Nobody waits for it: a reader has its bytes before they are staged.
+//!
+//! A batch of blocks is written, made durable once for each file, recorded in the journals, and only then in the
+//! ledger. A failure is counted, told to the log, and costs nothing but the staging: whoever asks again goes to the
+//! tier. After one, nothing is staged for a moment, so that a full disk is not hammered.
+
+use super::Landed;
+use super::folder::{Files, Folder};
+use super::journal::{Header, Record, checks_of};
+use super::ledger::{Ledger, disk_bytes};
+use crate::wrappers::flight::Lead;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Bytes waiting to be written at most, unless it is one read alone.
+pub(super) const PENDING_BYTES: u64 = 64 << 20;
+/// Bytes written before they are made durable.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Versions whose files are kept open.
+const OPEN_FILES: usize = 64;
+/// How long nothing is staged after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A journal this much longer than twice what it says is written anew.
+const SLACK_BYTES: u64 = 64 << 10;
+
+/// What the thread is asked to do, in order.
+pub(super) enum Job {
+    /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
+    Store {
+        header: Header,
+        blocks: Vec<(u64, Bytes)>,
+        lead: Lead<Landed>,
+    },
+    /// Record that a block is gone from the ledger.
+    Drop { id: u64, block: u64 },
+    /// Say when everything before is done.
+    Settle(oneshot::Sender<()>),
+    /// End.
+    Stop,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) staged: AtomicU64,
+    pub(super) evicted: AtomicU64,
+    pub(super) broken: AtomicU64,
+    pub(super) skipped: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) last_failure: Mutex<Option<String>>,
+    /// Bytes of the blocks in the queue.
+    pub(super) pending: AtomicU64,
+    pub(super) stopped: AtomicBool,
+}
+
+impl Tally {
+    fn failed(&self, what: &str, error: &io::Error) {
+        let before = self.failures.fetch_add(1, Ordering::Relaxed);
+        let text = format!("{what}: {error}");
+        // The first, and then ever more rarely: a full disk fails thousands of times.
+        if (before + 1).is_power_of_two() {
+            tracing::warn!(failures = before + 1, "staging failed, reads go to the tier: {text}");
+        }
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+}
+
+/// The thread's own.
+pub(super) struct Writer {
+    folder: Folder,
+    ledger: Arc<Ledger>,
+    tally: Arc<Tally>,
+    capacity_bytes: u64,
+    open: HashMap<u64, Files>,
+    /// Blocks that are written and not yet durable, by version.
+    records: BTreeMap<u64, Vec<Record>>,
+    paused_until: Option<Instant>,
+}
+
+impl Writer {
+    pub(super) fn new(folder: Folder, ledger: Arc<Ledger>, tally: Arc<Tally>, capacity_bytes: u64) -> Self {
+        Self {
+            folder,
+            ledger,
+            tally,
+            capacity_bytes,
+            open: HashMap::new(),
+            records: BTreeMap::new(),
+            paused_until: None,
+        }
+    }
+
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        // The bound may be lower than it was when this was staged.
+        self.make_room(0, None);
+        self.flush();
+        while let Ok(job) = jobs.recv() {
+            let (mut leads, mut bytes, mut next) = (Vec::new(), 0, Some(job));
+            while let Some(job) = next.take() {
+                if self.tally.stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                match job {
+                    Job::Store { header, blocks, lead } => {
+                        let len: u64 = blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+                        self.store(&header, &blocks);
+                        self.tally.pending.fetch_sub(len, Ordering::AcqRel);
+                        leads.push(lead);
+                        bytes += len;
+                    }
+                    Job::Drop { id, block } => self.drop_block(id, block),
+                    Job::Settle(done) => {
+                        self.flush();
+                        leads.clear();
+                        let _ = done.send(());
+                    }
+                    Job::Stop => return,
+                }
+                if bytes < BATCH_BYTES {
+                    next = match jobs.try_recv() {
+                        Ok(job) => Some(job),
+                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+                    };
+                }
+            }
+            self.flush();
+            // Only now: until a block is staged, its fetch answers for it.
+            drop(leads);
+        }
+    }
+
+    /// Writes the blocks of one fetch.
+    fn store(&mut self, header: &Header, blocks: &[(u64, Bytes)]) {
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
+            self.tally.skipped.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            return;
+        }
+        let id = match self.version(header) {
+            Ok(id) => id,
+            Err(e) => return self.fail(header, &e, 0),
+        };
+        for (block, bytes) in blocks {
+            let queued = |record: &Record| matches!(record, Record::Staged { block: b, .. } if b == block);
+            let is_queued = self.records.get(&id).is_some_and(|records| records.iter().any(queued));
+            if is_queued || self.ledger.has(id, *block) {
+                continue;
+            }
+            let len = disk_bytes(bytes.len() as u64);
+            if !self.make_room(len, Some(id)) {
+                self.tally.skipped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let at = block * header.block_bytes;
+            let written = self.files(id).map(|_| ()).and_then(|()| match self.open.get(&id) {
+                Some(files) => self.folder.write_block(files, at, bytes),
+                None => Err(io::ErrorKind::NotFound.into()),
+            });
+            if let Err(e) = written {
+                if let Some(files) = self.open.get(&id) {
+                    let _ = files.punch(at, header.len_of(*block));
+                }
+                self.fail(header, &e, len);
+                return self.remove_if_empty(id);
+            }
+            let checks = checks_of(bytes);
+            self.records
+                .entry(id)
+                .or_default()
+                .push(Record::Staged { block: *block, checks });
+        }
+    }
+
+    /// A failure: staging pauses, and where the disk is full it gives back what was wanted.
+    fn fail(&mut self, header: &Header, error: &io::Error, wanted: u64) {
+        self.tally.failed(&header.path, error);
+        self.paused_until = Some(Instant::now() + PAUSE);
+        if error.kind() == io::ErrorKind::StorageFull {
+            let keep = self.ledger.bytes().saturating_sub(wanted.max(header.block_bytes));
+            self.shrink(keep, None);
+        }
+    }
+
+    /// The number of a version, whose files are made when they are not there. Older versions of the object go.
+    fn version(&mut self, header: &Header) -> io::Result<u64> {
+        if let Some(id) = self.ledger.id(header) {
+            return Ok(id);
+        }
+        for other in self.ledger.others(header) {
+            self.remove(other);
+        }
+        let id = self.ledger.next_id();
+        match self.folder.create(id, header) {
+            Ok(files) => self.keep_open(id, files),
+            Err(e) => {
+                self.folder.remove(id);
+                return Err(e);
+            }
+        }
+        self.ledger.add(id, header);
+        Ok(id)
+    }
+
+    fn keep_open(&mut self, id: u64, files: Files) {
+        if self.open.len() >= OPEN_FILES {
+            // Nothing may be lost with them: what was written is made durable through these.
+            self.flush();
+            self.open.clear();
+        }
+        self.open.insert(id, files);
+    }
+
+    fn files(&mut self, id: u64) -> io::Result<&mut Files> {
+        if !self.open.contains_key(&id) {
+            let files = self.folder.reopen(id)?;
+            self.keep_open(id, files);
+        }
+        self.open.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Evicts until `bytes` more fit. Whether they do.
+    fn make_room(&mut self, bytes: u64, writing: Option<u64>) -> bool {
+        let queued: u64 = self
+            .records
+            .iter()
+            .map(|(id, records)| self.queued_bytes(*id, records))
+            .sum();
+        let Some(keep) = self.capacity_bytes.checked_sub(bytes + queued) else {
+            self.flush();
+            let keep = self.capacity_bytes.saturating_sub(bytes);
+            self.shrink(keep, writing);
+            return self.ledger.bytes() <= keep;
+        };
+        self.shrink(keep, writing);
+        self.ledger.bytes() <= keep
+    }
+
+    fn queued_bytes(&self, id: u64, records: &[Record]) -> u64 {
+        let header = self.ledger.header(id);
+        let of = |record: &Record| match (record, &header) {
+            (Record::Staged { block, .. }, Some(header)) => disk_bytes(header.len_of(*block)),
+            _ => 0,
+        };
+        records.iter().map(of).sum()
+    }
+
+    /// Evicts until at most `keep` bytes are staged.
+    fn shrink(&mut self, keep: u64, writing: Option<u64>) {
+        while self.ledger.bytes() > keep {
+            let Some((id, block)) = self.ledger.evict() else {
+                return;
+            };
+            self.tally.evicted.fetch_add(1, Ordering::Relaxed);
+            if self.ledger.is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
+                self.remove(id);
+            } else {
+                self.drop_block(id, block);
+            }
+        }
+    }
+
+    fn remove_if_empty(&mut self, id: u64) {
+        if self.ledger.is_empty(id) && !self.records.contains_key(&id) {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.records.remove(&id);
+        self.open.remove(&id);
+        self.ledger.forget(id);
+        self.folder.remove(id);
+    }
+
+    /// Records that a block is gone, then gives its disk space back. A record that gets lost when the machine dies does
+    /// no harm: what it would have dropped no longer fits its checksums.
+    fn drop_block(&mut self, id: u64, block: u64) {
+        let Some(header) = self.ledger.header(id) else {
+            return;
+        };
+        let (at, len) = (block * header.block_bytes, header.len_of(block));
+        let dropped = self.files(id).and_then(|files| {
+            files.append(&[Record::Dropped { block }])?;
+            files.punch(at, len)
+        });
+        self.ledger.touch(id);
+        if let Err(e) = dropped {
+            // A file system that gives nothing back in parts gives back whole files.
+            self.tally.failed(&header.path, &e);
+            self.remove(id);
+        }
+    }
+
+    /// Makes everything written durable, records it and lets readers see it.
+    fn flush(&mut self) {
+        for (id, records) in std::mem::take(&mut self.records) {
+            let done = self.files(id).and_then(|files| {
+                files.sync()?;
+                files.append(&records)
+            });
+            self.ledger.touch(id);
+            if let Err(e) = done {
+                let path = self
+                    .ledger
+                    .header(id)
+                    .map_or_else(String::new, |header| header.path.clone());
+                self.tally.failed(&path, &e);
+                self.paused_until = Some(Instant::now() + PAUSE);
+            } else {
+                self.ledger.publish(id, &records);
+                self.tally.staged.fetch_add(records.len() as u64, Ordering::Relaxed);
+                self.compact(id);
+            }
+            self.remove_if_empty(id);
+        }
+    }
+
+    /// Writes a journal anew that says little in many words.
+    fn compact(&mut self, id: u64) {
+        let Some(files) = self.open.get(&id) else {
+            return;
+        };
+        let Some(header) = self.ledger.header(id) else {
+            return;
+        };
+        if files.journal_bytes() <= 2 * self.ledger.journal_bytes(id) + SLACK_BYTES {
+            return;
+        }
+        // Opened again when it is needed, as what it is then.
+        self.open.remove(&id);
+        if let Err(e) = self.folder.write_journal(id, &header, &self.ledger.records(id)) {
+            self.tally.failed(&header.path, &e);
+        }
+    }
+}
