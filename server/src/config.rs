@@ -364,7 +364,9 @@ mod tests {
         );
         assert_eq!(config.limits.timeout, Duration::from_millis(77));
         assert_eq!(config.model_tier.kind(), "memory");
-        assert!(matches!(&config.feature_tier, TierConfig::Nvme { root, .. } if root == Path::new("/elsewhere")));
+        assert!(
+            matches!(&config.feature_tier, TierConfig::Nvme(nvme) if nvme.root.as_deref() == Some(Path::new("/elsewhere")))
+        );
         assert_eq!(config.search.environment.as_deref(), Some(Path::new("/lib/x.so")));
     }
 

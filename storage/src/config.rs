@@ -6,6 +6,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
+use crate::tiers::nvme::Tuning;
 use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -20,15 +21,8 @@ pub enum TierConfig {
         /// A directory whose files are loaded.
         root: Option<PathBuf>,
     },
-    /// A local directory read through io_uring.
-    Nvme {
-        /// The directory.
-        root: PathBuf,
-        /// Reads in flight at most.
-        queue_depth: u32,
-        /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
-        direct: bool,
-    },
+    /// One or several local directories read through io_uring.
+    Nvme(NvmeConfig),
     /// An NFSv3 export read in user space, or a kernel mount.
     Nfs(NfsConfig),
     /// An S3-compatible bucket.
@@ -62,13 +56,7 @@ enum Kind {
         #[serde(default)]
         root: Option<PathBuf>,
     },
-    Nvme {
-        root: PathBuf,
-        #[serde(default = "default_depth")]
-        queue_depth: u32,
-        #[serde(default = "yes")]
-        direct: bool,
-    },
+    Nvme(NvmeConfig),
     Nfs(NfsConfig),
     S3(S3Config),
     Gds {
@@ -107,6 +95,34 @@ impl Serialize for TierConfig {
         document.extend(toml::Table::try_from(&wrapped.wrappers).map_err(S::Error::custom)?);
         document.serialize(serializer)
     }
+}
+
+/// Local directories read through io_uring: one (`root`), or several over which objects are striped (`roots`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvmeConfig {
+    /// The directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
+    /// The directories of a striped tier, each best on a device of its own; their order and number are part of the
+    /// layout.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<PathBuf>,
+    /// Bytes of an object that lie in one of `roots` before the next one's turn; for objects written from now on.
+    #[serde(default = "default_stripe_bytes")]
+    pub stripe_bytes: u64,
+    /// Reads in flight at most, in each directory.
+    #[serde(default = "default_depth")]
+    pub queue_depth: u32,
+    /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
+    #[serde(default = "yes")]
+    pub direct: bool,
+    /// Bytes of one read at most; longer ranges become several reads that are in flight together.
+    #[serde(default = "default_chunk_bytes")]
+    pub chunk_bytes: u32,
+    /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
+    #[serde(default = "default_registered_buffers_bytes")]
+    pub registered_buffers_bytes: u64,
 }
 
 /// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
@@ -182,6 +198,15 @@ pub struct S3Config {
 const fn default_depth() -> u32 {
     128
 }
+const fn default_stripe_bytes() -> u64 {
+    1 << 20
+}
+fn default_chunk_bytes() -> u32 {
+    Tuning::default().chunk_bytes
+}
+fn default_registered_buffers_bytes() -> u64 {
+    Tuning::default().registered_buffers_bytes
+}
 const fn default_connections() -> u32 {
     4
 }
@@ -213,7 +238,7 @@ impl TierConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
-            Self::Nvme { .. } => "nvme",
+            Self::Nvme(_) => "nvme",
             Self::Nfs(_) => "nfs",
             Self::S3(_) => "s3",
             Self::Gds { .. } => "gds",
@@ -369,13 +394,13 @@ mod tests {
     #[test]
     fn tiers_parse_and_unknown_keys_do_not() {
         let nvme = TierConfig::parse("t", "kind = \"nvme\"\nroot = \"/x\"").unwrap();
+        let TierConfig::Nvme(nvme) = nvme else {
+            panic!("another kind")
+        };
+        assert_eq!(nvme.root.as_deref(), Some("/x".as_ref()));
         assert_eq!(
-            nvme,
-            TierConfig::Nvme {
-                root: "/x".into(),
-                queue_depth: 128,
-                direct: true
-            }
+            (nvme.queue_depth, nvme.direct, nvme.roots),
+            (128, true, Vec::<PathBuf>::new())
         );
         let s3 = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["retries=7", "allow_http=true"]);
         let TierConfig::S3(s3) = s3.unwrap() else {

@@ -16,11 +16,7 @@ pub(crate) async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageEr
     Ok(match config {
         TierConfig::Memory { root: None } => Arc::new(memory::MemoryTier::new()),
         TierConfig::Memory { root: Some(root) } => Arc::new(memory::MemoryTier::load(root).await?),
-        TierConfig::Nvme {
-            root,
-            queue_depth,
-            direct,
-        } => Arc::new(nvme::NvmeTier::open(root, *queue_depth, *direct).await?),
+        TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => Arc::new(nfs::NfsTier::connect(config).await?),
         TierConfig::S3(config) => Arc::new(s3::S3Tier::connect(config).await?),
         TierConfig::Gds { root, device } => Arc::new(gds::GdsTier::open(root, *device).await?),

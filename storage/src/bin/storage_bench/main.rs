@@ -1,5 +1,7 @@
 //! `tierlab-storage-bench`: how fast one tier reads. Parses flags, opens the tier, measures, prints.
 
+mod counted;
+mod idle;
 mod measure;
 mod object;
 mod options;
@@ -7,9 +9,11 @@ mod report;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use counted::Counted;
 use options::Options;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
 use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
 use tracing_subscriber::EnvFilter;
@@ -21,7 +25,11 @@ fn main() -> ExitCode {
         .with_env_filter(logs)
         .with_writer(std::io::stderr)
         .init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if options.threads > 0 {
+        builder.worker_threads(options.threads.into());
+    }
+    let runtime = match builder.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: cannot start the runtime: {error}");
@@ -49,19 +57,32 @@ async fn run(options: &Options) -> Result<()> {
         .map_err(|e| StorageError::new(ErrorKind::Invalid, name.as_str(), format!("cannot be read: {e}")))?;
     let config = TierConfig::parse_with(&name, &text, &options.set)?;
     let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
+    let mut counter = None;
     let tier: Arc<dyn Tier> = match options.cache_config() {
         None => tier,
         Some(cache) => {
+            let counted = Counted::new(tier);
+            counter = Some(counted.counter());
+            let tier = Arc::new(counted);
             let metrics = StorageMetrics::register(&prometheus::Registry::new())?;
             Arc::new(Cache::new(tier, &cache, metrics.cache(config.kind()))?)
         }
     };
     let subject = object::prepare(&tier, options).await?;
     let measured = measure::run(&tier, &subject, &workload).await;
+    let tier_reads = counter.map(|counter| counter.load(Ordering::Relaxed));
+    let idle_cpu_share = match &measured {
+        Ok(measured) if !measured.interrupted && !workload.idle.is_zero() => {
+            Some(idle::cpu_share(workload.idle).await?)
+        }
+        _ => None,
+    };
     // Whatever came out of the measurement, nothing of ours stays on the tier.
     subject.remove(&tier).await?;
     let measured = measured?;
-    let report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
+    report.tier_reads = tier_reads;
+    report.idle_cpu_share = idle_cpu_share;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

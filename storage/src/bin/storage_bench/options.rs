@@ -13,6 +13,7 @@ read, so the latencies are service times at that depth, not latencies at an offe
 
 Examples:
   tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --depth 32
+  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --threads 1 --idle 10
   tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
   tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json";
 
@@ -53,6 +54,12 @@ pub(crate) struct Options {
     /// Seed of the random positions
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Threads that run the callers; 0 for one per core. One is the leanest where the tier's own work is small
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) threads: u16,
+    /// After the measurement keep the tier open for this long without a read, and report the CPU time that takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    idle: f64,
     /// Put a cache of this size in front of the tier; 0 is none
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
     cache: u64,
@@ -86,6 +93,8 @@ pub(crate) struct Workload {
     pub(crate) warmup: Duration,
     #[serde(serialize_with = "seconds")]
     pub(crate) window: Duration,
+    #[serde(serialize_with = "seconds")]
+    pub(crate) idle: Duration,
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -117,6 +126,7 @@ impl Options {
             seed: self.seed,
             warmup: duration("--warmup", self.warmup)?,
             window,
+            idle: duration("--idle", self.idle)?,
         })
     }
 

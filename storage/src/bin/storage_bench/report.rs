@@ -44,6 +44,10 @@ pub(crate) struct Report {
     /// Bytes moved for each byte asked for.
     wire_share: f64,
     cache_hit_ratio: Option<f64>,
+    /// Read calls that the cache made of the tier, warm-up included.
+    pub(crate) tier_reads: Option<u64>,
+    /// CPU time of the whole process while the tier was open and idle, as a share of one core.
+    pub(crate) idle_cpu_share: Option<f64>,
     mean_queue_us: f64,
     mean_device_us: f64,
     mean_copy_us: f64,
@@ -85,6 +89,8 @@ impl Report {
             retries: totals.retries,
             wire_share: totals.wire_bytes as f64 / totals.asked_bytes.max(1) as f64,
             cache_hit_ratio: (looked_up > 0).then(|| totals.cache_hits as f64 / looked_up as f64),
+            tier_reads: None,
+            idle_cpu_share: None,
             mean_queue_us: mean_us(totals.queue),
             mean_device_us: mean_us(totals.device),
             mean_copy_us: mean_us(totals.copy),
@@ -146,9 +152,17 @@ impl fmt::Display for Report {
             "requests  {requests:.2} a call, {retries} retries, {:.2} bytes moved per byte asked",
             self.wire_share
         )?;
-        match self.cache_hit_ratio {
-            Some(ratio) => writeln!(f, "cache     {:.1} % of blocks hit", ratio * 100.0),
-            None => Ok(()),
+        if let Some(ratio) = self.cache_hit_ratio {
+            let reads = self.tier_reads.unwrap_or_default();
+            writeln!(
+                f,
+                "cache     {:.1} % of blocks hit, {reads} reads of the tier",
+                ratio * 100.0
+            )?;
         }
+        if let Some(share) = self.idle_cpu_share {
+            writeln!(f, "idle      {:.3} % of a core", share * 100.0)?;
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! Aligned buffers, taken from a bounded pool and given back when the last reader of their bytes drops them.
 //! In: lengths. Out: buffers that the kernel may write and that then become `Bytes` without a copy.
+//!
+//! A pool may own an [`Arena`], memory that the ring has registered. Blocks are carved from it as sizes are asked for
+//! and keep their size from then on; once it is used up, or for what is larger than a pooled block, the heap serves.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,19 +15,93 @@ const LARGEST_POOLED: usize = 1 << 20;
 const CLASSES: usize = (LARGEST_POOLED / BUFFER_ALIGN).ilog2() as usize + 1;
 /// The pool keeps at most this many bytes of each class: 36 MiB in all.
 const KEPT_PER_CLASS: usize = 4 << 20;
+/// Alignment of an arena: a huge page, so that the kernel can register it as few pieces.
+const ARENA_ALIGN: usize = 2 << 20;
 /// What a test finds in a buffer that nobody has written since it was given back.
 #[cfg(test)]
 pub(super) const POISON: u8 = 0xDB;
 
 /// Free buffers. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pool(Arc<[Mutex<Vec<Block>>; CLASSES]>);
+pub(super) struct Pool(Arc<Free>);
 
-/// Memory, owned.
+#[derive(Debug, Default)]
+struct Free {
+    classes: [Mutex<Vec<Block>>; CLASSES],
+    arena: Option<Arc<Arena>>,
+}
+
+/// Memory for a ring to register, from which blocks are carved.
+#[derive(Debug)]
+pub(super) struct Arena {
+    at: NonNull<u8>,
+    layout: Layout,
+    /// Where the part that is not carved yet begins.
+    carved: Mutex<usize>,
+}
+
+// SAFETY: plain memory of which each byte belongs to one block at most, and nobody reads or writes the rest.
+unsafe impl Send for Arena {}
+// SAFETY: as above; carving is behind a lock.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Memory for `bytes` bytes, rounded up to whole huge pages; `None` where there is none.
+    pub(super) fn new(bytes: usize) -> Option<Self> {
+        let size = bytes.max(1).checked_next_multiple_of(ARENA_ALIGN)?;
+        let layout = Layout::from_size_align(size, ARENA_ALIGN).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        // Only a wish: without huge pages it works as well.
+        // SAFETY: the stretch is ours, and the advice changes none of its bytes.
+        unsafe { libc::madvise(at.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+        Some(Self {
+            at,
+            layout,
+            carved: Mutex::new(0),
+        })
+    }
+
+    /// All of it, as the kernel takes it.
+    pub(super) fn as_iovec(&self) -> libc::iovec {
+        libc::iovec {
+            iov_base: self.at.as_ptr().cast(),
+            iov_len: self.layout.size(),
+        }
+    }
+
+    /// The next `capacity` bytes, if that many are left.
+    fn carve(&self, capacity: usize) -> Option<Block> {
+        let mut carved = self.carved.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = carved.checked_add(capacity)?;
+        if end > self.layout.size() {
+            return None;
+        }
+        // SAFETY: `carved` is inside the allocation, since `end` is.
+        let at = unsafe { self.at.add(*carved) };
+        *carved = end;
+        Some(Block {
+            at,
+            layout: Layout::from_size_align(capacity, BUFFER_ALIGN).ok()?,
+            registered: true,
+        })
+    }
+}
+
+impl Drop for Arena {
+    /// After its last block: the pool holds it, and each buffer holds the pool. The engine leaks buffers in flight.
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout, and dropped once.
+        unsafe { dealloc(self.at.as_ptr(), self.layout) }
+    }
+}
+
+/// Memory, owned; or, where it is registered, lent by the arena for ever.
 #[derive(Debug)]
 struct Block {
     at: NonNull<u8>,
     layout: Layout,
+    registered: bool,
 }
 
 // SAFETY: a block is plain memory with one owner.
@@ -37,14 +114,20 @@ impl Block {
         let layout = Layout::from_size_align(capacity, BUFFER_ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { at, layout })
+        Some(Self {
+            at,
+            layout,
+            registered: false,
+        })
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `allocate` with this very layout, and dropped once.
-        unsafe { dealloc(self.at.as_ptr(), self.layout) }
+        if !self.registered {
+            // SAFETY: allocated in `allocate` with this very layout, and dropped once.
+            unsafe { dealloc(self.at.as_ptr(), self.layout) }
+        }
     }
 }
 
@@ -65,6 +148,14 @@ fn class(capacity: usize) -> Option<usize> {
 }
 
 impl Pool {
+    /// A pool that takes from a registered arena first.
+    pub(super) fn with_arena(arena: Arc<Arena>) -> Self {
+        Self(Arc::new(Free {
+            arena: Some(arena),
+            ..Free::default()
+        }))
+    }
+
     /// Takes a buffer of `len` bytes; `None` where there is no memory for it.
     pub(super) fn take(&self, len: usize) -> Option<Buffer> {
         let rounded = len.max(1).checked_next_multiple_of(BUFFER_ALIGN)?;
@@ -74,7 +165,11 @@ impl Pool {
             rounded
         };
         let free = class(capacity).and_then(|class| self.lock(class).pop());
-        let block = match free {
+        let carved = || {
+            let arena = self.0.arena.as_ref().filter(|_| capacity <= LARGEST_POOLED)?;
+            arena.carve(capacity)
+        };
+        let block = match free.or_else(carved) {
             Some(block) => block,
             None => Block::allocate(capacity)?,
         };
@@ -88,7 +183,7 @@ impl Pool {
     }
 
     fn lock(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Block>> {
-        self.0[class].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.classes[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,6 +193,11 @@ impl Buffer {
         self.block
             .as_ref()
             .map_or(std::ptr::null_mut(), |block| block.at.as_ptr())
+    }
+
+    /// Whether it lies in the arena that the ring has registered.
+    pub(super) fn is_registered(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.registered)
     }
 }
 
@@ -134,7 +234,8 @@ impl Drop for Buffer {
         }
         if let Some(class) = class(block.layout.size()) {
             let mut free = self.pool.lock(class);
-            if (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
+            // What the arena lends always comes back to be lent again; there is only so much of it.
+            if block.registered || (free.len() + 1) * block.layout.size() <= KEPT_PER_CLASS {
                 free.push(block);
             }
         }
@@ -167,6 +268,25 @@ mod tests {
         drop((0..64).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
         assert_eq!(pool.lock(CLASSES - 1).len(), KEPT_PER_CLASS >> 20);
         assert!(pool.take(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn the_arena_serves_until_it_is_used_up() {
+        let pool = Pool::with_arena(Arc::new(Arena::new(3 << 20).unwrap()));
+        let large: Vec<_> = (0..5).map(|_| pool.take(1 << 20).unwrap()).collect();
+        let registered = |buffers: &[Buffer]| buffers.iter().filter(|buffer| buffer.is_registered()).count();
+        assert_eq!(registered(&large), 4, "rounded up to whole huge pages");
+        assert!(!pool.take(4096).unwrap().is_registered());
+        assert!(!pool.take((1 << 20) + 1).unwrap().is_registered());
+        let mut places: Vec<_> = large.iter().map(|buffer| buffer.as_ref().as_ptr()).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 5, "no two buffers share memory");
+        drop(large);
+        let again: Vec<_> = (0..5).map(|_| pool.take(1 << 20).unwrap()).collect();
+        assert_eq!(registered(&again), 4);
+        drop(pool);
+        assert_eq!(again[0].as_ref().len(), 1 << 20, "a buffer outlives the pool's owner");
     }
 
     #[test]

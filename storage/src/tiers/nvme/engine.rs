@@ -5,9 +5,11 @@
 //!   dropped at any moment: its job's reads under way finish into memory that is still theirs, the rest is not started.
 //! - All reads of a call are queued before the ring is entered once. At most `depth` reads are in flight; jobs take
 //!   turns, read by read, so that a small job does not wait for a large one.
+//! - Jobs that finish together share the look at what their path names now, which is taken after the last byte of
+//!   each.
 //! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives.
 
-use super::buffer::Buffer;
+use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
 use super::plan::Segment;
 use super::root::Root;
@@ -16,9 +18,9 @@ use crate::error::{ErrorKind, StorageError};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -43,8 +45,8 @@ pub(super) struct Job {
 /// A finished job.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// The filled buffers, in the order of the segments.
-    pub(super) buffers: Vec<Buffer>,
+    /// The segments and their filled buffers.
+    pub(super) segments: Vec<(Segment, Buffer)>,
     /// From the call to its first read's submission.
     pub(super) queue: Duration,
     /// From there to the last completion and the check of the version.
@@ -61,6 +63,9 @@ pub(super) struct Shared {
     parked: AtomicBool,
     stopping: AtomicBool,
     wake: File,
+    /// Places in the table of registered files whose files are closed.
+    closed: Mutex<Vec<u32>>,
+    has_closed: AtomicBool,
 }
 
 impl Shared {
@@ -76,6 +81,8 @@ impl Shared {
             parked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             wake: wake.into(),
+            closed: Mutex::default(),
+            has_closed: AtomicBool::new(false),
         })
     }
 
@@ -103,6 +110,27 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Called when a registered file was closed: the thread takes it out of the kernel's table, so that what was removed
+    /// from the folder gives its disk space back.
+    pub(super) fn file_closed(&self, place: u32) {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        self.has_closed.store(true, Ordering::SeqCst);
+        self.notify();
+    }
+
+    pub(super) fn has_closed(&self) -> bool {
+        self.has_closed.load(Ordering::SeqCst)
+    }
+
+    /// The places since the last call.
+    pub(super) fn take_closed(&self) -> Vec<u32> {
+        if !self.has_closed() {
+            return Vec::new();
+        }
+        self.has_closed.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) const fn wake_event(&self) -> &File {
         &self.wake
     }
@@ -112,6 +140,19 @@ impl Shared {
         // Empty is fine: it was drained before.
         let _ = (&self.wake).read(&mut [0; 8]);
     }
+}
+
+/// How to run an engine.
+#[derive(Debug)]
+pub(super) struct EngineOptions {
+    /// Ends the thread's name.
+    pub(super) name: &'static str,
+    /// Reads in flight at most.
+    pub(super) depth: u32,
+    /// Bytes of one read at most: longer segments are read in this many bytes at a time, several at once.
+    pub(super) chunk_bytes: usize,
+    /// Memory to register.
+    pub(super) arena: Option<Arc<Arena>>,
 }
 
 /// The callers' side. Dropping it stops the thread and waits for it: reads in flight finish first.
@@ -124,8 +165,9 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread, with `depth` reads in flight at most.
-    pub(super) fn start(name: &str, root: Arc<Root>, depth: u32) -> Result<Self, StorageError> {
+    /// Starts the thread. The second value tells whether the arena was registered.
+    pub(super) fn start(root: Arc<Root>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
+        let EngineOptions { name, depth, .. } = options;
         if depth == 0 || depth > LARGEST_DEPTH {
             let detail = format!("must be 1 to {LARGEST_DEPTH}, is {depth}");
             return Err(StorageError::new(ErrorKind::Invalid, "queue_depth", detail));
@@ -134,9 +176,9 @@ impl Engine {
         let (jobs, queue) = mpsc::channel();
         let (ready, is_ready) = mpsc::sync_channel(1);
         let of_thread = shared.clone();
-        let body = move || match Worker::new(root, of_thread, queue, depth) {
+        let body = move || match Worker::new(root, of_thread, queue, options) {
             Ok(worker) => {
-                let _ = ready.send(Ok(()));
+                let _ = ready.send(Ok(worker.has_arena()));
                 worker.run();
             }
             Err(e) => {
@@ -146,12 +188,15 @@ impl Engine {
         let spawned = std::thread::Builder::new().name(format!("tierlab-{name}")).spawn(body);
         let thread = spawned.map_err(|e| unusable(&e))?;
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Self {
-                shared,
-                jobs,
-                places: Arc::new(Semaphore::new(BACKLOG)),
-                thread: Some(thread),
-            }),
+            Ok(Ok(has_arena)) => {
+                let engine = Self {
+                    shared,
+                    jobs,
+                    places: Arc::new(Semaphore::new(BACKLOG)),
+                    thread: Some(thread),
+                };
+                Ok((engine, has_arena))
+            }
             Ok(Err(e)) => Err(unusable(&e)),
             Err(_) => Err(unusable(&io::Error::other("its thread ended"))),
         }

@@ -2,6 +2,7 @@
 
 use super::blocking;
 use super::buffer::BUFFER_ALIGN;
+use super::engine::Shared;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Files kept open at most. An open file that somebody else removes holds its disk space until it leaves the set.
 const KEPT_OPEN: usize = 128;
@@ -33,6 +34,34 @@ pub(crate) struct OpenFile {
     pub(super) direct_align: Option<u32>,
     /// Why reads are buffered, where direct ones were wanted.
     pub(super) refusal: Option<&'static str>,
+    /// Its place in the table of the ring that reads it, once it has been read.
+    pub(super) registration: OnceLock<Registration>,
+}
+
+/// A file's place in a ring's table of registered files, or that it has none. The kernel holds a registered file open,
+/// so dropping this tells the ring's thread to take it out.
+#[derive(Debug)]
+pub(super) struct Registration {
+    place: Option<u32>,
+    shared: Arc<Shared>,
+}
+
+impl Registration {
+    pub(super) const fn new(place: Option<u32>, shared: Arc<Shared>) -> Self {
+        Self { place, shared }
+    }
+
+    pub(super) const fn place(&self) -> Option<u32> {
+        self.place
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.shared.file_closed(place);
+        }
+    }
 }
 
 impl OpenFile {
@@ -66,6 +95,7 @@ impl OpenFile {
             version: stat.id.version(),
             direct_align,
             refusal,
+            registration: OnceLock::new(),
         })
     }
 

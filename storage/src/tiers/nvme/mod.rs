@@ -14,11 +14,14 @@ mod buffer;
 mod engine;
 pub(crate) mod files;
 mod plan;
+mod ring;
 pub(crate) mod root;
 mod slots;
 pub(crate) mod store;
+mod striped;
 mod worker;
 
+use crate::config::NvmeConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
@@ -30,11 +33,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-use buffer::Pool;
-use engine::Engine;
+use buffer::{Arena, Pool};
+use engine::{Engine, EngineOptions};
 use files::{OpenFile, OpenFiles};
 use plan::Plan;
 use root::Root;
+pub use striped::StripedTier;
 
 /// How to open a folder as a tier.
 #[derive(Debug, Clone)]
@@ -49,6 +53,86 @@ pub struct LocalOptions {
     pub queue_depth: u32,
     /// Whether to read with `O_DIRECT` where that is possible.
     pub direct: bool,
+}
+
+/// Opens what a config names: one folder, or several striped into one tier.
+///
+/// # Errors
+/// Neither or both of `root` and `roots`, or as [`NvmeTier::open_with`].
+pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    let tuning = Tuning {
+        chunk_bytes: config.chunk_bytes,
+        registered_buffers_bytes: config.registered_buffers_bytes,
+    };
+    let options = |root: &PathBuf| LocalOptions {
+        root: root.clone(),
+        kind: "nvme",
+        notes: Vec::new(),
+        queue_depth: config.queue_depth,
+        direct: config.direct,
+    };
+    match (&config.root, &config.roots[..]) {
+        (Some(root), []) => Ok(Arc::new(NvmeTier::open_tuned(options(root), tuning).await?)),
+        (None, roots) if !roots.is_empty() => {
+            let mut tiers = Vec::with_capacity(roots.len());
+            for root in roots {
+                tiers.push(NvmeTier::open_tuned(options(root), tuning).await?);
+            }
+            let stripe_bytes = config.stripe_bytes;
+            let striped = blocking("roots", move || StripedTier::new(tiers, stripe_bytes)).await?;
+            Ok(Arc::new(striped))
+        }
+        _ => {
+            let detail = "set one of `root` (a folder) and `roots` (folders to stripe over)";
+            Err(StorageError::new(ErrorKind::Invalid, "root", detail))
+        }
+    }
+}
+
+/// What is set by measurement rather than by need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes of one read at most; longer ranges become several reads that are in flight together.
+    pub chunk_bytes: u32,
+    /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
+    pub registered_buffers_bytes: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 256 << 10,
+            registered_buffers_bytes: 4 << 20,
+        }
+    }
+}
+
+impl Tuning {
+    /// The smallest chunk, and what chunks are multiples of: the largest alignment of a direct read.
+    const CHUNK_UNIT: u32 = 64 << 10;
+    /// The kernel takes 1 GiB as one registered buffer at most.
+    const LARGEST_ARENA: u64 = 1 << 30;
+    const LARGEST_CHUNK: u32 = 1 << 30;
+
+    fn check(&self) -> Result<(), StorageError> {
+        let (unit, chunk, arena) = (Self::CHUNK_UNIT, self.chunk_bytes, self.registered_buffers_bytes);
+        if chunk == 0 || !chunk.is_multiple_of(unit) || chunk > Self::LARGEST_CHUNK {
+            let detail = format!(
+                "must be a multiple of {unit}, at most {}, is {chunk}",
+                Self::LARGEST_CHUNK
+            );
+            return Err(StorageError::new(ErrorKind::Invalid, "chunk_bytes", detail));
+        }
+        if arena > Self::LARGEST_ARENA {
+            let detail = format!("must be at most {}, is {arena}", Self::LARGEST_ARENA);
+            return Err(StorageError::new(
+                ErrorKind::Invalid,
+                "registered_buffers_bytes",
+                detail,
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// A local folder read through io_uring. Dropping it stops and joins its thread.
@@ -84,10 +168,35 @@ impl NvmeTier {
     /// # Errors
     /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
     pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
+        Self::open_tuned(options, Tuning::default()).await
+    }
+
+    /// Opens a folder with settings of one's own.
+    ///
+    /// # Errors
+    /// As [`NvmeTier::open_with`], or the tuning is out of range.
+    pub async fn open_tuned(mut options: LocalOptions, tuning: Tuning) -> Result<Self, StorageError> {
+        tuning.check()?;
         let location = options.root.display().to_string();
         blocking(&location, move || {
             let root = Arc::new(Root::open(&options.root)?);
-            let engine = Engine::start(options.kind, root.clone(), options.queue_depth)?;
+            let arena = arena(tuning.registered_buffers_bytes)?;
+            let engine_options = EngineOptions {
+                name: options.kind,
+                depth: options.queue_depth,
+                chunk_bytes: tuning.chunk_bytes as usize,
+                arena: arena.clone(),
+            };
+            let (engine, has_arena) = Engine::start(root.clone(), engine_options)?;
+            let pool = match arena {
+                Some(arena) if has_arena => Pool::with_arena(arena),
+                Some(_) => {
+                    let note = "no registered buffers: the limit of locked memory is too low (ulimit -l)";
+                    options.notes.push(note.to_owned());
+                    Pool::default()
+                }
+                None => Pool::default(),
+            };
             let buffered = OnceLock::new();
             if options.direct && root.is_page_cache() {
                 let _ = buffered.set(files::PAGE_CACHE);
@@ -95,7 +204,7 @@ impl NvmeTier {
             Ok(Self {
                 root,
                 engine,
-                pool: Pool::default(),
+                pool,
                 files: OpenFiles::default(),
                 options,
                 buffered,
@@ -141,7 +250,8 @@ impl NvmeTier {
             segments.push((*segment, buffer));
         }
         let done = self.engine.read(&file, segments, place, started).await?;
-        let whole: Vec<Bytes> = done.buffers.into_iter().map(Bytes::from_owner).collect();
+        let buffers = done.segments.into_iter().map(|(_, buffer)| buffer);
+        let whole: Vec<Bytes> = buffers.map(Bytes::from_owner).collect();
         let slice = |part: &plan::Part| match part.len {
             0 => Bytes::new(),
             len => whole[part.segment].slice(part.offset..part.offset + len),
@@ -165,6 +275,18 @@ impl NvmeTier {
             cost,
         })
     }
+}
+
+/// Memory to register, if any is wanted.
+fn arena(bytes: u64) -> Result<Option<Arc<Arena>>, StorageError> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let arena = usize::try_from(bytes).ok().and_then(Arena::new).ok_or_else(|| {
+        let detail = format!("no memory for {bytes} bytes; lower it");
+        StorageError::new(ErrorKind::Unavailable, "registered_buffers_bytes", detail)
+    })?;
+    Ok(Some(Arc::new(arena)))
 }
 
 /// Runs what blocks off the reactor. Dropping the future does not undo it.

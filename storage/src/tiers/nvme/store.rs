@@ -81,8 +81,6 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Vec<Object>) -> Re
 
 /// Writes a file beside its place, makes it durable, and renames it into place.
 pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object, StorageError> {
-    let (parent, name) = split(path);
-    let failed = |e: &io::Error| root.explain(path.as_str(), e);
     // The source is opened first: when it is missing, nothing is made.
     let mut source: Box<dyn Read> = match body {
         Body::Bytes(bytes) => Box::new(&bytes[..]),
@@ -90,9 +88,16 @@ pub(crate) fn put(root: &Root, path: &ObjectPath, body: &Body) -> Result<Object,
             Box::new(File::open(file).map_err(|e| StorageError::from_io(file.display().to_string(), &e))?)
         }
     };
+    put_from(root, path, &mut *source)
+}
+
+/// Writes what `source` gives, as [`put`] does.
+pub(crate) fn put_from(root: &Root, path: &ObjectPath, source: &mut dyn Read) -> Result<Object, StorageError> {
+    let (parent, name) = split(path);
+    let failed = |e: &io::Error| root.explain(path.as_str(), e);
     let folder = make_folders(root, parent).map_err(|e| failed(&e))?;
     let (mut file, partial) = Partial::create(&folder).map_err(|e| failed(&e))?;
-    copy(&mut source, &mut file).map_err(|e| failed(&e))?;
+    copy(source, &mut file).map_err(|e| failed(&e))?;
     file.sync_all().map_err(|e| failed(&e))?;
     partial.rename_to(&name).map_err(|e| failed(&e))?;
     folder.sync_all().map_err(|e| failed(&e))?;

@@ -1,25 +1,19 @@
 //! The engine's thread: jobs to submissions, completions to answers. In: jobs. Out: their replies.
 
-use super::engine::{Done, Job, Shared};
-use super::root::Root;
+use super::engine::{Done, EngineOptions, Job, Shared};
+use super::files::OpenFile;
+use super::ring::{Entry, Ring};
+use super::root::{FileId, Root};
 use super::slots::Slots;
 use crate::error::{ErrorKind, StorageError};
-use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Bytes of one read at most: longer segments are read in this many bytes at a time, several at once.
-const CHUNK: usize = 256 << 10;
 /// Times that one read is tried again after the kernel asked for it, before it counts as failed.
 const ATTEMPTS: u32 = 32;
-/// The pause when the kernel is short of memory and nothing of ours is in flight that would wake us.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
-/// The mark of the wake-up event's completions; reads are marked by their slot.
-const WAKE: u64 = u64::MAX;
 
 /// A job at work.
 struct Active {
@@ -67,48 +61,55 @@ struct Op {
 
 /// The thread's state. Reads in flight point into the buffers of `jobs`.
 pub(super) struct Worker {
-    ring: IoUring,
+    ring: Ring,
     root: Arc<Root>,
     shared: Arc<Shared>,
     queue: Receiver<Job>,
     depth: usize,
+    chunk_bytes: usize,
     jobs: Slots<Active>,
     ops: Slots<Op>,
     /// Jobs with reads not yet submitted, in turn.
     turn: VecDeque<usize>,
     /// Reads to submit again.
     again: VecDeque<usize>,
+    /// Jobs with nothing left to read, to be answered.
+    finished: Vec<usize>,
     in_flight: usize,
-    wake_armed: bool,
 }
 
 impl Worker {
     /// Made on the thread that runs it: the ring takes submissions from no other.
-    pub(super) fn new(root: Arc<Root>, shared: Arc<Shared>, queue: Receiver<Job>, depth: u32) -> io::Result<Self> {
-        // One more than the depth, for the wake-up event.
-        let entries = (depth + 1).next_power_of_two();
-        let tuned = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(entries);
-        let ring = match tuned {
-            // Kernels before 6.1 know neither flag.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries)?,
-            ring => ring?,
-        };
+    pub(super) fn new(
+        root: Arc<Root>,
+        shared: Arc<Shared>,
+        queue: Receiver<Job>,
+        options: EngineOptions,
+    ) -> io::Result<Self> {
+        let EngineOptions {
+            depth,
+            chunk_bytes,
+            arena,
+            ..
+        } = options;
         Ok(Self {
-            ring,
+            ring: Ring::new(shared.clone(), depth, arena.as_deref())?,
             root,
             shared,
             queue,
             depth: depth as usize,
+            chunk_bytes,
             jobs: Slots::default(),
             ops: Slots::default(),
             turn: VecDeque::new(),
             again: VecDeque::new(),
+            finished: Vec::new(),
             in_flight: 0,
-            wake_armed: false,
         })
+    }
+
+    pub(super) const fn has_arena(&self) -> bool {
+        self.ring.has_arena()
     }
 
     /// Works until told to stop and nothing is in flight.
@@ -121,18 +122,24 @@ impl Worker {
     fn work(&mut self) -> io::Result<()> {
         loop {
             while self.take_job() {}
+            self.ring.release_closed_files();
             self.submit_reads();
+            self.answer_finished();
             if self.shared.is_stopping() && self.in_flight == 0 {
                 return Ok(());
             }
-            self.arm_wake();
+            self.ring.arm_wake();
             self.shared.park();
-            let surprised = self.take_job();
+            let surprised = self.take_job() || self.shared.has_closed();
             if !surprised {
-                self.enter()?;
+                self.ring.enter()?;
             }
             self.shared.unpark();
-            self.reap();
+            while let Some((mark, result)) = self.ring.next_completion() {
+                self.in_flight -= 1;
+                self.complete(mark as usize, result);
+            }
+            self.answer_finished();
         }
     }
 
@@ -179,7 +186,7 @@ impl Worker {
                 self.finish_if_done(job);
                 continue;
             }
-            let op = next_op(job, active);
+            let op = next_op(job, active, self.chunk_bytes);
             if active.has_more() {
                 active.in_turn = true;
                 self.turn.push_back(job);
@@ -197,70 +204,21 @@ impl Worker {
         // In bounds: `at + len` is at most the segment's length, which is the buffer's.
         let into = buffer.as_mut_ptr().wrapping_add(op.at + op.done);
         let len = (op.len - op.done) as u32;
-        let read = opcode::Read::new(types::Fd(active.job.file.fd.as_raw_fd()), into, len);
-        let entry = read.offset(offset).build().user_data(slot as u64);
+        let read = Entry {
+            file: &active.job.file,
+            into,
+            len,
+            offset,
+            registered: buffer.is_registered() && self.ring.has_arena(),
+            mark: slot as u64,
+        };
         active.submitted.get_or_insert_with(Instant::now);
         active.requests += 1;
         self.in_flight += 1;
         // SAFETY: `into .. into + len` lies inside a buffer that stays in `jobs`, unread and unmoved on the heap, until
         // this read has completed: a job leaves `jobs` only at `pending == 0`, and `drop` leaks the buffers
-        // while reads are in flight. The file is open until then too; the kernel holds it during the read.
-        unsafe { self.push(&entry) };
-    }
-
-    /// # Safety
-    /// Whatever the entry points to must live until its completion.
-    unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) {
-        // SAFETY: the caller's promise.
-        let pushed = unsafe { self.ring.submission().push(entry) };
-        // The queue has more entries than reads that may be in flight, and the event.
-        debug_assert!(pushed.is_ok());
-    }
-
-    /// Asks to be told when the wake-up event is set. It is a poll: it owns no memory.
-    fn arm_wake(&mut self) {
-        if !self.wake_armed {
-            let fd = types::Fd(self.shared.wake_event().as_raw_fd());
-            let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
-            // SAFETY: points to nothing; the descriptor lives as long as the worker.
-            unsafe { self.push(&poll) };
-            self.wake_armed = true;
-        }
-    }
-
-    /// Submits what is queued and sleeps until something completes.
-    fn enter(&self) -> io::Result<()> {
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => Ok(()),
-            Err(e) => match e.raw_os_error() {
-                Some(libc::EINTR | libc::ETIME) => Ok(()),
-                // Too much in flight, or no memory for more: take completions first.
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
-                    std::thread::sleep(SHORTAGE_PAUSE);
-                    Ok(())
-                }
-                _ => Err(e),
-            },
-        }
-    }
-
-    fn reap(&mut self) {
-        while let Some((mark, result)) = self.next_completion() {
-            if mark == WAKE {
-                self.wake_armed = false;
-                self.shared.drain_wake_event();
-            } else {
-                self.in_flight -= 1;
-                self.complete(mark as usize, result);
-            }
-        }
-    }
-
-    fn next_completion(&mut self) -> Option<(u64, i32)> {
-        self.ring
-            .completion()
-            .next()
-            .map(|entry| (entry.user_data(), entry.result()))
+        // while reads are in flight. A registered buffer lies in the arena of this engine. The job holds the file.
+        unsafe { self.ring.push_read(&read) };
     }
 
     /// One read came back: with an errno (negated), with the end of the file (0) or with that many bytes.
@@ -299,7 +257,7 @@ impl Worker {
         self.finish_if_done(job);
     }
 
-    /// Answers a job of which nothing is left to do.
+    /// Notes a job of which nothing is left to do.
     fn finish_if_done(&mut self, slot: usize) {
         let active = &self.jobs[slot];
         if active.pending > 0 || active.has_more() {
@@ -309,45 +267,60 @@ impl Worker {
         if active.in_turn {
             self.turn.retain(|&waiting| waiting != slot);
         }
-        let Some(active) = self.jobs.remove(slot) else { return };
-        let Active {
-            job,
-            submitted,
-            error,
-            wire_bytes,
-            requests,
-            retries,
-            ..
-        } = active;
-        if job.reply.is_closed() {
+        self.finished.push(slot);
+    }
+
+    /// Answers the jobs that are done. Their last bytes have all arrived by now, so one look at each file is enough.
+    fn answer_finished(&mut self) {
+        if self.finished.is_empty() {
             return;
         }
-        let verdict = match error {
-            Some(error) => Err(error),
-            None => self.still_current(&job),
-        };
-        let submitted = submitted.unwrap_or(job.started);
-        let done = |job_segments: Vec<_>| Done {
-            buffers: job_segments.into_iter().map(|(_, buffer)| buffer).collect(),
-            queue: submitted - job.started,
-            device: submitted.elapsed(),
-            wire_bytes,
-            requests,
-            retries,
-        };
-        // The receiver may be gone by now; then the buffers go back to the pool, with nothing in flight into them.
-        let _ = job.reply.send(verdict.map(|()| done(job.segments)));
+        let mut looks: Vec<(Arc<OpenFile>, io::Result<FileId>)> = Vec::new();
+        let mut finished = std::mem::take(&mut self.finished);
+        for slot in finished.drain(..) {
+            let Some(active) = self.jobs.remove(slot) else { continue };
+            if active.job.reply.is_closed() {
+                continue;
+            }
+            let verdict = match active.error {
+                Some(error) => Err(error),
+                None => self.still_current(&active.job.file, &mut looks),
+            };
+            let job = active.job;
+            let submitted = active.submitted.unwrap_or(job.started);
+            let done = Done {
+                segments: job.segments,
+                queue: submitted - job.started,
+                device: submitted.elapsed(),
+                wire_bytes: active.wire_bytes,
+                requests: active.requests,
+                retries: active.retries,
+            };
+            // The receiver may be gone by now; then the buffers go back to the pool, with nothing in flight into them.
+            let _ = job.reply.send(verdict.map(|()| done));
+        }
+        // The same memory serves the next time.
+        self.finished = finished;
     }
 
     /// Asked after the last byte: if the path still names this file, unchanged, then every byte was of this version.
-    fn still_current(&self, job: &Job) -> Result<(), StorageError> {
-        match self.root.identity(&job.file.c_path) {
-            Ok(id) if id == job.file.id => Ok(()),
+    fn still_current(
+        &self,
+        file: &Arc<OpenFile>,
+        looks: &mut Vec<(Arc<OpenFile>, io::Result<FileId>)>,
+    ) -> Result<(), StorageError> {
+        let seen = looks.iter().position(|(of, _)| Arc::ptr_eq(of, file));
+        let index = seen.unwrap_or_else(|| {
+            looks.push((file.clone(), self.root.identity(&file.c_path)));
+            looks.len() - 1
+        });
+        match &looks[index].1 {
+            Ok(id) if *id == file.id => Ok(()),
             Ok(id) => {
-                let detail = format!("was {} when looked up, is {} now", job.file.id.version(), id.version());
-                Err(StorageError::new(ErrorKind::Changed, job.file.path.as_str(), detail))
+                let detail = format!("was {} when looked up, is {} now", file.id.version(), id.version());
+                Err(StorageError::new(ErrorKind::Changed, file.path.as_str(), detail))
             }
-            Err(e) => Err(self.root.explain(job.file.path.as_str(), &e)),
+            Err(e) => Err(self.root.explain(file.path.as_str(), e)),
         }
     }
 }
@@ -365,12 +338,12 @@ impl Drop for Worker {
 }
 
 /// Cuts the next read off a job that has more.
-fn next_op(job: usize, active: &mut Active) -> Op {
+fn next_op(job: usize, active: &mut Active, chunk_bytes: usize) -> Op {
     let (index, at) = active.next;
     let segment = &active.job.segments[index].0;
     let total = (segment.end - segment.start) as usize;
     let wanted = (segment.wanted_end - segment.start) as usize;
-    let len = CHUNK.min(total - at);
+    let len = chunk_bytes.min(total - at);
     active.next = if at + len == total {
         (index + 1, 0)
     } else {

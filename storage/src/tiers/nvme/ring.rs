@@ -1,0 +1,208 @@
+//! One io_uring with its registered memory and files. In: reads. Out: completions, by the mark of their read. Knows
+//! nothing of jobs.
+
+use super::buffer::Arena;
+use super::engine::Shared;
+use super::files::{OpenFile, Registration};
+use io_uring::{IoUring, cqueue, opcode, types};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The pause when the kernel is short of memory and nothing of ours is in flight that would wake us.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
+/// The mark of the wake-up event's completions; reads are marked by smaller numbers.
+const WAKE: u64 = u64::MAX;
+/// Files registered at most; further ones are read by their descriptor.
+const FILE_TABLE: u32 = 256;
+/// The registered arena's place in the table of buffers, which holds nothing else.
+const ARENA_INDEX: u16 = 0;
+
+/// One read of a file, straight into memory.
+pub(super) struct Entry<'a> {
+    pub(super) file: &'a OpenFile,
+    pub(super) into: *mut u8,
+    pub(super) len: u32,
+    pub(super) offset: u64,
+    /// Whether `into` lies in the arena.
+    pub(super) registered: bool,
+    /// What the completion is marked with.
+    pub(super) mark: u64,
+}
+
+/// The ring. Used by the one thread that made it.
+pub(super) struct Ring {
+    ring: IoUring,
+    shared: Arc<Shared>,
+    /// Free places of the table of files; empty, too, where the kernel refused the table.
+    free_files: Vec<u32>,
+    has_arena: bool,
+    wake: Wake,
+}
+
+/// How the wake-up event is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Unarmed,
+    Armed,
+    /// To be armed for one event at a time: the kernel knows no lasting polls (before 5.13).
+    UnarmedOnce,
+    ArmedOnce,
+}
+
+impl Ring {
+    /// A ring for `depth` reads in flight. The arena and the table of files are registered as far as the kernel lets
+    /// us ([`has_arena`](Self::has_arena)); without them reads work as well.
+    pub(super) fn new(shared: Arc<Shared>, depth: u32, arena: Option<&Arena>) -> io::Result<Self> {
+        // One more than the depth, for the wake-up event.
+        let entries = (depth + 1).next_power_of_two();
+        let tuned = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(entries);
+        let ring = match tuned {
+            // Kernels before 6.1 know neither flag.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries)?,
+            ring => ring?,
+        };
+        let has_arena = arena.is_some_and(|arena| {
+            // SAFETY: the arena is memory of our own, and the kernel pins its pages for as long as it may write there.
+            let registered = unsafe { ring.submitter().register_buffers(&[arena.as_iovec()]) };
+            registered.is_ok()
+        });
+        let free_files = match ring.submitter().register_files_sparse(FILE_TABLE) {
+            Ok(()) => (0..FILE_TABLE).rev().collect(),
+            Err(_) => Vec::new(),
+        };
+        Ok(Self {
+            ring,
+            shared,
+            free_files,
+            has_arena,
+            wake: Wake::Unarmed,
+        })
+    }
+
+    /// Whether the kernel has registered the arena: it may be more than the limit of locked memory allows.
+    pub(super) const fn has_arena(&self) -> bool {
+        self.has_arena
+    }
+
+    /// Queues a read.
+    ///
+    /// # Safety
+    /// `into .. into + len` must stay valid for writes, and be read or written by nobody else, until its completion;
+    /// where it says so, it must lie in the registered arena. The file must stay open until then.
+    pub(super) unsafe fn push_read(&mut self, read: &Entry<'_>) {
+        let place = self.place_of(read.file);
+        let entry = entry(read, place);
+        // SAFETY: the caller's promise; a registered file is also held by the kernel.
+        unsafe { self.push(&entry) };
+    }
+
+    /// Where in the table a file is, putting it there if there is room.
+    fn place_of(&mut self, file: &OpenFile) -> Option<u32> {
+        if let Some(registration) = file.registration.get() {
+            return registration.place();
+        }
+        let place = self.free_files.pop();
+        let placed = place.filter(|&place| self.update_file(place, file.fd.as_raw_fd()));
+        if placed.is_none() {
+            self.free_files.extend(place);
+        }
+        // Full now is full for this file: it is asked once only, for it is read by its descriptor as well as ever.
+        let registration = Registration::new(placed, self.shared.clone());
+        file.registration.get_or_init(|| registration).place()
+    }
+
+    fn update_file(&self, place: u32, fd: i32) -> bool {
+        self.ring.submitter().register_files_update(place, &[fd]).is_ok()
+    }
+
+    /// Takes files out of the table that were closed meanwhile, so that the kernel lets go of them.
+    pub(super) fn release_closed_files(&mut self) {
+        for place in self.shared.take_closed() {
+            // A place that cannot be cleared is not used again.
+            if self.update_file(place, -1) {
+                self.free_files.push(place);
+            }
+        }
+    }
+
+    /// # Safety
+    /// Whatever the entry points to must live until its completion.
+    unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) {
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        // The queue has more entries than reads that may be in flight, and the event.
+        debug_assert!(pushed.is_ok());
+    }
+
+    /// Asks to be told whenever the wake-up event is set. It is a poll: it owns no memory.
+    pub(super) fn arm_wake(&mut self) {
+        let (once, armed) = match self.wake {
+            Wake::Unarmed => (false, Wake::Armed),
+            Wake::UnarmedOnce => (true, Wake::ArmedOnce),
+            Wake::Armed | Wake::ArmedOnce => return,
+        };
+        let fd = types::Fd(self.shared.wake_event().as_raw_fd());
+        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
+        // SAFETY: points to nothing; the descriptor lives as long as the ring.
+        unsafe { self.push(&poll.build().user_data(WAKE)) };
+        self.wake = armed;
+    }
+
+    /// Submits what is queued and sleeps until something completes.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => Ok(()),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::EINTR | libc::ETIME) => Ok(()),
+                // Too much in flight, or no memory for more: take completions first.
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                    std::thread::sleep(SHORTAGE_PAUSE);
+                    Ok(())
+                }
+                _ => Err(e),
+            },
+        }
+    }
+
+    /// The next read that has completed: its mark, and bytes or a negated errno.
+    pub(super) fn next_completion(&mut self) -> Option<(u64, i32)> {
+        loop {
+            let entry = self.ring.completion().next()?;
+            if entry.user_data() != WAKE {
+                return Some((entry.user_data(), entry.result()));
+            }
+            self.woken(&entry);
+        }
+    }
+
+    /// The event is edge-triggered for a lasting poll, which need not be reset: each setting of it wakes.
+    fn woken(&mut self, entry: &cqueue::Entry) {
+        if cqueue::more(entry.flags()) {
+            return;
+        }
+        self.shared.drain_wake_event();
+        let lasting = self.wake == Wake::Armed && entry.result() >= 0;
+        self.wake = if lasting { Wake::Unarmed } else { Wake::UnarmedOnce };
+    }
+}
+
+/// With the file's place in the table, if it has one.
+fn entry(read: &Entry<'_>, place: Option<u32>) -> io_uring::squeue::Entry {
+    use opcode::{Read, ReadFixed};
+    let (into, len, offset) = (read.into, read.len, read.offset);
+    let fd = types::Fd(read.file.fd.as_raw_fd());
+    let entry = match (place, read.registered) {
+        (Some(place), true) => ReadFixed::new(types::Fixed(place), into, len, ARENA_INDEX)
+            .offset(offset)
+            .build(),
+        (None, true) => ReadFixed::new(fd, into, len, ARENA_INDEX).offset(offset).build(),
+        (Some(place), false) => Read::new(types::Fixed(place), into, len).offset(offset).build(),
+        (None, false) => Read::new(fd, into, len).offset(offset).build(),
+    };
+    entry.user_data(read.mark)
+}

@@ -1,0 +1,371 @@
+//! What a striped object is on disk. In: roots. Out: manifests read, objects written and removed. Everything here blocks.
+//!
+//! ```text
+//! ROOT 0/models/ctr/1/model.onnx          the manifest: size, stripe_bytes, parts, set
+//! ROOT 0/.tierlab-stripes/SET.0           part 0
+//! ROOT 1/.tierlab-stripes/SET.1           part 1
+//! ```
+//! A set of parts has a name of its own (128 random bits) and is never written again. A put writes the parts, makes them
+//! durable, and then renames the manifest into place: before that the object is the old one, after that the new one, also
+//! when the machine stops in between. What no manifest names is removed at the next start.
+
+use super::super::root::{FileId, Root};
+use super::super::store;
+use super::layout::Layout;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The folder of the parts, in each root. Objects cannot be named so.
+pub(super) const FOLDER: &str = ".tierlab-stripes";
+/// The form of the manifest that this code reads and writes.
+const FORMAT: u32 = 1;
+/// A manifest is shorter than this.
+const LONGEST_MANIFEST: u64 = 4096;
+/// An object that is replaced again and again while it is looked up is looked up this often.
+const ATTEMPTS: u32 = 8;
+/// Parts without a manifest may be those of a put that is under way; after this time they are not.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// What lies at the object's path in root 0, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    tierlab_stripes: u32,
+    size: u64,
+    stripe_bytes: u64,
+    parts: usize,
+    set: String,
+}
+
+/// A striped object as it was when it was looked up.
+#[derive(Debug)]
+pub(super) struct Striped {
+    pub(super) object: Object,
+    pub(super) layout: Layout,
+    /// Its parts, one per root.
+    pub(super) parts: Vec<Object>,
+}
+
+/// The path of a part.
+fn part_path(set: &str, part: usize) -> Result<ObjectPath, StorageError> {
+    ObjectPath::new(&format!("{FOLDER}/{set}.{part}"))
+}
+
+/// Refuses what lies among the parts: it is no object.
+pub(super) fn check_path(path: &ObjectPath) -> Result<(), StorageError> {
+    if path.segments().next() == Some(FOLDER) {
+        let detail = "lies in the folder that holds the parts of striped objects";
+        return Err(StorageError::new(ErrorKind::NotFound, path.as_str(), detail));
+    }
+    Ok(())
+}
+
+/// Looks an object up, with its parts.
+pub(super) fn look_up(roots: &[Arc<Root>], path: &ObjectPath) -> Result<Striped, StorageError> {
+    check_path(path)?;
+    let mut attempts = 0;
+    loop {
+        let (id, manifest) = read_manifest(roots, path)?;
+        match gather(roots, path, id, &manifest) {
+            // Replaced in between: its parts went with it.
+            Err(e) if e.kind() == ErrorKind::NotFound && attempts < ATTEMPTS => attempts += 1,
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let detail = format!(
+                    "a part is missing: {}; `roots` must be the same, in the same order, as when it was written",
+                    e.detail()
+                );
+                return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), detail));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn read_manifest(roots: &[Arc<Root>], path: &ObjectPath) -> Result<(FileId, Manifest), StorageError> {
+    let root = &roots[0];
+    let failed = |e: &io::Error| root.explain(path.as_str(), e);
+    // Asked first, because opening a pipe would wait for its writer.
+    root.stat_file(path)?;
+    let fd = root
+        .open_raw(&super::super::root::c_path(path), libc::O_RDONLY)
+        .map_err(|e| failed(&e))?;
+    let id = super::super::root::stat_fd(fd.as_fd()).map_err(|e| failed(&e))?.id;
+    let mut text = Vec::new();
+    let read = File::from(fd).take(LONGEST_MANIFEST).read_to_end(&mut text);
+    read.map_err(|e| failed(&e))?;
+    let corrupt = |why: &str| {
+        let detail = format!(
+            "is no manifest of a striped object in {}: {why}",
+            root.location().display()
+        );
+        StorageError::new(ErrorKind::Corrupt, path.as_str(), detail)
+    };
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
+    if manifest.tierlab_stripes != FORMAT || manifest.stripe_bytes == 0 {
+        return Err(corrupt("its format is another one"));
+    }
+    if manifest.parts != roots.len() {
+        return Err(corrupt(&format!(
+            "it has {} parts, `roots` has {}",
+            manifest.parts,
+            roots.len()
+        )));
+    }
+    Ok((id, manifest))
+}
+
+/// The parts of a manifest. The object's version names all of theirs.
+fn gather(roots: &[Arc<Root>], path: &ObjectPath, id: FileId, manifest: &Manifest) -> Result<Striped, StorageError> {
+    let layout = Layout {
+        size: manifest.size,
+        stripe_bytes: manifest.stripe_bytes,
+        parts: roots.len(),
+    };
+    let mut version = id.version();
+    let mut parts = Vec::with_capacity(roots.len());
+    for (part, root) in roots.iter().enumerate() {
+        let part_path = part_path(&manifest.set, part)?;
+        let found = root.stat_file(&part_path)?;
+        if found.size() != layout.part_size(part) {
+            let detail = format!(
+                "its part {part} in {} has {} bytes, not {}",
+                root.location().display(),
+                found.size(),
+                layout.part_size(part)
+            );
+            return Err(StorageError::new(ErrorKind::Corrupt, path.as_str(), detail));
+        }
+        version = format!("{version}+{}", found.version());
+        parts.push(found.describe(&part_path));
+    }
+    let object = Object {
+        path: path.clone(),
+        size: manifest.size,
+        version,
+    };
+    Ok(Striped { object, layout, parts })
+}
+
+/// Writes an object. `lock` is held while the manifest changes, so that each old set is removed by one put.
+pub(super) fn put(
+    roots: &[Arc<Root>],
+    path: &ObjectPath,
+    body: &Body,
+    stripe_bytes: u64,
+    lock: &std::sync::Mutex<()>,
+) -> Result<Striped, StorageError> {
+    check_path(path)?;
+    let source = Source::open(body)?;
+    let layout = Layout {
+        size: source.size,
+        stripe_bytes,
+        parts: roots.len(),
+    };
+    let random = || RandomState::new().hash_one(path.as_str());
+    let manifest = Manifest {
+        tierlab_stripes: FORMAT,
+        size: source.size,
+        stripe_bytes,
+        parts: roots.len(),
+        set: format!("{:016x}{:016x}", random(), random()),
+    };
+    let text = serde_json::to_vec(&manifest)
+        .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), format!("cannot be described: {e}")))?;
+    let placed = write_parts(roots, &source, layout, &manifest.set).and_then(|()| {
+        let _held = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // What is there is replaced even if it is no manifest.
+        let old = read_manifest(roots, path).ok().map(|(_, old)| old.set);
+        store::put(&roots[0], path, &Body::Bytes(text.into()))?;
+        Ok(old)
+    });
+    match placed {
+        Ok(old) => {
+            old.inspect(|set| remove_set(roots, set));
+        }
+        Err(e) => {
+            remove_set(roots, &manifest.set);
+            return Err(StorageError::new(e.kind(), path.as_str(), e.detail()));
+        }
+    }
+    look_up(roots, path)
+}
+
+/// All parts at once: each root has a device of its own.
+fn write_parts(roots: &[Arc<Root>], source: &Source, layout: Layout, set: &str) -> Result<(), StorageError> {
+    std::thread::scope(|scope| {
+        let write = |part: usize| {
+            let mut reader = PartReader {
+                source,
+                layout,
+                part,
+                at: 0,
+            };
+            store::put_from(&roots[part], &part_path(set, part)?, &mut reader).map(|_| ())
+        };
+        let writers: Vec<_> = (1..roots.len()).map(|part| scope.spawn(move || write(part))).collect();
+        let mut result = write(0);
+        for writer in writers {
+            let written = writer.join().unwrap_or_else(|_| {
+                let what = StorageError::new(ErrorKind::Unavailable, set, "the thread that wrote a part panicked");
+                Err(what)
+            });
+            result = result.and(written);
+        }
+        result
+    })
+}
+
+/// Removes an object: first the manifest, then what it named.
+pub(super) fn delete(roots: &[Arc<Root>], path: &ObjectPath, lock: &std::sync::Mutex<()>) -> Result<(), StorageError> {
+    check_path(path)?;
+    let set = {
+        let _held = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let manifest = read_manifest(roots, path);
+        store::delete(&roots[0], path)?;
+        manifest.map(|(_, manifest)| manifest.set)
+    };
+    if let Ok(set) = set {
+        remove_set(roots, &set);
+    }
+    Ok(())
+}
+
+/// Nothing names these parts any more, so what cannot be removed now is only wasted space until the next start.
+fn remove_set(roots: &[Arc<Root>], set: &str) {
+    for (part, root) in roots.iter().enumerate() {
+        let removed = part_path(set, part).and_then(|path| store::delete(root, &path));
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(%error, "a part of a striped object that is gone could not be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The objects at and below a prefix. What is no manifest is left out with a warning.
+pub(super) fn list(roots: &[Arc<Root>], prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+    let mut found = Vec::new();
+    for file in store::list(&roots[0], prefix)? {
+        if check_path(&file.path).is_err() {
+            continue;
+        }
+        match look_up(roots, &file.path) {
+            Ok(striped) => found.push(striped.object),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, "left out of a listing"),
+        }
+    }
+    Ok(found)
+}
+
+/// Removes parts that no manifest names and that are too old to be of a put that is under way.
+pub(super) fn sweep(roots: &[Arc<Root>]) -> Result<(), StorageError> {
+    let folder = ObjectPath::new(FOLDER)?;
+    let mut parts = Vec::new();
+    for root in roots {
+        let found = store::list(root, Some(&folder))?;
+        parts.extend(found.into_iter().map(|part| (root.clone(), part.path)));
+    }
+    // Listed after the parts: a set that is placed in between is named by the time it is asked for.
+    let mut named = HashSet::new();
+    for file in store::list(&roots[0], None)? {
+        if check_path(&file.path).is_ok()
+            && let Ok((_, manifest)) = read_manifest(roots, &file.path)
+        {
+            named.insert(manifest.set);
+        }
+    }
+    for (root, path) in parts {
+        let set = path.as_str().trim_start_matches(FOLDER).trim_start_matches('/');
+        let set = set.split('.').next().unwrap_or_default();
+        if !named.contains(set) && is_abandoned(&root.location().join(path.as_str())) {
+            tracing::info!(part = %path, root = %root.location().display(), "removing what a put left behind");
+            store::delete(&root, &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_abandoned(file: &PathBuf) -> bool {
+    let modified = std::fs::symlink_metadata(file).and_then(|of| of.modified());
+    let age = modified.map(|modified| SystemTime::now().duration_since(modified).unwrap_or_default());
+    age.is_ok_and(|age| age > ABANDONED_AFTER)
+}
+
+/// What a put reads from, by several threads at once.
+struct Source {
+    size: u64,
+    bytes: Bytes,
+    file: Option<File>,
+}
+
+impl Source {
+    fn open(body: &Body) -> Result<Self, StorageError> {
+        match body {
+            Body::Bytes(bytes) => Ok(Self {
+                size: bytes.len() as u64,
+                bytes: bytes.clone(),
+                file: None,
+            }),
+            Body::File(path) => {
+                let failed = |e: io::Error| StorageError::from_io(path.display().to_string(), &e);
+                let file = File::open(path).map_err(failed)?;
+                Ok(Self {
+                    size: file.metadata().map_err(failed)?.len(),
+                    bytes: Bytes::new(),
+                    file: Some(file),
+                })
+            }
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        match &self.file {
+            Some(file) => file.read_at(into, at),
+            None => {
+                let from = usize::try_from(at).map_err(io::Error::other)?;
+                into.copy_from_slice(&self.bytes[from..from + into.len()]);
+                Ok(into.len())
+            }
+        }
+    }
+}
+
+/// Reads the stripes of one part, one after another.
+struct PartReader<'a> {
+    source: &'a Source,
+    layout: Layout,
+    part: usize,
+    at: u64,
+}
+
+impl Read for PartReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.layout.part_size(self.part) - self.at;
+        let (place, in_stripe) = self.layout.place_in_object(self.part, self.at);
+        let len = left.min(in_stripe).min(into.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        let n = self.source.read_at(&mut into[..len], place)?;
+        if n == 0 {
+            let shrunk = "the file became shorter while it was read";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, shrunk));
+        }
+        self.at += n as u64;
+        Ok(n)
+    }
+}

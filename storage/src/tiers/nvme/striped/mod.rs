@@ -1,0 +1,217 @@
+//! Objects striped over several local folders, each best on a device of its own. In: object paths. Out: bytes, put
+//! together from the parts that all folders' engines read at once. How that lies on disk: [`disk`].
+//!
+//! The version of an object names the versions of its manifest and of all its parts; a part is never written again, and
+//! each part of a read is checked as any file of an [`NvmeTier`]. So bytes are of the version that was looked up.
+
+mod disk;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use super::root::Root;
+use super::{NvmeTier, blocking};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use async_trait::async_trait;
+use bytes::Bytes;
+use disk::Striped;
+use futures::future::try_join_all;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Look-ups remembered at most; then they are all forgotten, which costs one look-up each.
+const REMEMBERED: usize = 4096;
+/// Stripes are a multiple of this: smaller ones would over-read at each boundary.
+const STRIPE_UNIT: u64 = 4096;
+const LARGEST_STRIPE: u64 = 1 << 30;
+
+/// Several folders as one tier.
+#[derive(Debug)]
+pub struct StripedTier {
+    tiers: Vec<NvmeTier>,
+    roots: Vec<Arc<Root>>,
+    stripe_bytes: u64,
+    known: Mutex<HashMap<ObjectPath, Arc<Striped>>>,
+    /// Held while a manifest changes.
+    changing: Arc<Mutex<()>>,
+}
+
+impl StripedTier {
+    /// Stripes over folders that were opened, in this order. Blocks: it removes what crashed puts have left behind.
+    pub(super) fn new(tiers: Vec<NvmeTier>, stripe_bytes: u64) -> Result<Self, StorageError> {
+        if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(STRIPE_UNIT) || stripe_bytes > LARGEST_STRIPE {
+            let detail = format!("must be a multiple of {STRIPE_UNIT}, at most {LARGEST_STRIPE}, is {stripe_bytes}");
+            return Err(StorageError::new(ErrorKind::Invalid, "stripe_bytes", detail));
+        }
+        let roots: Vec<_> = tiers.iter().map(|tier| tier.root.clone()).collect();
+        for (i, root) in roots.iter().enumerate() {
+            if roots[..i].iter().any(|other| other.location() == root.location()) {
+                let detail = format!("names {} twice", root.location().display());
+                return Err(StorageError::new(ErrorKind::Invalid, "roots", detail));
+            }
+        }
+        disk::sweep(&roots)?;
+        Ok(Self {
+            tiers,
+            roots,
+            stripe_bytes,
+            known: Mutex::default(),
+            changing: Arc::default(),
+        })
+    }
+
+    async fn look_up(&self, path: &ObjectPath) -> Result<Arc<Striped>, StorageError> {
+        let (roots, of) = (self.roots.clone(), path.clone());
+        let striped = blocking(path.as_str(), move || disk::look_up(&roots, &of)).await?;
+        Ok(self.remember(striped))
+    }
+
+    fn remember(&self, striped: Striped) -> Arc<Striped> {
+        let striped = Arc::new(striped);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(striped.object.path.clone(), striped.clone());
+        striped
+    }
+
+    fn forget(&self, path: &ObjectPath) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    /// The parts of the version that was looked up.
+    async fn parts_of(&self, object: &Object) -> Result<Arc<Striped>, StorageError> {
+        let known = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(&object.path).cloned()
+        };
+        if let Some(striped) = known.filter(|striped| striped.object == *object) {
+            return Ok(striped);
+        }
+        let striped = self.look_up(&object.path).await?;
+        if striped.object == *object {
+            return Ok(striped);
+        }
+        let detail = format!(
+            "was {} when looked up, is {} now",
+            object.version, striped.object.version
+        );
+        Err(StorageError::new(ErrorKind::Changed, object.path.as_str(), detail))
+    }
+
+    async fn read_parts(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let striped = self.parts_of(object).await?;
+        let layout = striped.layout;
+        let of_part =
+            |part: usize| -> Vec<Range<u64>> { ranges.iter().map(|range| layout.part_range(range, part)).collect() };
+        let reads = self
+            .tiers
+            .iter()
+            .zip(&striped.parts)
+            .enumerate()
+            .map(|(part, (tier, file))| {
+                let needed = of_part(part);
+                async move {
+                    if needed.iter().all(Range::is_empty) {
+                        return Ok(None);
+                    }
+                    tier.read_many(file, &needed).await.map(Some)
+                }
+            });
+        let parts = try_join_all(reads).await?;
+        let begun = Instant::now();
+        let mut cost = ReadCost::default();
+        for many in parts.iter().flatten() {
+            cost.merge(&many.cost);
+        }
+        let mut copied = false;
+        let join = |(i, range): (usize, &Range<u64>)| {
+            let piece = |many: &Option<ReadMany>| many.as_ref().map_or_else(Bytes::new, |many| many.parts[i].clone());
+            let pieces: Vec<Bytes> = parts.iter().map(piece).collect();
+            let (whole, copy) = layout.join(range, &pieces);
+            copied |= copy;
+            whole
+        };
+        let whole = ranges.iter().enumerate().map(join).collect();
+        if copied {
+            cost.copy += begun.elapsed();
+        }
+        Ok(ReadMany { parts: whole, cost })
+    }
+
+    /// An error about a part, told of the object. A part that is gone or other than it was goes with its object.
+    async fn explain(&self, object: &Object, error: StorageError) -> StorageError {
+        let of_object = |kind, detail: &str| StorageError::new(kind, object.path.as_str(), detail);
+        if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
+            return of_object(error.kind(), error.detail());
+        }
+        self.forget(&object.path);
+        if error.object() == object.path.as_str() {
+            return error;
+        }
+        match self.look_up(&object.path).await {
+            Err(e) => e,
+            Ok(_) => of_object(ErrorKind::Changed, &format!("{}: {}", error.object(), error.detail())),
+        }
+    }
+}
+
+#[async_trait]
+impl Tier for StripedTier {
+    fn info(&self) -> TierInfo {
+        let infos: Vec<_> = self.tiers.iter().map(Tier::info).collect();
+        let locations: Vec<_> = infos.iter().map(|info| info.location.as_str()).collect();
+        let mut notes = vec![format!(
+            "striped over {} folders, {} bytes each",
+            infos.len(),
+            self.stripe_bytes
+        )];
+        for info in &infos {
+            notes.extend(info.notes.iter().map(|note| format!("{}: {note}", info.location)));
+        }
+        TierInfo {
+            kind: infos[0].kind,
+            location: locations.join(", "),
+            wrappers: Vec::new(),
+            notes,
+        }
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        Ok(self.look_up(path).await?.object.clone())
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        match self.read_parts(object, ranges).await {
+            Ok(read) => Ok(read),
+            Err(error) => Err(self.explain(object, error).await),
+        }
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let (roots, prefix) = (self.roots.clone(), prefix.cloned());
+        let location = self.info().location;
+        blocking(&location, move || disk::list(&roots, prefix.as_ref())).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let (roots, of, stripe_bytes) = (self.roots.clone(), path.clone(), self.stripe_bytes);
+        let changing = self.changing.clone();
+        let put = move || disk::put(&roots, &of, &body, stripe_bytes, &changing);
+        let striped = blocking(path.as_str(), put).await?;
+        Ok(self.remember(striped).object.clone())
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let (roots, of, changing) = (self.roots.clone(), path.clone(), self.changing.clone());
+        let deleted = blocking(path.as_str(), move || disk::delete(&roots, &of, &changing)).await;
+        self.forget(path);
+        deleted
+    }
+}

@@ -1,0 +1,193 @@
+use super::*;
+use crate::conformance::{Suite, content};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const STRIPE: u64 = 8192;
+
+fn path(text: &str) -> ObjectPath {
+    ObjectPath::new(text).unwrap()
+}
+
+fn folders(count: usize) -> (TempDir, Vec<PathBuf>) {
+    let exe = std::env::current_exe().unwrap();
+    let above = tempfile::tempdir_in(exe.parent().unwrap()).unwrap();
+    let roots: Vec<_> = (0..count).map(|i| above.path().join(format!("disk{i}"))).collect();
+    for root in &roots {
+        std::fs::create_dir(root).unwrap();
+    }
+    (above, roots)
+}
+
+async fn open(roots: &[PathBuf], stripe_bytes: u64) -> Result<StripedTier, StorageError> {
+    let mut tiers = Vec::new();
+    for root in roots {
+        tiers.push(NvmeTier::open(root, 16, true).await?);
+    }
+    StripedTier::new(tiers, stripe_bytes)
+}
+
+fn parts_in(root: &Path) -> usize {
+    std::fs::read_dir(root.join(disk::FOLDER)).map_or(0, Iterator::count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn striped_conforms() {
+    for count in [1, 3] {
+        let (_above, roots) = folders(count);
+        let scratch = tempfile::tempdir().unwrap();
+        let suite = Suite {
+            tier: Arc::new(open(&roots, STRIPE).await.unwrap()),
+            folder: path("suite/deep"),
+            scratch: scratch.path().to_owned(),
+            notices_changes: true,
+        };
+        suite.run().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_root_holds_its_share_and_only_that() {
+    let (_above, roots) = folders(3);
+    let tier = open(&roots, STRIPE).await.unwrap();
+    let size = 100_000;
+    let body = content(3, 0..size);
+    let local = roots[0].parent().unwrap().join("body");
+    std::fs::write(&local, &body).unwrap();
+    for body in [Body::Bytes(body.clone().into()), Body::File(local)] {
+        let object = tier.put(&path("a/x"), body).await.unwrap();
+        assert_eq!(object.size, size);
+        let held: u64 = roots
+            .iter()
+            .flat_map(|root| std::fs::read_dir(root.join(disk::FOLDER)).unwrap())
+            .map(|part| part.unwrap().metadata().unwrap().len())
+            .sum();
+        assert_eq!(held, size, "the parts of the version before are gone");
+        let ranges = [
+            0..size,
+            1..2,
+            STRIPE - 1..STRIPE + 1,
+            50_000..50_000,
+            size - 1..size,
+            3 * STRIPE..5 * STRIPE,
+        ];
+        let read = tier.read_many(&object, &ranges).await.unwrap();
+        for (part, range) in read.parts.iter().zip(ranges) {
+            assert!(*part == content(3, range.clone()), "{range:?}");
+        }
+    }
+    let found = tier.list(None).await.unwrap();
+    assert_eq!(found.len(), 1, "parts are no objects: {found:?}");
+    let part = path(&format!("{}/x", disk::FOLDER));
+    assert_eq!(tier.stat(&part).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(tier.put(&part, Bytes::new().into()).await.is_err());
+    tier.delete(&path("a/x")).await.unwrap();
+    assert_eq!(roots.iter().map(|root| parts_in(root)).sum::<usize>(), 0);
+}
+
+/// Opening again finds what was written; with the roots exchanged or one too few it refuses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layout_survives_and_other_roots_are_refused() {
+    let (_above, roots) = folders(3);
+    let body = content(4, 0..70_000);
+    let first = open(&roots, STRIPE).await.unwrap();
+    first.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
+    drop(first);
+    // Another length of stripes is for new objects only.
+    let again = open(&roots, 2 * STRIPE).await.unwrap();
+    let object = again.stat(&path("x")).await.unwrap();
+    assert_eq!(again.read(&object, 0..70_000).await.unwrap().bytes, body);
+    for other in [
+        vec![roots[0].clone(), roots[2].clone(), roots[1].clone()],
+        roots[..2].to_vec(),
+    ] {
+        let error = open(&other, STRIPE).await.unwrap().stat(&path("x")).await.unwrap_err();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Corrupt, "x"), "{error}");
+    }
+    let twice = vec![roots[0].clone(), roots[0].clone()];
+    assert_eq!(open(&twice, STRIPE).await.unwrap_err().object(), "roots");
+    assert_eq!(open(&roots, 1000).await.unwrap_err().object(), "stripe_bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_is_touched_is_noticed() {
+    let (_above, roots) = folders(2);
+    let tier = open(&roots, STRIPE).await.unwrap();
+    let body = content(5, 0..50_000);
+    let part = |root: &Path| {
+        let mut parts = std::fs::read_dir(root.join(disk::FOLDER)).unwrap();
+        parts.next().unwrap().unwrap().path()
+    };
+    type Harm = fn(&Path);
+    let harms: [(Harm, ErrorKind); 3] = [
+        (
+            |part| std::fs::write(part, content(6, 0..(50_000 - 50_000 / 2))).unwrap(),
+            ErrorKind::Corrupt,
+        ),
+        (
+            |part| {
+                std::fs::OpenOptions::new();
+                    .write(true)
+                    .open(part)
+                    .unwrap()
+                    .set_len(100)
+                    .unwrap()
+            },
+            ErrorKind::Corrupt,
+        ),
+        (|part| std::fs::remove_file(part).unwrap(), ErrorKind::Corrupt),
+    ];
+    for (harm, now) in harms {
+        let object = tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
+        assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
+        harm(&part(&roots[1]));
+        for range in [0..50_000, STRIPE..STRIPE + 10] {
+            let error = tier.read(&object, range).await.unwrap_err();
+            assert!([now, ErrorKind::Changed].contains(&error.kind()), "{error}");
+            assert_eq!(error.object(), "x");
+        }
+        assert_eq!(tier.stat(&path("x")).await.unwrap_err().kind(), now);
+    }
+    // Written anew, it is whole again.
+    let object = tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
+    assert_eq!(tier.read(&object, 0..50_000).await.unwrap().bytes, body);
+}
+
+/// What a put leaves behind when the machine stops before the manifest is in place: parts that nothing names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_crashed_put_left_is_removed_once_it_is_old() {
+    let (_above, roots) = folders(2);
+    let tier = open(&roots, STRIPE).await.unwrap();
+    let body = content(7, 0..30_000);
+    tier.put(&path("x"), Bytes::from(body.clone()).into()).await.unwrap();
+    drop(tier);
+    let day_old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
+    for (i, root) in roots.iter().enumerate() {
+        for (name, old) in [
+            ("0123456789abcdef0123456789abcdef", true),
+            ("fedcba9876543210fedcba9876543210", false),
+        ] {
+            let file = std::fs::File::create(root.join(disk::FOLDER).join(format!("{name}.{i}"))).unwrap();
+            if old {
+                file.set_modified(day_old).unwrap();
+            }
+        }
+        // The live part may be as old as it likes.
+        for part in std::fs::read_dir(root.join(disk::FOLDER)).unwrap() {
+            let part = part.unwrap();
+            if part.metadata().unwrap().len() > 0 {
+                std::fs::File::options()
+                    .write(true)
+                    .open(part.path())
+                    .unwrap()
+                    .set_modified(day_old)
+                    .unwrap();
+            }
+        }
+    }
+    let tier = open(&roots, STRIPE).await.unwrap();
+    let left: Vec<_> = roots.iter().map(|root| parts_in(root)).collect();
+    assert_eq!(left, [2, 2], "the live one, and the young one");
+    let object = tier.stat(&path("x")).await.unwrap();
+    assert_eq!(tier.read(&object, 0..30_000).await.unwrap().bytes, body);
+}
