@@ -6,7 +6,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
-use crate::tiers::nvme::Tuning;
+use crate::tiers::nvme::{Driver, Tuning};
 use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -123,6 +123,9 @@ pub struct NvmeConfig {
     /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
     #[serde(default = "default_registered_buffers_bytes")]
     pub registered_buffers_bytes: u64,
+    /// Who submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (one of the tier's own).
+    #[serde(default = "default_driver")]
+    pub driver: Driver,
 }
 
 /// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
@@ -158,7 +161,7 @@ pub struct NfsConfig {
 }
 
 /// An S3-compatible bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Config {
     /// The bucket.
@@ -172,9 +175,21 @@ pub struct S3Config {
     /// The endpoint of an S3-compatible server; AWS when left out.
     #[serde(default)]
     pub endpoint: Option<String>,
+    /// Whether the bucket's name stands in the host's name instead of the path (virtual-hosted style).
+    #[serde(default)]
+    pub virtual_host: bool,
+    /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
     /// Whether to send requests unsigned.
     #[serde(default)]
     pub anonymous: bool,
+    /// A file of AWS profiles whose keys are used, instead of what the environment has.
+    #[serde(default)]
+    pub credentials_file: Option<PathBuf>,
+    /// The profile in `credentials_file`; `default` when left out.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// Whether to allow plain HTTP (embedded and test origins).
     #[serde(default)]
     pub allow_http: bool,
@@ -193,8 +208,31 @@ pub struct S3Config {
     /// The limit of one request with its retries, in milliseconds.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
+    /// The limit of one attempt at a GET, in milliseconds, to which the time of its bytes at `min_bytes_per_s` is
+    /// added; the attempt is then given up, and the next one goes on from the byte reached.
+    #[serde(default = "default_attempt_ms")]
+    pub attempt_ms: u64,
+    /// The speed below which an attempt is given up, in bytes per second.
+    #[serde(default = "default_min_bytes_per_s")]
+    pub min_bytes_per_s: u64,
+    /// Sends a GET a second time when its reply has not begun after this quantile of the recent ones; the first reply
+    /// is read. Both are counted as requests. Left out: never.
+    #[serde(default)]
+    pub hedge_after_quantile: Option<f64>,
+    /// The GETs sent a second time by hedging at most, as a share of all GETs.
+    #[serde(default = "default_hedge_max_share")]
+    pub hedge_max_share: f64,
 }
 
+const fn default_attempt_ms() -> u64 {
+    1_000
+}
+const fn default_min_bytes_per_s() -> u64 {
+    4_000_000
+}
+const fn default_hedge_max_share() -> f64 {
+    0.05
+}
 const fn default_depth() -> u32 {
     128
 }
@@ -206,6 +244,9 @@ fn default_chunk_bytes() -> u32 {
 }
 fn default_registered_buffers_bytes() -> u64 {
     Tuning::default().registered_buffers_bytes
+}
+fn default_driver() -> Driver {
+    Tuning::default().driver
 }
 const fn default_connections() -> u32 {
     4
@@ -319,7 +360,13 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
     let tier = tiers::open(config).await?;
     match config {
-        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier).await,
+        TierConfig::Wrapped(wrapped) => {
+            if wrapped.wrappers.cache.is_some() {
+                let kind = config.kind();
+                tracing::warn!(kind, "the tier's [cache] is left to whoever composes its cache");
+            }
+            wrapped.wrappers.wrap(tier).await
+        }
         _ => Ok(tier),
     }
 }
@@ -389,6 +436,59 @@ mod tests {
             let error = overlaid("listen = 1", &[bad]).unwrap_err();
             assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, bad));
         }
+    }
+
+    #[test]
+    fn tables_of_wrappers_go_with_every_kind() {
+        let text =
+            "kind = \"memory\"\n[emulated]\nprofile = \"gp3\"\n[staged]\nroot = \"/s\"\n[cache]\npolicy = \"lru\"";
+        let settings = ["emulated.seed=9", "staged.block_bytes=65536"];
+        let config = TierConfig::parse_with("t", text, &settings).unwrap();
+        assert_eq!(config.kind(), "memory");
+        assert_eq!(config.cache().unwrap().policy, crate::wrappers::cache::Policy::Lru);
+        let TierConfig::Wrapped(wrapped) = &config else {
+            panic!("not wrapped")
+        };
+        assert_eq!(wrapped.tier, TierConfig::Memory { root: None });
+        let WrapperConfig { emulated, staged, .. } = wrapped.wrappers.clone();
+        let (emulated, staged) = (emulated.unwrap(), staged.unwrap());
+        assert_eq!((emulated.profile.as_deref(), emulated.seed), (Some("gp3"), Some(9)));
+        assert_eq!((staged.root, staged.block_bytes), (PathBuf::from("/s"), 65_536));
+        // A table can be set where the file has none, and all of it is written as it was read.
+        let set = TierConfig::parse_with("t", "kind = \"s3\"\nbucket = \"b\"", &["emulated.profile=s3-standard"]);
+        for config in [config, set.unwrap(), TierConfig::Memory { root: None }] {
+            let written = toml::to_string(&config).unwrap();
+            assert_eq!(TierConfig::parse("t", &written).unwrap(), config);
+        }
+        for (text, key) in [
+            ("kind = \"memory\"\n[emulated]\nspeed = 3", "speed"),
+            ("kind = \"memory\"\n[staged]\nroot = \"/s\"\nblocks = 3", "blocks"),
+            ("kind = \"memory\"\n[staged]\nblock_bytes = 65536", "root"),
+            ("kind = \"memory\"\n[cache]\nsize = 3", "size"),
+            ("kind = \"memory\"\n[retried]\ntimes = 3", "retried"),
+            ("kind = \"memory\"\nemulated = 3", "struct"),
+        ] {
+            let error = TierConfig::parse("tiers/x.toml", text).unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "tiers/x.toml"));
+            assert!(error.detail().contains(key), "{error}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_tier_opens_with_what_lies_around_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "kind = \"memory\"\n[emulated]\nprofile = \"gp3\"\n[staged]\nroot = \"{}\"",
+            folder.path().display()
+        );
+        let tier = open(&TierConfig::parse("t", &text).unwrap()).await.unwrap();
+        let info = tier.info();
+        assert_eq!(info.kind, "memory");
+        assert!(info.wrappers[0].starts_with("staged(") && info.wrappers[1].starts_with("emulated("));
+        assert_eq!(info.notes[0], "emulated: gp3");
+        let bad = TierConfig::parse("t", "kind = \"memory\"\n[emulated]\nprofile = \"floppy\"");
+        let error = open(&bad.unwrap()).await.err().unwrap();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "emulated.profile"));
     }
 
     #[test]

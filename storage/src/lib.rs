@@ -8,7 +8,7 @@
 //! - [`error`]: what can go wrong with a read
 //! - [`config`]: a tier's TOML, and [`open`], which builds a tier from it
 //! - [`tiers`]: the tiers themselves
-//! - [`wrappers`]: `cache` and `metered`
+//! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`conformance`]: the suite
 //! - [`origin`] (feature `origin`): the embedded S3 and NFSv3 servers
 

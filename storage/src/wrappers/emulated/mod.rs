@@ -3,7 +3,7 @@
 //!
 //! What the tier itself takes comes first; the service's time is added, for as many requests and bytes as the tier
 //! says that it made. Latencies and errors are drawn by the number of the call, so that the same calls in the same
-//! order draw the same; when a call is answered follows from its draws and from who else is being served ([`model`]).
+//! order draw the same; when a call is answered follows from its draws and from who else is being served.
 
 mod config;
 mod latency;

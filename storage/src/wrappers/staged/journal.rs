@@ -222,8 +222,11 @@ mod tests {
         )
     }
 
+    /// Where a record ends, and what is staged by then.
+    type State = (usize, BTreeMap<u64, Vec<u32>>);
+
     /// A journal of a version, with what it says after each of its records and where each ends.
-    fn journal(header: &Header, steps: &[(bool, u64)]) -> (Vec<u8>, Vec<(usize, BTreeMap<u64, Vec<u32>>)>) {
+    fn journal(header: &Header, steps: &[(bool, u64)]) -> (Vec<u8>, Vec<State>) {
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         let mut blocks = BTreeMap::new();

@@ -2,10 +2,10 @@
 //! else from the tier, and then also on the folder.
 //!
 //! - A version of an object is copied in blocks; what a call misses goes to the tier as one `read_many`, each block
-//!   once however many ask for it, and is answered before it is written ([`writer`]).
+//!   once however many ask for it, and is answered before it is written.
 //! - Each page of 4 KiB has a CRC32C. It is checked on every read, so that a torn or flipped page costs one more read
 //!   of the tier and is never returned.
-//! - The folder outlives the process ([`journal`], [`folder`]). Keys are tier, path and version: another version never
+//! - The folder outlives the process. Keys are tier, path and version: another version never
 //!   mixes in. Of a tier in memory nothing is used again, because its versions mean nothing after a restart.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
 

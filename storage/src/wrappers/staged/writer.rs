@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -124,10 +124,7 @@ impl Writer {
                     Job::Stop => return,
                 }
                 if bytes < BATCH_BYTES {
-                    next = match jobs.try_recv() {
-                        Ok(job) => Some(job),
-                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-                    };
+                    next = jobs.try_recv().ok();
                 }
             }
             self.flush();
