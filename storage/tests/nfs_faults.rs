@@ -1,0 +1,234 @@
+//! The NFS tier when things go wrong between it and the embedded origin: killed servers, cut connections, lost files,
+//! readers that go away. No wrong byte, and reads succeed again without a new tier.
+
+use futures::future::join_all;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tierlab_storage::conformance::content;
+use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Tier, TierConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The real origin, killed when dropped.
+struct Origin {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Origin {
+    fn start(root: &Path, listen: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tierlab-origin"))
+            .args(["--nfs-listen", listen, "--exit-with-parent", "--nfs-root"])
+            .arg(root)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let url = ready["nfs"].as_str().unwrap();
+        let address = url.strip_prefix("nfs://").unwrap().strip_suffix("/export").unwrap();
+        Self {
+            child,
+            address: address.parse().unwrap(),
+        }
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        // Both fail only for a child that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path(path: &str) -> ObjectPath {
+    ObjectPath::new(path).unwrap()
+}
+
+async fn open(address: SocketAddr, more: &str) -> Arc<dyn Tier> {
+    let document = format!("kind = \"nfs\"\nurl = \"nfs://{address}/export\"\n{more}");
+    tierlab_storage::open(&TierConfig::parse("test", &document).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn put(tier: &Arc<dyn Tier>, at: &str, seed: u64, size: u64) -> Object {
+    let body = Body::Bytes(content(seed, 0..size).into());
+    tier.put(&path(at), body).await.unwrap()
+}
+
+async fn wait(mut until: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if until() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("waited for 30 s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_in_mid_run_is_a_pause() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    let address = origin.address;
+    let tier = open(address, "connections = 2\ntimeout_ms = 20000").await;
+    let size = 3 << 20;
+    let object = put(&tier, "a/b/o", 1, size).await;
+    let (stop, done, retries) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let reader = async |seed: u64| {
+        let mut at = seed * 7919;
+        while !stop.load(Ordering::Relaxed) {
+            at = (at + 123_457) % (size - 1_300_000);
+            let len = if seed.is_multiple_of(2) { 4096 } else { 1_300_000 };
+            let read = tier.read(&object, at..at + len).await.unwrap();
+            assert!(read.bytes == content(1, at..at + len), "wrong bytes at {at}");
+            done.fetch_add(1, Ordering::Relaxed);
+            retries.fetch_add(u64::from(read.cost.retries), Ordering::Relaxed);
+        }
+    };
+    let killer = async {
+        let mut origin = origin;
+        for _ in 0..3 {
+            let before = done.load(Ordering::Relaxed);
+            wait(|| done.load(Ordering::Relaxed) > before + 20).await;
+            drop(origin);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let before = (done.load(Ordering::Relaxed), retries.load(Ordering::Relaxed));
+            // Its handles are of its own life: those that are kept are stale.
+            origin = Origin::start(root.path(), &address.to_string());
+            wait(|| retries.load(Ordering::Relaxed) > before.1 && done.load(Ordering::Relaxed) > before.0 + 20).await;
+        }
+        stop.store(true, Ordering::Relaxed);
+        origin
+    };
+    let _origin = futures::join!(killer, join_all((0..6).map(reader))).0;
+}
+
+/// Passes bytes on in both directions. The first `cuts` connections are closed once they have brought `after` bytes of
+/// replies; the next `stalls` go silent instead.
+async fn relay(to: SocketAddr, after: usize, cuts: usize, stalls: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, opened) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = opened.clone();
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let number = counter.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let server = TcpStream::connect(to).await.unwrap();
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let calls = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+                let (mut buffer, mut left) = (vec![0; 16 << 10], after);
+                while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+                    let faulty = number < cuts + stalls;
+                    let passed = if faulty { read.min(left) } else { read };
+                    if to_client.write_all(&buffer[..passed]).await.is_err() {
+                        break;
+                    }
+                    left -= passed.min(left);
+                    if faulty && left == 0 {
+                        if number >= cuts {
+                            std::future::pending::<()>().await;
+                        }
+                        break;
+                    }
+                }
+                calls.abort();
+            });
+        }
+    });
+    (address, opened)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_cut_or_stalled_within_a_reply_are_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    let size = 4 << 20;
+    let object = put(&open(origin.address, "").await, "o", 1, size).await;
+    for (cuts, stalls) in [(5, 0), (0, 3)] {
+        // Enough for the mount, and for the first half of a large READ.
+        let (address, opened) = relay(origin.address, 500_000, cuts, stalls).await;
+        let tier = open(address, "connections = 2\ntimeout_ms = 3000").await;
+        let ranges: Vec<_> = (0..40_u64).map(|i| i * 50_000..i * 50_000 + 70_001).collect();
+        let (large, small) = futures::join!(tier.read(&object, 0..size), tier.read_many(&object, &ranges));
+        let (large, small) = (large.unwrap(), small.unwrap());
+        assert!(large.bytes == content(1, 0..size));
+        for (range, part) in ranges.into_iter().zip(small.parts) {
+            assert!(part == content(1, range));
+        }
+        assert!(large.cost.retries + small.cost.retries > 0);
+        assert!(opened.load(Ordering::Relaxed) > cuts.max(stalls));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_go_away_leave_no_trace() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    let tier = open(origin.address, "connections = 1").await;
+    let size = 2 << 20;
+    let object = put(&tier, "o", 1, size).await;
+    let mut dropped = 0;
+    for round in 0..2000_u64 {
+        let at = round * 977 % (size - 200_000);
+        let len = if round.is_multiple_of(8) { 200_000 } else { 512 };
+        let read = tier.read(&object, at..at + len);
+        let mut read = std::pin::pin!(read);
+        // Polled a few times, so that it goes at every stage: queued, sent, partly received.
+        for _ in 0..round % 5 {
+            if futures::poll!(&mut read).is_ready() {
+                break;
+            }
+            dropped += 1;
+            tokio::task::yield_now().await;
+        }
+        if round.is_multiple_of(100) {
+            let read = tier.read(&object, at..at + 5000).await.unwrap();
+            assert!(read.bytes == content(1, at..at + 5000));
+            assert_eq!(read.cost.retries, 0, "the connection held");
+        }
+    }
+    assert!(dropped > 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_and_its_folder_made_anew_are_found_again() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    let tier = open(origin.address, "").await;
+    let old = put(&tier, "a/b/o", 1, 9000).await;
+    std::fs::remove_dir_all(root.path().join("a")).unwrap();
+    let gone = tier.read(&old, 0..9000).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+    assert!(gone.to_string().contains("a/b/o"), "{gone}");
+    std::fs::create_dir_all(root.path().join("a/b")).unwrap();
+    std::fs::write(root.path().join("a/b/o"), content(2, 0..9000)).unwrap();
+    assert_eq!(tier.read(&old, 0..9).await.unwrap_err().kind(), ErrorKind::Changed);
+    let new = tier.stat(&path("a/b/o")).await.unwrap();
+    assert_eq!(tier.read(&new, 0..9).await.unwrap().bytes, content(2, 0..9));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neighbouring_ranges_are_read_as_one() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    let tier = open(origin.address, "coalesce_bytes = 100").await;
+    let object = put(&tier, "o", 1, 90_000).await;
+    let ranges = [0..512, 512..1024, 1100..1200, 5000..5001, 5001..5001, 89_000..90_000];
+    let read = tier.read_many(&object, &ranges).await.unwrap();
+    for (range, part) in ranges.into_iter().zip(read.parts) {
+        assert_eq!(part, content(1, range));
+    }
+    assert_eq!(read.cost.requests, 3);
+}
