@@ -1,4 +1,4 @@
-//! The reading engine: one named thread that owns one io_uring. In: jobs, each the reads of one call. Out: filled
+//! The reading engine around one io_uring, driven by a named thread or by its callers ([`Driver`]). In: jobs, each the reads of one call. Out: filled
 //! buffers and what they cost. Knows nothing of tiers; asks the root whether a path still names the file it read.
 //!
 //! - A job owns its buffers from submission to the last completion; the caller's future only waits. So a future may be
@@ -7,14 +7,17 @@
 //!   turns, read by read, so that a small job does not wait for a large one.
 //! - Jobs that finish together share the look at what their path names now, which is taken after the last byte of
 //!   each.
-//! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives.
+//! - With nothing to do, the thread sleeps in the kernel until a completion or the wake-up event arrives; without a
+//!   thread there is nothing that could run.
 
 use super::buffer::{Arena, Buffer};
 use super::files::OpenFile;
 use super::plan::Segment;
 use super::root::Root;
+use super::runtime::RuntimeDriver;
 use super::worker::Worker;
 use crate::error::{ErrorKind, StorageError};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -106,6 +109,10 @@ impl Shared {
         self.parked.store(false, Ordering::SeqCst);
     }
 
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -142,6 +149,17 @@ impl Shared {
     }
 }
 
+/// Who does the engine's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// The tasks that read, and one task of the runtime that opened the tier: the least delay. Readers on another runtime
+    /// get their bytes as long as the one that opened the tier is running.
+    Runtime,
+    /// A thread of its own: independent of runtimes, two switches between threads for each read.
+    Thread,
+}
+
 /// How to run an engine.
 #[derive(Debug)]
 pub(super) struct EngineOptions {
@@ -153,53 +171,54 @@ pub(super) struct EngineOptions {
     pub(super) chunk_bytes: usize,
     /// Memory to register.
     pub(super) arena: Option<Arc<Arena>>,
+    /// Who does its work.
+    pub(super) driver: Driver,
 }
 
-/// The callers' side. Dropping it stops the thread and waits for it: reads in flight finish first.
+/// The callers' side. Dropping it ends the engine: reads in flight finish first.
 #[derive(Debug)]
 pub(super) struct Engine {
+    places: Arc<Semaphore>,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Thread(ThreadDriver),
+    Runtime(RuntimeDriver),
+}
+
+/// An engine on a thread of its own.
+#[derive(Debug)]
+struct ThreadDriver {
     shared: Arc<Shared>,
     jobs: mpsc::Sender<Job>,
-    places: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts the thread. The second value tells whether the arena was registered.
+    /// Starts it; on the runtime that this is called from, if a runtime is to drive it. The second value tells whether the arena was registered.
     pub(super) fn start(root: Arc<Root>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
-        let EngineOptions { name, depth, .. } = options;
+        let EngineOptions { depth, driver, .. } = options;
         if depth == 0 || depth > LARGEST_DEPTH {
             let detail = format!("must be 1 to {LARGEST_DEPTH}, is {depth}");
             return Err(StorageError::new(ErrorKind::Invalid, "queue_depth", detail));
         }
         let shared = Arc::new(Shared::new().map_err(|e| unusable(&e))?);
-        let (jobs, queue) = mpsc::channel();
-        let (ready, is_ready) = mpsc::sync_channel(1);
-        let of_thread = shared.clone();
-        let body = move || match Worker::new(root, of_thread, queue, options) {
-            Ok(worker) => {
-                let _ = ready.send(Ok(worker.has_arena()));
-                worker.run();
+        let (way, has_arena) = match driver {
+            Driver::Thread => {
+                let (thread, has_arena) = ThreadDriver::start(root, shared, options)?;
+                (Way::Thread(thread), has_arena)
             }
-            Err(e) => {
-                let _ = ready.send(Err(e));
+            Driver::Runtime => {
+                let worker = Worker::new(root, shared.clone(), options).map_err(|e| unusable(&e))?;
+                let has_arena = worker.has_arena();
+                let runtime = RuntimeDriver::start(worker, shared).map_err(|e| unusable(&e))?;
+                (Way::Runtime(runtime), has_arena)
             }
         };
-        let spawned = std::thread::Builder::new().name(format!("tierlab-{name}")).spawn(body);
-        let thread = spawned.map_err(|e| unusable(&e))?;
-        match is_ready.recv() {
-            Ok(Ok(has_arena)) => {
-                let engine = Self {
-                    shared,
-                    jobs,
-                    places: Arc::new(Semaphore::new(BACKLOG)),
-                    thread: Some(thread),
-                };
-                Ok((engine, has_arena))
-            }
-            Ok(Err(e)) => Err(unusable(&e)),
-            Err(_) => Err(unusable(&io::Error::other("its thread ended"))),
-        }
+        let places = Arc::new(Semaphore::new(BACKLOG));
+        Ok((Self { places, way }, has_arena))
     }
 
     /// Waits for a place in the backlog.
@@ -223,15 +242,59 @@ impl Engine {
             reply,
             _place: place,
         };
-        self.jobs.send(job).map_err(|_| stopped(file))?;
-        self.shared.notify();
+        let taken = match &self.way {
+            Way::Thread(thread) => thread.submit(job),
+            Way::Runtime(runtime) => runtime.submit(job),
+        };
+        if !taken {
+            return Err(stopped(file));
+        }
         answer.await.unwrap_or_else(|_| Err(stopped(file)))
     }
 }
 
-impl Drop for Engine {
+impl ThreadDriver {
+    fn start(root: Arc<Root>, shared: Arc<Shared>, options: EngineOptions) -> Result<(Self, bool), StorageError> {
+        let name = options.name;
+        let (jobs, queue) = mpsc::channel();
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let of_thread = shared.clone();
+        let body = move || match Worker::new(root, of_thread, options) {
+            Ok(worker) => {
+                let _ = ready.send(Ok(worker.has_arena()));
+                worker.run(&queue);
+            }
+            Err(e) => {
+                let _ = ready.send(Err(e));
+            }
+        };
+        let spawned = std::thread::Builder::new().name(format!("tierlab-{name}")).spawn(body);
+        let thread = spawned.map_err(|e| unusable(&e))?;
+        match is_ready.recv() {
+            Ok(Ok(has_arena)) => {
+                let driver = Self {
+                    shared,
+                    jobs,
+                    thread: Some(thread),
+                };
+                Ok((driver, has_arena))
+            }
+            Ok(Err(e)) => Err(unusable(&e)),
+            Err(_) => Err(unusable(&io::Error::other("its thread ended"))),
+        }
+    }
+
+    /// Hands a job to the thread, waking it if it sleeps. `false` when it has ended.
+    fn submit(&self, job: Job) -> bool {
+        let sent = self.jobs.send(job).is_ok();
+        self.shared.notify();
+        sent
+    }
+}
+
+impl Drop for ThreadDriver {
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.stop();
         // Whatever it does, it wakes: the event is level-triggered.
         let _ = (&self.shared.wake).write(&1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take()
@@ -246,7 +309,8 @@ fn stopped(file: &OpenFile) -> StorageError {
     StorageError::new(
         ErrorKind::Unavailable,
         file.path.as_str(),
-        "the reading thread has stopped; restart the process",
+        "the reading engine has stopped, with the runtime that opened this tier or after an error of io_uring; open the tier \
+         again",
     )
 }
 

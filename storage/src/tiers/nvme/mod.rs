@@ -16,6 +16,7 @@ pub(crate) mod files;
 mod plan;
 mod ring;
 pub(crate) mod root;
+mod runtime;
 mod slots;
 pub(crate) mod store;
 mod striped;
@@ -34,6 +35,7 @@ use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
 use buffer::{Arena, Pool};
+pub use engine::Driver;
 use engine::{Engine, EngineOptions};
 use files::{OpenFile, OpenFiles};
 use plan::Plan;
@@ -63,6 +65,7 @@ pub(crate) async fn open(config: &NvmeConfig) -> Result<Arc<dyn Tier>, StorageEr
     let tuning = Tuning {
         chunk_bytes: config.chunk_bytes,
         registered_buffers_bytes: config.registered_buffers_bytes,
+        driver: config.driver,
     };
     let options = |root: &PathBuf| LocalOptions {
         root: root.clone(),
@@ -96,6 +99,8 @@ pub struct Tuning {
     pub chunk_bytes: u32,
     /// Bytes of memory to register with the kernel, and to read into first; 0 for none.
     pub registered_buffers_bytes: u64,
+    /// Who submits reads and takes their completions.
+    pub driver: Driver,
 }
 
 impl Default for Tuning {
@@ -103,6 +108,7 @@ impl Default for Tuning {
         Self {
             chunk_bytes: 256 << 10,
             registered_buffers_bytes: 4 << 20,
+            driver: Driver::Runtime,
         }
     }
 }
@@ -160,15 +166,20 @@ impl NvmeTier {
             queue_depth,
             direct,
         };
-        Self::open_with(options).await
+        Self::open_tuned(options, Tuning::default()).await
     }
 
-    /// Opens a folder under another kind's name.
+    /// Opens a folder under another kind's name, such as a kernel mount: read by a thread of its own, since what lies
+    /// behind it may be slow to take reads.
     ///
     /// # Errors
     /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
     pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
-        Self::open_tuned(options, Tuning::default()).await
+        let tuning = Tuning {
+            driver: Driver::Thread,
+            ..Tuning::default()
+        };
+        Self::open_tuned(options, tuning).await
     }
 
     /// Opens a folder with settings of one's own.
@@ -186,6 +197,7 @@ impl NvmeTier {
                 depth: options.queue_depth,
                 chunk_bytes: tuning.chunk_bytes as usize,
                 arena: arena.clone(),
+                driver: tuning.driver,
             };
             let (engine, has_arena) = Engine::start(root.clone(), engine_options)?;
             let pool = match arena {

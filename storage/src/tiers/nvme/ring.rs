@@ -2,16 +2,18 @@
 //! nothing of jobs.
 
 use super::buffer::Arena;
-use super::engine::Shared;
+use super::engine::{Driver, Shared};
 use super::files::{OpenFile, Registration};
 use io_uring::{IoUring, cqueue, opcode, types};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The pause when the kernel is short of memory and nothing of ours is in flight that would wake us.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
+/// Such pauses at most, where nothing but time can help.
+const SHORTAGE_PAUSES: u32 = 1000;
 /// The mark of the wake-up event's completions; reads are marked by smaller numbers.
 const WAKE: u64 = u64::MAX;
 /// Files registered at most; further ones are read by their descriptor.
@@ -31,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) mark: u64,
 }
 
-/// The ring. Used by the one thread that made it.
+/// The ring. Where a thread drives it, that is the thread that made it.
 pub(super) struct Ring {
     ring: IoUring,
     shared: Arc<Shared>,
@@ -54,14 +56,15 @@ enum Wake {
 impl Ring {
     /// A ring for `depth` reads in flight. The arena and the table of files are registered as far as the kernel lets
     /// us ([`has_arena`](Self::has_arena)); without them reads work as well.
-    pub(super) fn new(shared: Arc<Shared>, depth: u32, arena: Option<&Arena>) -> io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, depth: u32, arena: Option<&Arena>, driver: Driver) -> io::Result<Self> {
         // One more than the depth, for the wake-up event.
         let entries = (depth + 1).next_power_of_two();
-        let tuned = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(entries);
-        let ring = match tuned {
+        let mut tuned = IoUring::builder();
+        match driver {
+            Driver::Thread => tuned.setup_single_issuer().setup_defer_taskrun(),
+            Driver::Runtime => &mut tuned,
+        };
+        let ring = match tuned.build(entries) {
             // Kernels before 6.1 know neither flag.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries)?,
             ring => ring?,
@@ -153,6 +156,39 @@ impl Ring {
         self.wake = armed;
     }
 
+    /// A descriptor that becomes readable when reads have completed.
+    pub(super) fn fd(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring's descriptor is open for as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// Submits what is queued, without waiting for it. Where the kernel is short of memory and something is in flight,
+    /// that is left to the next completion.
+    pub(super) fn submit(&mut self, in_flight: bool) -> io::Result<()> {
+        let mut pauses = 0;
+        while !self.ring.submission().is_empty() {
+            let short = match self.ring.submit() {
+                Ok(submitted) => submitted == 0,
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EINTR) => false,
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => true,
+                    _ => return Err(e),
+                },
+            };
+            if short {
+                if in_flight {
+                    return Ok(());
+                }
+                if pauses == SHORTAGE_PAUSES {
+                    return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+                }
+                pauses += 1;
+                std::thread::sleep(SHORTAGE_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
     /// Submits what is queued and sleeps until something completes.
     pub(super) fn enter(&self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
@@ -186,8 +222,8 @@ impl Ring {
             return;
         }
         self.shared.drain_wake_event();
-        let lasting = self.wake == Wake::Armed && entry.result() >= 0;
-        self.wake = if lasting { Wake::Unarmed } else { Wake::UnarmedOnce };
+        let refused = entry.result() == -libc::EINVAL || self.wake == Wake::ArmedOnce;
+        self.wake = if refused { Wake::UnarmedOnce } else { Wake::Unarmed };
     }
 }
 

@@ -15,10 +15,31 @@ fn on_disk() -> TempDir {
     tempfile::tempdir_in(exe.parent().unwrap()).unwrap()
 }
 
+/// A tier whose engine is driven so.
+async fn open_driven(root: &Path, queue_depth: u32, driver: Driver) -> NvmeTier {
+    let options = LocalOptions {
+        root: root.to_owned(),
+        kind: "nvme",
+        notes: Vec::new(),
+        queue_depth,
+        direct: true,
+    };
+    let tuning = Tuning {
+        driver,
+        ..Tuning::default()
+    };
+    NvmeTier::open_tuned(options, tuning).await.unwrap()
+}
+
 async fn conforms(root: &Path, direct: bool, depth: u32) {
+    let tier = NvmeTier::open(root, depth, direct).await.unwrap();
+    suite_passes(tier).await;
+}
+
+async fn suite_passes(tier: NvmeTier) {
     let scratch = tempfile::tempdir().unwrap();
     let suite = Suite {
-        tier: Arc::new(NvmeTier::open(root, depth, direct).await.unwrap()),
+        tier: Arc::new(tier),
         folder: path("suite/deep"),
         scratch: scratch.path().to_owned(),
         notices_changes: true,
@@ -29,6 +50,53 @@ async fn conforms(root: &Path, direct: bool, depth: u32) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn direct_conforms() {
     conforms(on_disk().path(), true, 32).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_thread_of_its_own_conforms() {
+    let root = on_disk();
+    suite_passes(open_driven(root.path(), 32, Driver::Thread).await).await;
+}
+
+/// One thread for everything: what completes must be noticed by the very thread that waits.
+#[tokio::test]
+async fn on_one_thread_conforms() {
+    conforms(on_disk().path(), true, 32).await;
+}
+
+/// Small chunks and no registered memory: every path that the defaults do not take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_tunings_conform_and_senseless_ones_are_refused() {
+    let root = on_disk();
+    let open = |tuning| {
+        let options = LocalOptions {
+            root: root.path().to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth: 3,
+            direct: true,
+        };
+        NvmeTier::open_tuned(options, tuning)
+    };
+    let usual = Tuning::default();
+    let bare = Tuning {
+        chunk_bytes: 64 << 10,
+        registered_buffers_bytes: 0,
+        ..usual
+    };
+    suite_passes(open(bare).await.unwrap()).await;
+    for chunk_bytes in [0, 4096, (64 << 10) + 1, u32::MAX] {
+        let error = open(Tuning { chunk_bytes, ..usual }).await.unwrap_err();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "chunk_bytes"));
+    }
+    let registered_buffers_bytes = u64::MAX;
+    let error = open(Tuning {
+        registered_buffers_bytes,
+        ..usual
+    })
+    .await
+    .unwrap_err();
+    assert_eq!(error.object(), "registered_buffers_bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,8 +162,13 @@ async fn memory_file_systems_are_read_buffered() {
 /// one after its future was dropped would be caught there, or by the contents of the reads in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_dropped_reads_harm_nothing() {
-    let root = on_disk();
-    let tier = NvmeTier::open(root.path(), 16, true).await.unwrap();
+    for driver in [Driver::Runtime, Driver::Thread] {
+        let root = on_disk();
+        drop_thousands(open_driven(root.path(), 16, driver).await).await;
+    }
+}
+
+async fn drop_thousands(tier: NvmeTier) {
     let size = 3_000_000;
     let object = tier
         .put(&path("x"), Bytes::from(content(5, 0..size)).into())
@@ -244,7 +317,7 @@ async fn dropping_the_tier_ends_its_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_tier_uses_no_cpu() {
     let root = on_disk();
-    let tier = NvmeTier::open(root.path(), 8, true).await.unwrap();
+    let tier = open_driven(root.path(), 8, Driver::Thread).await;
     let object = tier
         .put(&path("x"), Bytes::from(content(1, 0..100_000)).into())
         .await

@@ -1,4 +1,5 @@
-//! The engine's thread: jobs to submissions, completions to answers. In: jobs. Out: their replies.
+//! The engine's work: jobs to submissions, completions to answers. In: jobs. Out: their replies. Knows not who drives it:
+//! a thread of its own ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
 use super::engine::{Done, EngineOptions, Job, Shared};
 use super::files::OpenFile;
@@ -7,7 +8,9 @@ use super::root::{FileId, Root};
 use super::slots::Slots;
 use crate::error::{ErrorKind, StorageError};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
@@ -59,12 +62,11 @@ struct Op {
     attempts: u32,
 }
 
-/// The thread's state. Reads in flight point into the buffers of `jobs`.
+/// The engine's state. Reads in flight point into the buffers of `jobs`.
 pub(super) struct Worker {
     ring: Ring,
     root: Arc<Root>,
     shared: Arc<Shared>,
-    queue: Receiver<Job>,
     depth: usize,
     chunk_bytes: usize,
     jobs: Slots<Active>,
@@ -78,25 +80,28 @@ pub(super) struct Worker {
     in_flight: usize,
 }
 
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Worker {
-    /// Made on the thread that runs it: the ring takes submissions from no other.
-    pub(super) fn new(
-        root: Arc<Root>,
-        shared: Arc<Shared>,
-        queue: Receiver<Job>,
-        options: EngineOptions,
-    ) -> io::Result<Self> {
+    /// Where a thread drives it, made on that thread: the ring takes submissions from no other.
+    pub(super) fn new(root: Arc<Root>, shared: Arc<Shared>, options: EngineOptions) -> io::Result<Self> {
         let EngineOptions {
             depth,
             chunk_bytes,
             arena,
+            driver,
             ..
         } = options;
         Ok(Self {
-            ring: Ring::new(shared.clone(), depth, arena.as_deref())?,
+            ring: Ring::new(shared.clone(), depth, arena.as_deref(), driver)?,
             root,
             shared,
-            queue,
             depth: depth as usize,
             chunk_bytes,
             jobs: Slots::default(),
@@ -113,15 +118,15 @@ impl Worker {
     }
 
     /// Works until told to stop and nothing is in flight.
-    pub(super) fn run(mut self) {
-        if let Err(error) = self.work() {
+    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+        if let Err(error) = self.work(queue) {
             tracing::error!(%error, "io_uring failed; the tier answers no more reads");
         }
     }
 
-    fn work(&mut self) -> io::Result<()> {
+    fn work(&mut self, queue: &Receiver<Job>) -> io::Result<()> {
         loop {
-            while self.take_job() {}
+            while self.take_job(queue) {}
             self.ring.release_closed_files();
             self.submit_reads();
             self.answer_finished();
@@ -130,41 +135,87 @@ impl Worker {
             }
             self.ring.arm_wake();
             self.shared.park();
-            let surprised = self.take_job() || self.shared.has_closed();
+            let surprised = self.take_job(queue) || self.shared.has_closed();
             if !surprised {
                 self.ring.enter()?;
             }
             self.shared.unpark();
-            while let Some((mark, result)) = self.ring.next_completion() {
-                self.in_flight -= 1;
-                self.complete(mark as usize, result);
-            }
+            self.reap();
             self.answer_finished();
         }
     }
 
+    /// Does what there is to do, without waiting: for callers that drive it themselves.
+    pub(super) fn advance(&mut self) -> io::Result<()> {
+        self.reap();
+        self.ring.release_closed_files();
+        self.submit_reads();
+        self.answer_finished();
+        self.ring.arm_wake();
+        // From here on, a file that is closed sets the wake-up event, and thereby makes the ring readable.
+        self.shared.park();
+        if self.shared.has_closed() {
+            self.ring.release_closed_files();
+        }
+        self.ring.submit(self.in_flight > 0)
+    }
+
+    /// Waits until nothing is in flight. What has not been submitted is not started.
+    pub(super) fn wind_down(mut self) {
+        let mut finish = || -> io::Result<()> {
+            self.submit_reads();
+            while self.in_flight > 0 {
+                self.ring.enter()?;
+                self.reap();
+                self.submit_reads();
+            }
+            self.answer_finished();
+            Ok(())
+        };
+        if let Err(error) = finish() {
+            tracing::error!(%error, "io_uring failed while reads were under way");
+        }
+    }
+
+    /// A descriptor that becomes readable when there is something to [`advance`](Self::advance).
+    pub(super) fn ring_fd(&self) -> io::Result<OwnedFd> {
+        self.ring.fd()
+    }
+
+    fn reap(&mut self) {
+        while let Some((mark, result)) = self.ring.next_completion() {
+            self.in_flight -= 1;
+            self.complete(mark as usize, result);
+        }
+    }
+
     /// Takes one job off the queue. When stopping, jobs are dropped, which tells their callers.
-    fn take_job(&mut self) -> bool {
-        match self.queue.try_recv() {
+    fn take_job(&mut self, queue: &Receiver<Job>) -> bool {
+        match queue.try_recv() {
             Ok(_) if self.shared.is_stopping() => true,
             Ok(job) => {
-                let active = Active {
-                    job,
-                    next: (0, 0),
-                    in_turn: true,
-                    pending: 0,
-                    submitted: None,
-                    error: None,
-                    wire_bytes: 0,
-                    requests: 0,
-                    retries: 0,
-                };
-                let slot = self.jobs.insert(active);
-                self.turn.push_back(slot);
+                self.accept(job);
                 true
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => false,
         }
+    }
+
+    /// Lets a job stand in for its first turn.
+    pub(super) fn accept(&mut self, job: Job) {
+        let active = Active {
+            job,
+            next: (0, 0),
+            in_turn: true,
+            pending: 0,
+            submitted: None,
+            error: None,
+            wire_bytes: 0,
+            requests: 0,
+            retries: 0,
+        };
+        let slot = self.jobs.insert(active);
+        self.turn.push_back(slot);
     }
 
     /// Queues reads until the depth is reached or nothing is left.
@@ -231,7 +282,8 @@ impl Worker {
                 active.wire_bytes += n as u64;
                 progress(op, n as usize, align)
             }
-            n if matches!(-n, libc::EINTR | libc::EAGAIN) && op.attempts < ATTEMPTS => {
+            // Cancelled is what the kernel leaves undone when the thread that submitted it ends.
+            n if matches!(-n, libc::EINTR | libc::EAGAIN | libc::ECANCELED) && op.attempts < ATTEMPTS => {
                 op.attempts += 1;
                 Progress::Again
             }

@@ -126,12 +126,12 @@ async fn a_part_that_is_touched_is_noticed() {
         ),
         (
             |part| {
-                std::fs::OpenOptions::new();
+                std::fs::OpenOptions::new()
                     .write(true)
                     .open(part)
                     .unwrap()
                     .set_len(100)
-                    .unwrap()
+                    .unwrap();
             },
             ErrorKind::Corrupt,
         ),

@@ -1,0 +1,116 @@
+//! Drives the reading engine from the tasks that read: no thread of its own. In: jobs. Out: their replies. Knows nothing
+//! of tiers.
+//!
+//! The caller submits its reads itself. A task of the runtime waits for the ring, which is pollable as any socket is, and
+//! takes the completions. So a read costs no switch to another thread and back, which on a busy machine is what most of
+//! its time beyond the device's goes into. With nothing in flight nothing runs.
+
+use super::engine::{Job, Shared};
+use super::worker::Worker;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::AbortHandle;
+
+/// The engine's state, worked on by whoever has something to do.
+#[derive(Debug)]
+pub(super) struct RuntimeDriver {
+    core: Arc<Core>,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Core {
+    /// `None` once it has been closed or its ring has failed.
+    worker: Mutex<Option<Worker>>,
+    shared: Arc<Shared>,
+}
+
+impl RuntimeDriver {
+    /// Starts the task that takes completions, on the runtime that this is called from; its I/O driver is needed.
+    pub(super) fn start(worker: Worker, shared: Arc<Shared>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        // A descriptor of its own: it stays good for as long as the task polls it.
+        let ring = worker.ring_fd()?;
+        let core = Arc::new(Core {
+            worker: Mutex::new(Some(worker)),
+            shared,
+        });
+        // SAFETY: an `OwnedFd` is open, and the same, until it is dropped; `AsyncFd` drops it after its registration.
+        let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
+        core.drive(None);
+        let task = runtime.spawn(take_completions(core.clone(), ring)).abort_handle();
+        Ok(Self { core, task })
+    }
+
+    /// Takes a job and submits its reads. `false` when the engine has been closed; then the job's reply is dropped.
+    pub(super) fn submit(&self, job: Job) -> bool {
+        self.core.drive(Some(job))
+    }
+}
+
+impl Drop for RuntimeDriver {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.core.close();
+    }
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, Option<Worker>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does whatever there is to do, without waiting.
+    fn drive(&self, job: Option<Job>) -> bool {
+        let mut held = self.lock();
+        let Some(worker) = held.as_mut() else { return false };
+        if let Some(job) = job {
+            worker.accept(job);
+        }
+        match worker.advance() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "io_uring failed; the tier answers no more reads");
+                *held = None;
+                false
+            }
+        }
+    }
+
+    /// Waits for what is in flight and starts nothing more.
+    fn close(&self) {
+        self.shared.stop();
+        if let Some(worker) = self.lock().take() {
+            worker.wind_down();
+        }
+    }
+}
+
+/// Closes the engine when the task ends with its runtime: readers elsewhere are told rather than left waiting.
+struct CloseOnDrop(Arc<Core>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+async fn take_completions(core: Arc<Core>, ring: AsyncFd<OwnedFd>) {
+    let closing = CloseOnDrop(core);
+    loop {
+        match ring.readable().await {
+            // Cleared before the look: what completes during it makes the ring ready once more.
+            Ok(mut ready) => ready.clear_ready(),
+            Err(error) => {
+                tracing::error!(%error, "the ring cannot be watched; the tier answers no more reads");
+                return;
+            }
+        }
+        if !closing.0.drive(None) {
+            return;
+        }
+    }
+}
