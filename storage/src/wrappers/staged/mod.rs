@@ -9,112 +9,36 @@
 //!   mixes in. Of a tier in memory nothing is used again, because its versions mean nothing after a restart.
 //! - When the folder is full, broken or gone, reads go to the tier and the failure is counted ([`StagedCounts`]).
 
+mod config;
+mod fetch;
 mod folder;
 mod journal;
 mod ledger;
 mod read;
 mod writer;
 
-use super::flight::{Lead, SingleFlight, Version, joined, share_of};
+use super::flight::SingleFlight;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tier::{Body, Object, Read, ReadMany, Tier, TierInfo, check_ranges};
 use crate::tiers::nvme::{LocalOptions, NvmeTier, blocking};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use fetch::Landed;
 use folder::{Folder, Found};
 use futures::future::try_join;
 use journal::Header;
 use ledger::{Ledger, Lookup};
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
-use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::oneshot;
-use writer::{Job, PENDING_BYTES, Tally, Writer};
+use writer::{Job, Tally, Writer};
 
-/// The smallest and the largest block, in bytes.
-const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
-
-/// Where and how much to stage: `[staged]` of a tier's TOML.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StagedConfig {
-    /// A local folder, made where it is missing. One tier of one process at a time may use it.
-    pub root: PathBuf,
-    /// Bytes on disk at most; the least recently used blocks go first.
-    #[serde(default = "default_capacity_bytes")]
-    pub capacity_bytes: u64,
-    /// Bytes of a block, which is what is read of the tier: a power of two from 64 KiB to 64 MiB.
-    #[serde(default = "default_block_bytes")]
-    pub block_bytes: u64,
-    /// Reads of the folder in flight at most.
-    #[serde(default = "default_queue_depth")]
-    pub queue_depth: u32,
-    /// Whether to read the folder with `O_DIRECT`; where its file system refuses, reads are buffered and say so.
-    #[serde(default = "yes")]
-    pub direct: bool,
-}
-
-const fn default_capacity_bytes() -> u64 {
-    8 << 30
-}
-const fn default_block_bytes() -> u64 {
-    1 << 20
-}
-const fn default_queue_depth() -> u32 {
-    128
-}
-const fn yes() -> bool {
-    true
-}
-
-impl StagedConfig {
-    fn check(&self) -> Result<(), StorageError> {
-        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
-        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
-        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
-            let detail = format!("must be a power of two from 65536 to 67108864, is {block}");
-            return refuse("staged.block_bytes", detail);
-        }
-        if capacity < 2 * block {
-            let detail = format!("must hold at least two blocks of {block} bytes, is {capacity}");
-            return refuse("staged.capacity_bytes", detail);
-        }
-        Ok(())
-    }
-}
-
-/// What a stage has done since it was opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StagedCounts {
-    /// Blocks written.
-    pub staged: u64,
-    /// Blocks that had to go for others.
-    pub evicted: u64,
-    /// Blocks that did not fit their checksum, or could not be read, and were read from the tier again.
-    pub broken: u64,
-    /// Blocks not written because too many were waiting, or shortly after a failure.
-    pub skipped: u64,
-    /// Writes that failed.
-    pub failures: u64,
-    /// The last of these.
-    pub last_failure: Option<String>,
-    /// Bytes on disk now.
-    pub bytes: u64,
-}
-
-/// What a fetch brought: the bytes of joined blocks, in order.
-#[derive(Debug)]
-pub(super) struct Landed {
-    parts: Vec<(Range<u64>, Bytes)>,
-    cost: ReadCost,
-}
+pub use config::{StagedConfig, StagedCounts};
 
 /// What the tier's own calls and its fetches share.
 struct Stage {
@@ -246,109 +170,6 @@ impl Stage {
             size: object.size,
             block_bytes: self.block_bytes,
         }
-    }
-
-    fn extent(&self, object: &Object, block: u64) -> Range<u64> {
-        block * self.block_bytes..((block + 1) * self.block_bytes).min(object.size)
-    }
-
-    /// Blocks from the tier: from fetches under way, and from one of this call's own.
-    async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Landed, StorageError> {
-        let mut landed = Landed {
-            parts: Vec::new(),
-            cost: ReadCost::default(),
-        };
-        if blocks.is_empty() {
-            return Ok(landed);
-        }
-        let version = Version::of(object);
-        let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
-        let mut boarded = self.flights.board(keys.collect());
-        if let Some(lead) = boarded.lead.take() {
-            // On a task of its own: it goes on when this call is dropped.
-            let (stage, object) = (self.clone(), object.clone());
-            tokio::spawn(async move { stage.lead(&object, lead).await });
-        }
-        let waiting = Instant::now();
-        // What others have fetched already and is still being written is in memory.
-        let in_memory = boarded
-            .tickets
-            .iter()
-            .map(|ticket| !ticket.is_led() && ticket.has_landed());
-        let in_memory: Vec<bool> = in_memory.collect();
-        for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
-            let other = ticket.landed(object).await?;
-            let cost = match in_memory {
-                true => ReadCost {
-                    via: ViaSet::of(Via::Memory),
-                    cache_hits: 1,
-                    ..ReadCost::default()
-                },
-                false => share_of(&other.cost, ticket.is_led(), waiting.elapsed()),
-            };
-            landed.cost.merge(&cost);
-            landed.parts.extend(other.parts.iter().cloned());
-        }
-        Ok(landed)
-    }
-
-    /// Makes a fetch, has it staged, and answers it: the writer has it in hand when a reader has its bytes.
-    async fn lead(&self, object: &Object, lead: Lead<Landed>) {
-        let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
-        let answer = lead.answer();
-        match &landed {
-            Ok(landed) => self.stage(object, landed, lead),
-            // The next one who asks begins anew.
-            Err(_) => drop(lead),
-        }
-        answer.land(landed);
-    }
-
-    async fn fetch_from_tier(&self, object: &Object, lead: &Lead<Landed>) -> Result<Landed, StorageError> {
-        let mut runs = joined(lead.keys().iter().map(super::flight::ExtentKey::extent));
-        let (parts, cost) = if runs.len() == 1 {
-            // The tier's own way of reading one large range.
-            let read = self.inner.read(object, runs.swap_remove(0)).await?;
-            runs = joined(lead.keys().iter().map(super::flight::ExtentKey::extent));
-            (vec![read.bytes], read.cost)
-        } else {
-            let read = self.inner.read_many(object, &runs).await?;
-            (read.parts, read.cost)
-        };
-        let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
-        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
-            let detail = "the tier returned fewer bytes than it was asked for";
-            return Err(StorageError::new(ErrorKind::Corrupt, object.path.as_str(), detail));
-        }
-        let parts = runs.into_iter().zip(parts).collect();
-        Ok(Landed { parts, cost })
-    }
-
-    /// Hands blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Landed, lead: Lead<Landed>) {
-        let mut blocks = Vec::with_capacity(lead.keys().len());
-        let mut len = 0;
-        for key in lead.keys() {
-            let extent = key.extent();
-            let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
-            if let Some((run, bytes)) = landed.parts.iter().find(within) {
-                let at = (extent.start - run.start) as usize;
-                let block_len = (extent.end - extent.start) as usize;
-                blocks.push((extent.start / self.block_bytes, bytes.slice(at..at + block_len)));
-                len += block_len as u64;
-            }
-        }
-        let pending = &self.tally.pending;
-        let admitted = pending.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
-        });
-        if admitted.is_err() {
-            self.tally.skipped.fetch_add(blocks.len() as u64, Ordering::Relaxed);
-            return;
-        }
-        let header = self.header(object);
-        // An error would mean that the thread has ended: then nothing is staged any more.
-        let _ = self.jobs.send(Job::Store { header, blocks, lead });
     }
 }
 

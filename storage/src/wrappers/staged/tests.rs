@@ -1,5 +1,6 @@
 use super::*;
 use crate::conformance::{Suite, content};
+use crate::tier::ReadCost;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::{Cache, CacheConfig, Emulated, StorageMetrics};
 use futures::future::join_all;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! ledger. A failure is counted, told to the log, and costs nothing but the staging: whoever asks again goes to the
 //! tier. After one, nothing is staged for a moment, so that a full disk is not hammered.
 
-use super::Landed;
+use super::fetch::Landed;
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};

@@ -1,0 +1,77 @@
+//! The `[staged]` table, and what is counted. In: TOML. Out: a checked configuration. Knows nothing of files.
+
+use crate::error::{ErrorKind, StorageError};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// The smallest and the largest block, in bytes.
+const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
+
+/// Where and how much to stage: `[staged]` of a tier's TOML.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StagedConfig {
+    /// A local folder, made where it is missing. One tier of one process at a time may use it.
+    pub root: PathBuf,
+    /// Bytes on disk at most; the least recently used blocks go first.
+    #[serde(default = "default_capacity_bytes")]
+    pub capacity_bytes: u64,
+    /// Bytes of a block, which is what is read of the tier: a power of two from 64 KiB to 64 MiB.
+    #[serde(default = "default_block_bytes")]
+    pub block_bytes: u64,
+    /// Reads of the folder in flight at most.
+    #[serde(default = "default_queue_depth")]
+    pub queue_depth: u32,
+    /// Whether to read the folder with `O_DIRECT`; where its file system refuses, reads are buffered and say so.
+    #[serde(default = "yes")]
+    pub direct: bool,
+}
+
+const fn default_capacity_bytes() -> u64 {
+    8 << 30
+}
+const fn default_block_bytes() -> u64 {
+    1 << 20
+}
+const fn default_queue_depth() -> u32 {
+    128
+}
+const fn yes() -> bool {
+    true
+}
+
+impl StagedConfig {
+    pub(super) fn check(&self) -> Result<(), StorageError> {
+        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
+        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
+            let detail = format!("must be a power of two from 65536 to 67108864, is {block}");
+            return refuse("staged.block_bytes", detail);
+        }
+        if capacity < 2 * block {
+            let detail = format!("must hold at least two blocks of {block} bytes, is {capacity}");
+            return refuse("staged.capacity_bytes", detail);
+        }
+        Ok(())
+    }
+}
+
+/// What a stage has done since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StagedCounts {
+    /// Blocks written.
+    pub staged: u64,
+    /// Blocks that had to go for others.
+    pub evicted: u64,
+    /// Blocks that did not fit their checksum, or could not be read, and were read from the tier again.
+    pub broken: u64,
+    /// Blocks not written because too many were waiting, or shortly after a failure.
+    pub skipped: u64,
+    /// Writes that failed.
+    pub failures: u64,
+    /// The last of these.
+    pub last_failure: Option<String>,
+    /// Bytes on disk now.
+    pub bytes: u64,
+}

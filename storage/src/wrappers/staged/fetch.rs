@@ -1,0 +1,126 @@
+//! Fetching what is not staged. In: blocks. Out: their bytes from the tier, once for all who ask, and a job for the
+//! writer.
+
+use super::Stage;
+use super::writer::{Job, PENDING_BYTES};
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::{Object, ReadCost};
+use crate::wrappers::flight::{ExtentKey, Lead, Version, joined, share_of};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tierlab_protocol::via::{Via, ViaSet};
+
+/// What a fetch brought: the bytes of joined blocks, in order.
+#[derive(Debug)]
+pub(super) struct Landed {
+    pub(super) parts: Vec<(Range<u64>, Bytes)>,
+    pub(super) cost: ReadCost,
+}
+
+impl Stage {
+    fn extent(&self, object: &Object, block: u64) -> Range<u64> {
+        block * self.block_bytes..((block + 1) * self.block_bytes).min(object.size)
+    }
+
+    /// Blocks from the tier: from fetches under way, and from one of this call's own.
+    pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Landed, StorageError> {
+        let mut landed = Landed {
+            parts: Vec::new(),
+            cost: ReadCost::default(),
+        };
+        if blocks.is_empty() {
+            return Ok(landed);
+        }
+        let version = Version::of(object);
+        let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
+        let mut boarded = self.flights.board(keys.collect());
+        if let Some(lead) = boarded.lead.take() {
+            // On a task of its own: it goes on when this call is dropped.
+            let (stage, object) = (self.clone(), object.clone());
+            tokio::spawn(async move { stage.lead(&object, lead).await });
+        }
+        let waiting = Instant::now();
+        // What others have fetched already and is still being written is in memory.
+        let in_memory = boarded
+            .tickets
+            .iter()
+            .map(|ticket| !ticket.is_led() && ticket.has_landed());
+        let in_memory: Vec<bool> = in_memory.collect();
+        for (ticket, in_memory) in boarded.tickets.iter().zip(in_memory) {
+            let other = ticket.landed(object).await?;
+            let cost = match in_memory {
+                true => ReadCost {
+                    via: ViaSet::of(Via::Memory),
+                    cache_hits: 1,
+                    ..ReadCost::default()
+                },
+                false => share_of(&other.cost, ticket.is_led(), waiting.elapsed()),
+            };
+            landed.cost.merge(&cost);
+            landed.parts.extend(other.parts.iter().cloned());
+        }
+        Ok(landed)
+    }
+
+    /// Makes a fetch, has it staged, and answers it: the writer has it in hand when a reader has its bytes.
+    async fn lead(&self, object: &Object, lead: Lead<Landed>) {
+        let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
+        let answer = lead.answer();
+        match &landed {
+            Ok(landed) => self.stage(object, landed, lead),
+            // The next one who asks begins anew.
+            Err(_) => drop(lead),
+        }
+        answer.land(landed);
+    }
+
+    async fn fetch_from_tier(&self, object: &Object, lead: &Lead<Landed>) -> Result<Landed, StorageError> {
+        let mut runs = joined(lead.keys().iter().map(ExtentKey::extent));
+        let (parts, cost) = if runs.len() == 1 {
+            // The tier's own way of reading one large range.
+            let read = self.inner.read(object, runs.swap_remove(0)).await?;
+            runs = joined(lead.keys().iter().map(ExtentKey::extent));
+            (vec![read.bytes], read.cost)
+        } else {
+            let read = self.inner.read_many(object, &runs).await?;
+            (read.parts, read.cost)
+        };
+        let whole = |(run, bytes): (&Range<u64>, &Bytes)| bytes.len() as u64 == run.end - run.start;
+        if parts.len() != runs.len() || !runs.iter().zip(&parts).all(whole) {
+            let detail = "the tier returned fewer bytes than it was asked for";
+            return Err(StorageError::new(ErrorKind::Corrupt, object.path.as_str(), detail));
+        }
+        let parts = runs.into_iter().zip(parts).collect();
+        Ok(Landed { parts, cost })
+    }
+
+    /// Hands blocks to the writer, unless too many are waiting.
+    fn stage(&self, object: &Object, landed: &Landed, lead: Lead<Landed>) {
+        let mut blocks = Vec::with_capacity(lead.keys().len());
+        let mut len = 0;
+        for key in lead.keys() {
+            let extent = key.extent();
+            let within = |(run, _): &&(Range<u64>, Bytes)| run.start <= extent.start && extent.end <= run.end;
+            if let Some((run, bytes)) = landed.parts.iter().find(within) {
+                let at = (extent.start - run.start) as usize;
+                let block_len = (extent.end - extent.start) as usize;
+                blocks.push((extent.start / self.block_bytes, bytes.slice(at..at + block_len)));
+                len += block_len as u64;
+            }
+        }
+        let pending = &self.tally.pending;
+        let admitted = pending.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
+        });
+        if admitted.is_err() {
+            self.tally.skipped.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            return;
+        }
+        let header = self.header(object);
+        // An error would mean that the thread has ended: then nothing is staged any more.
+        let _ = self.jobs.send(Job::Store { header, blocks, lead });
+    }
+}
