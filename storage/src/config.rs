@@ -145,6 +145,10 @@ pub struct NfsConfig {
     /// Connections in the pool; each has many calls under way.
     #[serde(default = "default_connections")]
     pub connections: u32,
+    /// Data asked for at once per connection by READs of more than 64 KiB; further ones wait their turn. More hides a
+    /// longer way to the server, less keeps its buffers warm.
+    #[serde(default = "default_in_flight_bytes")]
+    pub in_flight_bytes: u64,
     /// Ranges of one read that follow each other with no more than this between them are read as one; 0 joins those
     /// that touch.
     #[serde(default)]
@@ -247,6 +251,9 @@ fn default_registered_buffers_bytes() -> u64 {
 }
 fn default_driver() -> Driver {
     Tuning::default().driver
+}
+const fn default_in_flight_bytes() -> u64 {
+    8 << 20
 }
 const fn default_connections() -> u32 {
     4

@@ -143,9 +143,7 @@ impl Client<'_> {
             arguments: packed.into(),
         };
         let deadline = Instant::now() + self.pool.limit();
-        let again = landing
-            .as_ref()
-            .map(|landing| (landing.find, landing.buffer.capacity()));
+        let again = landing.as_ref().map(Landing::again);
         let mut delay = FIRST_DELAY;
         loop {
             let reply = self
@@ -156,10 +154,7 @@ impl Client<'_> {
             if !put_off || Instant::now() + delay >= deadline {
                 return Ok(reply);
             }
-            landing = again.map(|(find, capacity)| Landing {
-                find,
-                buffer: BytesMut::with_capacity(capacity),
-            });
+            landing = again.as_ref().map(Landing::again);
             self.cost.retries += 1;
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(LONGEST_DELAY);
@@ -214,13 +209,14 @@ impl Client<'_> {
         Ok((done.object, attributes))
     }
 
-    /// Reads up to `count` bytes to the end of `buffer`, whose capacity must have room for them.
+    /// Reads up to `count` bytes to the end of `buffer`, whose capacity must have room for them; without one into a new
+    /// buffer.
     pub(super) async fn read(
         &mut self,
         file: &nfs_fh3,
         offset: u64,
         count: u32,
-        buffer: BytesMut,
+        buffer: Option<BytesMut>,
     ) -> Result<ReadReply, Fault> {
         let procedure = NFS_PROGRAM::NFSPROC3_READ;
         let arguments = READ3args {
@@ -230,6 +226,7 @@ impl Client<'_> {
         };
         let landing = Landing {
             find: find_read_data,
+            room: usize::try_from(count).unwrap_or(usize::MAX),
             buffer,
         };
         let reply = self.raw(procedure, &arguments, Some(landing), Repeat::Safe).await?;

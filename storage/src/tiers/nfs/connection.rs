@@ -24,12 +24,31 @@ pub(super) struct Bulk {
     pub(super) len: usize,
 }
 
-/// Where the bulk data of a reply goes: straight from the socket to the end of `buffer`, within its capacity.
+/// Where the bulk data of a reply goes, straight from the socket.
 #[derive(Debug)]
 pub(super) struct Landing {
     /// Finds the data from the first bytes of a result; `None` where there is none.
     pub(super) find: fn(&[u8]) -> Option<Bulk>,
-    pub(super) buffer: BytesMut,
+    /// The longest data that may come.
+    pub(super) room: usize,
+    /// What it is appended to. Without one, a buffer is made when the data arrives: calls that only wait hold none, and
+    /// memory that was just used is used again.
+    pub(super) buffer: Option<BytesMut>,
+}
+
+impl Landing {
+    /// The same for another attempt. The buffer went with the first.
+    pub(super) fn again(&self) -> Self {
+        Self { buffer: None, ..*self }
+    }
+
+    /// The buffer, with room for data of this length; `None` where it is longer than it may be.
+    pub(super) fn into_buffer(self, len: usize) -> Option<BytesMut> {
+        let buffer = self
+            .buffer
+            .unwrap_or_else(|| BytesMut::with_capacity(len.min(self.room)));
+        (len <= self.room && len <= buffer.capacity() - buffer.len()).then_some(buffer)
+    }
 }
 
 /// A result, and what came over the wire for it.
@@ -41,23 +60,41 @@ pub(super) struct Reply {
     pub(super) wire_bytes: u64,
 }
 
-/// A place among the calls under way, given back when the reply is there or nobody waits for it any more.
+/// Room for a call among those under way.
+#[derive(Debug)]
+pub(super) struct Place {
+    _call: OwnedSemaphorePermit,
+    /// Units of data that its reply will bring, where that is much.
+    data: Option<OwnedSemaphorePermit>,
+}
+
+impl Place {
+    pub(super) fn new(call: OwnedSemaphorePermit, data: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _call: call, data }
+    }
+
+    fn weight(&self) -> usize {
+        1 + self.data.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+}
+
+/// A place on a connection, given back when the reply is there or nobody waits for it any more.
 #[derive(Debug)]
 pub(super) struct Claim {
     load: Arc<AtomicUsize>,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Claim {
-    pub(super) fn new(load: Arc<AtomicUsize>, place: OwnedSemaphorePermit) -> Self {
-        load.fetch_add(1, Ordering::Relaxed);
-        Self { load, _place: place }
+    pub(super) fn new(load: Arc<AtomicUsize>, place: Place) -> Self {
+        load.fetch_add(place.weight(), Ordering::Relaxed);
+        Self { load, place }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.load.fetch_sub(1, Ordering::Relaxed);
+        self.load.fetch_sub(self.place.weight(), Ordering::Relaxed);
     }
 }
 
@@ -315,10 +352,11 @@ mod tests {
         let outgoing = Outgoing::new(&call, &credential, deadline);
         let landing = room.map(|room| Landing {
             find,
-            buffer: BytesMut::with_capacity(room),
+            room,
+            buffer: (room % 2 == 0).then(|| BytesMut::with_capacity(room)),
         });
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let claim = Claim::new(Arc::default(), place);
+        let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let claim = Claim::new(Arc::default(), Place::new(call, None));
         connection.submit(&outgoing, landing, claim).unwrap()
     }
 

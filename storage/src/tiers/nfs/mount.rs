@@ -2,7 +2,7 @@
 //!
 //! In: an [`NfsUrl`]. Out: the address of the NFS server and the handle of the export's root.
 
-use super::pool::{Pool, Repeat};
+use super::pool::{Limits, Pool, Repeat};
 use super::rpc::Call;
 use super::url::NfsUrl;
 use crate::config::NfsConfig;
@@ -80,9 +80,19 @@ impl Server {
         Ok(server)
     }
 
+    /// Those of the few calls before the first look-up.
+    fn limits(&self, privileged: bool) -> Limits {
+        Limits {
+            connections: 1,
+            in_flight_bytes: 0,
+            call: self.limit,
+            privileged,
+        }
+    }
+
     async fn ask_port(&self, portmapper: SocketAddr, prog: u32, vers: u32, name: &str) -> Result<u16, StorageError> {
         let about = self.url.to_string();
-        let pool = Pool::new(portmapper, false, opaque_auth::default(), 1, self.limit);
+        let pool = Pool::new(portmapper, opaque_auth::default(), &self.limits(false));
         let call = Call {
             program: portmap::PROGRAM,
             version: portmap::VERSION,
@@ -122,7 +132,7 @@ impl Server {
     /// Mounts the export and returns the handle of its root.
     pub(super) async fn mount(&self) -> Result<nfs_fh3, StorageError> {
         let about = self.url.to_string();
-        let pool = Pool::new(self.mount, self.privileged, self.credential.clone(), 1, self.limit);
+        let pool = Pool::new(self.mount, self.credential.clone(), &self.limits(self.privileged));
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
         let reply = pool

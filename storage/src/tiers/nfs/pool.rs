@@ -1,24 +1,27 @@
 //! A pool of connections to one server: opened when needed, replaced when they break, each with many calls under way.
 //!
 //! In: calls, and whether they may be repeated. Out: replies and what they cost. A call goes to the connection with the
-//! fewest under way, and has one limit for everything: waiting, connecting, repeats. Knows nothing of NFS.
+//! least under way. From when it has a place there, it has one limit for everything: connecting, waiting, repeats.
+//! Knows nothing of NFS.
 
-use super::connection::{Claim, Connection, Landing, Outgoing, Reply};
+use super::connection::{Claim, Connection, Landing, Outgoing, Place, Reply};
 use super::dial::dial;
 use super::rpc::{Call, CallError};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
-use bytes::BytesMut;
 use nfs3_types::rpc::opaque_auth;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 /// Calls under way per connection at most; more wait here.
 const WINDOW: usize = 128;
+/// Replies with more data than this also count by their data, in units of it: a server that prepares many large replies
+/// at once does so in cold memory, and small ones wait behind them.
+const UNIT_BYTES: usize = 64 << 10;
 /// The wait before the first repeat; it doubles with each.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
@@ -32,6 +35,18 @@ pub(super) enum Repeat {
     Never,
 }
 
+/// What a pool keeps to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) connections: usize,
+    /// Data asked for at once per connection by calls that bring much.
+    pub(super) in_flight_bytes: usize,
+    /// The limit of one call.
+    pub(super) call: Duration,
+    /// Whether to come from a privileged port.
+    pub(super) privileged: bool,
+}
+
 /// The connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -39,14 +54,16 @@ pub(super) struct Pool {
     privileged: bool,
     credential: opaque_auth<'static>,
     limit: Duration,
-    window: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
+    data: Arc<Semaphore>,
+    data_units: usize,
     slots: Vec<Slot>,
 }
 
 /// A place for one connection.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Calls that have chosen it.
+    /// Calls that have chosen it, and their units of data.
     load: Arc<AtomicUsize>,
     connection: Mutex<Option<Arc<Connection>>>,
     /// Held while a connection is opened.
@@ -77,22 +94,18 @@ impl Slot {
 }
 
 impl Pool {
-    pub(super) fn new(
-        address: SocketAddr,
-        privileged: bool,
-        credential: opaque_auth<'static>,
-        connections: usize,
-        limit: Duration,
-    ) -> Self {
-        let connections = connections.max(1);
+    pub(super) fn new(address: SocketAddr, credential: opaque_auth<'static>, limits: &Limits) -> Self {
+        let connections = limits.connections.max(1);
+        let many = |each: usize| connections.saturating_mul(each).min(Semaphore::MAX_PERMITS);
+        let data_units = many(limits.in_flight_bytes.div_ceil(UNIT_BYTES).max(1));
         Self {
             address,
-            privileged,
+            privileged: limits.privileged,
             credential,
-            limit,
-            window: Arc::new(Semaphore::new(
-                connections.saturating_mul(WINDOW).min(Semaphore::MAX_PERMITS),
-            )),
+            limit: limits.call,
+            calls: Arc::new(Semaphore::new(many(WINDOW))),
+            data: Arc::new(Semaphore::new(data_units)),
+            data_units,
             slots: std::iter::repeat_with(Slot::default).take(connections).collect(),
         }
     }
@@ -137,19 +150,24 @@ impl Pool {
         repeat: Repeat,
         cost: &mut ReadCost,
     ) -> Result<Reply, CallError> {
+        let begun = Instant::now();
+        let room = landing.as_ref().map_or(0, |landing| landing.room);
+        let mut place = Some(self.place(room).await?);
         let outgoing = Outgoing::new(call, &self.credential, Instant::now() + self.limit);
         let mut of_call = ReadCost {
             via: ViaSet::of(Via::Nfs),
+            queue: begun.elapsed(),
             ..ReadCost::default()
         };
-        let again = landing
-            .as_ref()
-            .map(|landing| (landing.find, landing.buffer.capacity()));
+        let again = landing.as_ref().map(Landing::again);
         let mut landing = landing;
         let mut backoff = FIRST_BACKOFF;
         let result = loop {
             of_call.requests += 1;
-            let (error, repeatable) = match self.attempt(&outgoing, landing.take(), &mut of_call).await {
+            let (error, repeatable) = match self
+                .attempt(&outgoing, (place.take(), room), landing.take(), &mut of_call)
+                .await
+            {
                 Attempt::Done(reply) => {
                     of_call.wire_bytes += reply.wire_bytes;
                     break Ok(reply);
@@ -162,11 +180,7 @@ impl Pool {
             if !repeatable || Instant::now() + backoff >= outgoing.deadline {
                 break Err(error);
             }
-            // The buffer went with the connection.
-            landing = again.map(|(find, capacity)| Landing {
-                find,
-                buffer: BytesMut::with_capacity(capacity),
-            });
+            landing = again.as_ref().map(Landing::again);
             of_call.retries += 1;
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
@@ -175,10 +189,25 @@ impl Pool {
         result
     }
 
-    async fn attempt(&self, outgoing: &Outgoing<'_>, landing: Option<Landing>, cost: &mut ReadCost) -> Attempt {
+    /// One attempt, with the place given or, once that is used up, with another.
+    async fn attempt(
+        &self,
+        outgoing: &Outgoing<'_>,
+        (place, room): (Option<Place>, usize),
+        landing: Option<Landing>,
+        cost: &mut ReadCost,
+    ) -> Attempt {
         let began = Instant::now();
-        let Some(place) = self.place(outgoing.deadline).await else {
-            return Attempt::NotSent(CallError::Late);
+        let place = match place {
+            Some(place) => Ok(place),
+            None => match tokio::time::timeout_at(outgoing.deadline.into(), self.place(room)).await {
+                Ok(place) => place,
+                Err(_) => Err(CallError::Late),
+            },
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(error) => return Attempt::NotSent(error),
         };
         let load = |slot: &&Slot| slot.load.load(Ordering::Relaxed);
         let Some(slot) = self.slots.iter().min_by_key(load) else {
@@ -202,14 +231,19 @@ impl Pool {
         answer.map_or_else(Attempt::Failed, Attempt::Done)
     }
 
-    /// A place among the calls under way, unless the deadline comes first.
-    async fn place(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.window).try_acquire_owned() {
-            return Some(place);
-        }
-        let wait = Arc::clone(&self.window).acquire_owned();
-        // The semaphore is never closed.
-        tokio::time::timeout_at(deadline.into(), wait).await.ok()?.ok()
+    /// A place among the calls under way. Each of those ends within the limit, so the wait does too, in turn.
+    async fn place(&self, room: usize) -> Result<Place, CallError> {
+        // The semaphores are never closed.
+        let closed = |_| CallError::Broken("the pool is closed".to_owned());
+        let data = match room.div_ceil(UNIT_BYTES).min(self.data_units) {
+            0 | 1 => None,
+            units => {
+                let units = u32::try_from(units).unwrap_or(u32::MAX);
+                Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?)
+            }
+        };
+        let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
+        Ok(Place::new(call, data))
     }
 
     /// The slot's connection, opened where there is none.

@@ -168,17 +168,17 @@ impl Reading<'_> {
     async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid = |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, self.about, e.to_string());
-        let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).map_err(invalid)?);
         if range.end - range.start <= step {
-            return self.chain(range, rest).await;
+            return self.chain(range, None).await;
         }
+        let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).map_err(invalid)?);
         let mut chains = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at + step);
             // Cut by capacity: full pieces of one allocation join again without a copy.
             let tail = rest.split_off(usize::try_from(end - at).map_err(invalid)?);
-            chains.push(self.chain(at..end, std::mem::replace(&mut rest, tail)));
+            chains.push(self.chain(at..end, Some(std::mem::replace(&mut rest, tail))));
             at = end;
         }
         let mut whole = BytesMut::new();
@@ -200,7 +200,7 @@ impl Reading<'_> {
     }
 
     /// READs from the start of a range until it is whole: one, unless the server answers short.
-    async fn chain(&self, range: Range<u64>, mut buffer: BytesMut) -> Result<Piece, Fault> {
+    async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<Piece, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
@@ -211,7 +211,7 @@ impl Reading<'_> {
                 .unwrap_or(u32::MAX)
                 .min(self.tree.read_bytes);
             let mut client = self.tree.client(self.about, &mut of_call);
-            let reply = client.read(&self.known.handle, at, count, buffer).await?;
+            let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
             // One after another, so waits add up.
             cost.queue += std::mem::replace(&mut of_call.queue, Duration::ZERO);
             cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
@@ -237,7 +237,6 @@ impl Reading<'_> {
                 whole.extend_from_slice(&reply.data);
                 cost.copy += began.elapsed();
             }
-            buffer = BytesMut::with_capacity(usize::try_from(range.end - at).unwrap_or_default());
         }
         Ok(Piece {
             data: whole,

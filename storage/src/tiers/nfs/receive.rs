@@ -4,7 +4,7 @@
 //! out of one buffer; the bulk data of a large one goes from the socket to where its caller wants it. Records that
 //! nobody waits for are read to their end and dropped, so that the next one is found.
 
-use super::connection::{Bulk, Landing, Reply, Shared, Waiter};
+use super::connection::{Bulk, Reply, Shared, Waiter};
 use super::rpc::{CallError, result_at, xid_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nfs3_types::rpc::fragment_header;
@@ -131,13 +131,10 @@ impl<'a> Receiver<'a> {
     /// A large record whose data goes where its caller wants it.
     async fn land(&mut self, record: usize, start: usize, bulk: Bulk, mut waiter: Waiter) -> Result<(), CallError> {
         let at = start + bulk.at;
-        let Some(Landing { mut buffer, .. }) = waiter.landing.take() else {
-            return Err(CallError::protocol("data that nobody wants"));
-        };
-        let room = buffer.capacity() - buffer.len();
-        if at > self.buffer.len() || bulk.len > room || record < at + bulk.len {
+        let buffer = waiter.landing.take().and_then(|landing| landing.into_buffer(bulk.len));
+        let Some(mut buffer) = buffer.filter(|_| at <= self.buffer.len() && at + bulk.len <= record) else {
             return Err(CallError::protocol("more data than was asked for, or less than said"));
-        }
+        };
         self.arriving = Some(waiter);
         let body = Bytes::copy_from_slice(&self.buffer[start..at]);
         self.buffer.advance(at);
@@ -245,21 +242,20 @@ fn settle(waiter: Waiter, record: &[u8]) -> Result<(), CallError> {
     let reply = result_at(record).and_then(|start| {
         let result = &record[start..];
         let wire_bytes = record.len() as u64 + 4;
-        let Some(Landing { find, mut buffer }) = waiter.landing else {
+        let Some(landing) = waiter.landing else {
             return Ok(Reply {
                 body: Bytes::copy_from_slice(result),
                 landed: None,
                 wire_bytes,
             });
         };
-        let (body, landed) = match find(result) {
+        let (body, landed) = match (landing.find)(result) {
             None => (result, None),
             Some(Bulk { at, len }) => {
                 let data = result.get(at..).and_then(|rest| rest.get(..len));
                 let data = data.ok_or_else(|| CallError::protocol("less data than said"))?;
-                if len > buffer.capacity() - buffer.len() {
-                    return Err(CallError::protocol("more data than was asked for"));
-                }
+                let buffer = landing.into_buffer(len);
+                let mut buffer = buffer.ok_or_else(|| CallError::protocol("more data than was asked for"))?;
                 buffer.extend_from_slice(data);
                 (&result[..at], Some(buffer))
             }

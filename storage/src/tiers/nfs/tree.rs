@@ -5,7 +5,7 @@
 
 use super::client::{Client, Fault};
 use super::mount::Server;
-use super::pool::Pool;
+use super::pool::{Limits, Pool};
 use super::url::NfsUrl;
 use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
@@ -115,13 +115,13 @@ impl Tree {
         let server = Server::find(&url, config, limit).await?;
         let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
         let root = server.mount().await?;
-        let pool = Pool::new(
-            server.nfs,
-            server.privileged,
-            server.credential.clone(),
+        let limits = Limits {
             connections,
-            limit,
-        );
+            in_flight_bytes: usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX),
+            call: limit,
+            privileged: server.privileged,
+        };
+        let pool = Pool::new(server.nfs, server.credential.clone(), &limits);
         let about = url.to_string();
         let mut client = Client {
             pool: &pool,
