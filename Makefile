@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 BIN := target/release
+BENCH_OUT ?= results/bench-storage
 
 # cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
@@ -11,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit bench-storage-nfs selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +42,10 @@ doc: ## the crates' documentation, without warnings
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked
 	$(RUN_TESTS) --locked
+
+bench-storage-nfs: ## the NFS tier beside libnfs on nfs-ganesha; results go to BENCH_OUT
+	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
+	scripts/bench/nfs $(BENCH_OUT)
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck
