@@ -20,7 +20,7 @@ help: ## list the targets
 lab: build ## measure every tier with embedded defaults: a table and results/<run>/report.html
 	$(BIN)/tierlab-loadgen lab configs/labs/quick.toml
 
-lab-full: build ## the long version: more rates, longer steps, five repeats
+lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, five repeats
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
 test: setup lint doc unit ## format, lints, docs and every test
