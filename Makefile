@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit bench-storage-nfs selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit bench-storage bench-storage-nfs selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,13 @@ doc: ## the crates' documentation, without warnings
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked
 	$(RUN_TESTS) --locked
+
+bench-storage: ## each tier beside the peer a storage engineer would trust; results go to BENCH_OUT
+	scripts/setup fio
+	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
+	scripts/bench/storage --out $(BENCH_OUT)
+	test ! -x scripts/bench/nfs || $(MAKE) bench-storage-nfs BENCH_OUT=$(BENCH_OUT)
+	test ! -x scripts/bench/s3 || $(MAKE) bench-storage-s3 BENCH_OUT=$(BENCH_OUT)
 
 bench-storage-nfs: ## the NFS tier beside libnfs on nfs-ganesha; results go to BENCH_OUT
 	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked

@@ -69,6 +69,9 @@ pub(super) struct Shared {
     /// Places in the table of registered files whose files are closed.
     closed: Mutex<Vec<u32>>,
     has_closed: AtomicBool,
+    /// Results that a test puts in the place of the next completions'.
+    #[cfg(test)]
+    pub(super) injected: Mutex<Vec<i32>>,
 }
 
 impl Shared {
@@ -86,6 +89,8 @@ impl Shared {
             wake: wake.into(),
             closed: Mutex::default(),
             has_closed: AtomicBool::new(false),
+            #[cfg(test)]
+            injected: Mutex::default(),
         })
     }
 
@@ -250,6 +255,18 @@ impl Engine {
             return Err(stopped(file));
         }
         answer.await.unwrap_or_else(|_| Err(stopped(file)))
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Makes the next completions say something else, the last one first.
+    pub(super) fn inject(&self, results: Vec<i32>) {
+        let shared = match &self.way {
+            Way::Thread(thread) => &thread.shared,
+            Way::Runtime(runtime) => runtime.shared(),
+        };
+        *shared.injected.lock().unwrap() = results;
     }
 }
 

@@ -51,6 +51,13 @@ impl RuntimeDriver {
     }
 }
 
+#[cfg(test)]
+impl RuntimeDriver {
+    pub(super) fn shared(&self) -> &Shared {
+        &self.core.shared
+    }
+}
+
 impl Drop for RuntimeDriver {
     fn drop(&mut self) {
         self.task.abort();

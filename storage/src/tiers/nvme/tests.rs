@@ -355,3 +355,67 @@ async fn a_senseless_depth_is_refused() {
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "queue_depth"));
     }
 }
+
+/// A disk that fails is told with the object's name; what the kernel asks to do again is done again; and the engine goes
+/// on, without a restart, once the disk works again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_disk_is_told_and_got_over() {
+    for driver in [Driver::Runtime, Driver::Thread] {
+        let root = on_disk();
+        let tier = open_driven(root.path(), 8, driver).await;
+        let body = content(9, 0..600_000);
+        let object = tier.put(&path("a/x"), Bytes::from(body.clone()).into()).await.unwrap();
+        for results in [
+            vec![-libc::EIO],
+            vec![-libc::EIO, -libc::EINTR, -libc::EAGAIN],
+            vec![-libc::EIO; 3],
+        ] {
+            tier.engine.inject(results);
+            let error = tier.read(&object, 0..600_000).await.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.object()),
+                (ErrorKind::Unavailable, "a/x"),
+                "{error}"
+            );
+            assert!(error.detail().contains("os error 5"), "{error}");
+            tier.engine.inject(Vec::new());
+            assert!(tier.read(&object, 0..600_000).await.unwrap().bytes == body);
+        }
+        // Interrupted, told to try again, cancelled, and cut short in the middle of a block: resumed each time.
+        tier.engine
+            .inject(vec![5000, -libc::ECANCELED, -libc::EAGAIN, -libc::EINTR]);
+        let read = tier.read(&object, 0..8192).await.unwrap();
+        assert!(read.bytes == body[..8192]);
+        assert_eq!((read.cost.requests, read.cost.retries), (5, 4));
+    }
+}
+
+/// More files at once than are kept open, or have a place in the ring's table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_files_are_read_at_once() {
+    for driver in [Driver::Runtime, Driver::Thread] {
+        let root = on_disk();
+        let tier = open_driven(root.path(), 32, driver).await;
+        for i in 0..400 {
+            std::fs::write(root.path().join(format!("f{i}")), content(i, 0..5000)).unwrap();
+        }
+        for _ in 0..2 {
+            let reads = (0..400u64).map(|i| {
+                let tier = &tier;
+                async move {
+                    let object = tier.stat(&path(&format!("f{i}"))).await.unwrap();
+                    let read = tier.read(&object, 1000..5000).await.unwrap();
+                    assert!(read.bytes == content(i, 1000..5000), "file {i}");
+                }
+            });
+            futures::future::join_all(reads).await;
+        }
+        // What leaves the set of open files is closed by the kernel too: its table holds no file back.
+        let open = || {
+            let files = std::fs::read_dir("/proc/self/fd").unwrap();
+            let links = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+            links.filter(|link| link.starts_with(root.path())).count()
+        };
+        assert!(open() <= 130, "{} files are open", open());
+    }
+}
