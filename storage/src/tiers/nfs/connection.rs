@@ -10,6 +10,7 @@ use super::send::Outbox;
 use bytes::{Bytes, BytesMut};
 use nfs3_types::rpc::opaque_auth;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -110,9 +111,29 @@ pub(super) struct Waiter {
     pub(super) _claim: Claim,
 }
 
+/// Transaction ids are numbers of our own, one after another: multiplying spreads them well enough.
+#[derive(Debug, Default)]
+struct XidHasher(u64);
+
+impl Hasher for XidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, xid: u32) {
+        self.0 = (self.0 ^ u64::from(xid)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
-    by_xid: HashMap<u32, Waiter>,
+    by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
     broken: Option<CallError>,
 }
 

@@ -28,7 +28,6 @@ struct Piece {
 /// A read under way.
 struct Reading<'a> {
     tree: &'a Tree,
-    about: &'a str,
     known: Arc<Known>,
 }
 
@@ -67,7 +66,6 @@ fn join(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Joined> {
 
 pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
     check_ranges(object, ranges)?;
-    let about = tree.name(&object.path);
     let mut cost = ReadCost::default();
     if ranges.iter().all(Range::is_empty) {
         return Ok(ReadMany {
@@ -81,6 +79,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
             Some(known) => known,
             None => {
                 lookups += 1;
+                let about = tree.name(&object.path);
                 let mut client = tree.client(&about, &mut cost);
                 let (known, _) = tree.object(&mut client, &object.path).await?;
                 if known.version != object.version {
@@ -89,11 +88,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
                 known
             }
         };
-        let reading = Reading {
-            tree,
-            about: &about,
-            known,
-        };
+        let reading = Reading { tree, known };
         match reading.ranges(ranges, &mut cost).await {
             Ok(parts) => return Ok(ReadMany { parts, cost }),
             // The server may have restarted, or the file is gone and the look-up will say so.
@@ -101,7 +96,7 @@ pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>
                 cost.retries += 1;
                 tree.forget(&object.path);
             }
-            Err(fault) => return Err(fault.about(&about)),
+            Err(fault) => return Err(fault.about(&reading.known.name)),
         }
     }
 }
@@ -148,11 +143,11 @@ impl Reading<'_> {
             let mut after = ReadCost::default();
             let attributes = self
                 .tree
-                .client(self.about, &mut after)
+                .client(&self.known.name, &mut after)
                 .getattr(&self.known.handle)
                 .await?;
             if Mark::of(&attributes) != self.known.mark {
-                return Err(changed(self.about, "it changed during the read").into());
+                return Err(changed(&self.known.name, "it changed during the read").into());
             }
             of_reads.device += std::mem::take(&mut after.device);
             of_reads.merge(&after);
@@ -167,7 +162,8 @@ impl Reading<'_> {
     /// One range: in one READ, or in parallel READs into one buffer.
     async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
         let step = u64::from(self.tree.read_bytes);
-        let invalid = |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, self.about, e.to_string());
+        let invalid =
+            |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
         if range.end - range.start <= step {
             return self.chain(range, None).await;
         }
@@ -210,7 +206,7 @@ impl Reading<'_> {
             let count = u32::try_from(range.end - at)
                 .unwrap_or(u32::MAX)
                 .min(self.tree.read_bytes);
-            let mut client = self.tree.client(self.about, &mut of_call);
+            let mut client = self.tree.client(&self.known.name, &mut of_call);
             let reply = client.read(&self.known.handle, at, count, buffer.take()).await?;
             // One after another, so waits add up.
             cost.queue += std::mem::replace(&mut of_call.queue, Duration::ZERO);
@@ -218,16 +214,16 @@ impl Reading<'_> {
             cost.merge(&of_call);
             match &reply.attributes {
                 Some(attributes) if Mark::of(attributes) == self.known.mark => {}
-                Some(_) => return Err(changed(self.about, "its attributes are others").into()),
+                Some(_) => return Err(changed(&self.known.name, "its attributes are others").into()),
                 None => proven = false,
             }
             at += reply.data.len() as u64;
             if at < range.end && (reply.end_of_file || reply.data.is_empty()) {
                 return Err(if reply.end_of_file {
-                    changed(self.about, "it is shorter").into()
+                    changed(&self.known.name, "it is shorter").into()
                 } else {
                     let detail = "the server answers READ with no bytes";
-                    StorageError::new(ErrorKind::Unavailable, self.about, detail).into()
+                    StorageError::new(ErrorKind::Unavailable, &self.known.name, detail).into()
                 });
             }
             if whole.is_empty() {

@@ -59,6 +59,8 @@ pub(super) struct Known {
     pub(super) mark: Mark,
     /// The mark as text.
     pub(super) version: String,
+    /// How errors name it.
+    pub(super) name: String,
 }
 
 /// Which file it is, and when it was last changed.
@@ -290,6 +292,7 @@ impl Tree {
             handle,
             mark,
             version: mark.to_string(),
+            name: self.name(path),
         });
         let mut files = lock(&self.files);
         if files.len() >= MAX_HANDLES {
