@@ -19,14 +19,20 @@ impl Attempts {
     }
 }
 
-/// Makes HTTP clients that count.
-#[derive(Debug)]
-pub(super) struct CountingConnector;
+/// Hands out one HTTP client that counts, whoever asks, so that all share its connections.
+#[derive(Debug, Clone)]
+pub(super) struct CountingConnector(HttpClient);
+
+impl CountingConnector {
+    pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
+        let inner = ReqwestConnector::default().connect(options)?;
+        Ok(Self(HttpClient::new(CountingService { inner })))
+    }
+}
 
 impl HttpConnector for CountingConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(CountingService { inner }))
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(self.0.clone())
     }
 }
 

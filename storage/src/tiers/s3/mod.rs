@@ -1,16 +1,20 @@
 //! An S3-compatible bucket, through `object_store`.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up, which is its ETag: every GET is
-//! conditional on it, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs, many
-//! small ones are joined over small gaps. Knows nothing of caches.
+//! conditional on it, so a replaced object is an error and never a mix. Large ranges are cut into parallel GETs, each
+//! a task of its own that streams into its slice of the one buffer; many small ones are joined over small gaps. Knows
+//! nothing of caches.
 //!
-//! Costs: `requests` are the HTTP requests that went out, `retries` those beyond one per planned GET; `wire_bytes` are
-//! the body bytes that arrived, gaps included, without HTTP headers; `queue` is the wait for one of `concurrency`
+//! Costs: `requests` are the HTTP requests that went out, hedges included, `retries` the repeats after a failure;
+//! `wire_bytes` are the body bytes that were taken, gaps included, without HTTP headers; `queue` is the wait for one of `concurrency`
 //! slots; `device` runs from sending a GET to its last byte and contains retries and backoff; `copy` is what it took
 //! to cut small parts out of larger replies. Bytes are copied once on arrival, which counts as `device`.
 
 mod attempts;
 mod bucket;
+mod client;
+mod fetch;
+mod hedge;
 mod plan;
 mod profile;
 mod put;
@@ -22,7 +26,7 @@ use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt, future};
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use plan::Span;
@@ -31,12 +35,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 /// A bucket.
 #[derive(Debug)]
 pub struct S3Tier {
     bucket: Arc<Bucket>,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     concurrency: usize,
     part_bytes: u64,
     coalesce_bytes: u64,
@@ -64,6 +69,9 @@ impl S3Tier {
         }
         let bucket = Bucket::new(config)?;
         let mut notes = Vec::new();
+        if config.hedge_after_quantile.is_some() {
+            notes.push("hedged reads".to_owned());
+        }
         if config.anonymous {
             notes.push("unsigned requests".to_owned());
         }
@@ -82,7 +90,7 @@ impl S3Tier {
             .min(Semaphore::MAX_PERMITS);
         Ok(Self {
             bucket: Arc::new(bucket),
-            slots: Semaphore::new(concurrency),
+            slots: Arc::new(Semaphore::new(concurrency)),
             concurrency,
             part_bytes: config.part_bytes,
             coalesce_bytes: config.coalesce_bytes,
@@ -98,60 +106,99 @@ impl S3Tier {
         }
     }
 
-    /// One GET, once there is a slot for it.
-    async fn get(
-        &self,
+    /// The spans' bytes, one after another, and what they cost.
+    async fn fetch(&self, key: &Key, version: &str, spans: &[Span]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
+        let mut gets = Vec::new();
+        for (of, span) in spans.iter().enumerate() {
+            // Cut by capacity into one piece per GET; full pieces of one allocation join again without a copy.
+            let mut rest = BytesMut::with_capacity(length(key, &span.bytes)?);
+            for range in span.parts(self.part_bytes) {
+                let tail = rest.split_off(length(key, &range)?.min(rest.capacity()));
+                let into = std::mem::replace(&mut rest, tail);
+                gets.push(Get { of, range, into });
+            }
+        }
+        let one = |get: Get| {
+            let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
+            let (key, version) = (key.clone(), version.to_owned());
+            async move { get.run(&bucket, &slots, &key, &version).await }
+        };
+        let mut cost = ReadCost::default();
+        let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
+        if gets.len() <= 1 {
+            for get in gets {
+                let (of, _, bytes, of_get) = one(get).await?;
+                cost.merge(&of_get);
+                wholes[of] = bytes;
+            }
+        } else {
+            // Tasks, so that several cores take the bytes in; dropping the set ends them.
+            let mut tasks = JoinSet::new();
+            let mut pieces = Vec::with_capacity(gets.len());
+            for get in gets {
+                tasks.spawn(one(get));
+            }
+            while let Some(ended) = tasks.join_next().await {
+                let ended =
+                    ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, key.as_ref(), e.to_string()))?;
+                let (of, start, bytes, of_get) = ended?;
+                cost.merge(&of_get);
+                pieces.push((of, start, bytes));
+            }
+            pieces.sort_unstable_by_key(|(of, start, _)| (*of, *start));
+            for (of, _, bytes) in pieces {
+                if wholes[of].is_empty() {
+                    wholes[of] = bytes;
+                } else {
+                    wholes[of].unsplit(bytes);
+                }
+            }
+        }
+        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost))
+    }
+}
+
+/// One GET to make.
+struct Get {
+    /// The index of its span.
+    of: usize,
+    range: Range<u64>,
+    /// Memory for exactly the range.
+    into: BytesMut,
+}
+
+impl Get {
+    /// Runs once there is a slot. Returns the span's index, where the bytes begin, the bytes, and their cost.
+    async fn run(
+        self,
+        bucket: &Bucket,
+        slots: &Semaphore,
         key: &Key,
         version: &str,
-        range: Range<u64>,
-        into: BytesMut,
-    ) -> Result<(BytesMut, ReadCost), StorageError> {
+    ) -> Result<(usize, u64, BytesMut, ReadCost), StorageError> {
         let queued = Instant::now();
         // The semaphore is never closed.
-        let slot = self.slots.acquire().await;
+        let slot = slots.acquire().await;
         let sent = Instant::now();
-        let got = self.bucket.get(key, version, range, into).await?;
+        let start = self.range.start;
+        let got = bucket.get(key, version, self.range, self.into).await?;
         drop(slot);
         let cost = ReadCost {
             via: ViaSet::of(Via::Http),
             queue: sent - queued,
             device: sent.elapsed(),
             wire_bytes: got.bytes.len() as u64,
-            requests: got.attempts,
-            retries: got.attempts.saturating_sub(1),
+            requests: got.requests,
+            retries: got.retries,
             ..ReadCost::default()
         };
-        Ok((got.bytes, cost))
+        Ok((self.of, start, got.bytes, cost))
     }
+}
 
-    /// A span, by parallel GETs into one buffer.
-    async fn span(&self, key: &Key, version: &str, span: &Span) -> Result<(Bytes, ReadCost), StorageError> {
-        let len = usize::try_from(span.bytes.end - span.bytes.start)
-            .map_err(|e| StorageError::new(ErrorKind::Invalid, key.as_ref(), e.to_string()))?;
-        // Cut by capacity into one piece per GET; full pieces of one allocation join again without a copy.
-        let mut rest = BytesMut::with_capacity(len);
-        let mut gets = Vec::new();
-        for part in span.parts(self.part_bytes) {
-            let tail = rest.split_off(
-                usize::try_from(part.end - part.start)
-                    .unwrap_or(len)
-                    .min(rest.capacity()),
-            );
-            let piece = std::mem::replace(&mut rest, tail);
-            gets.push(self.get(key, version, part, piece));
-        }
-        let mut whole = BytesMut::new();
-        let mut cost = ReadCost::default();
-        for (piece, of_piece) in future::try_join_all(gets).await? {
-            cost.merge(&of_piece);
-            if whole.is_empty() {
-                whole = piece;
-            } else {
-                whole.unsplit(piece);
-            }
-        }
-        Ok((whole.freeze(), cost))
-    }
+fn length(key: &Key, range: &Range<u64>) -> Result<usize, StorageError> {
+    usize::try_from(range.end - range.start)
+        .map_err(|e| StorageError::new(ErrorKind::Invalid, key.as_ref(), e.to_string()))
 }
 
 /// A part of a reply. Small parts are copied, so that they do not hold the whole reply in memory.
@@ -183,12 +230,9 @@ impl Tier for S3Tier {
         check_ranges(object, ranges)?;
         let key = self.bucket.key(&object.path)?;
         let spans = plan::spans(ranges, self.coalesce_bytes);
-        let read = spans.iter().map(|span| self.span(&key, &object.version, span));
-        let replies = future::try_join_all(read).await?;
-        let mut cost = ReadCost::default();
+        let (replies, mut cost) = self.fetch(&key, &object.version, &spans).await?;
         let mut parts = vec![Bytes::new(); ranges.len()];
-        for (span, (reply, of_span)) in spans.iter().zip(replies) {
-            cost.merge(&of_span);
+        for (span, reply) in spans.iter().zip(replies) {
             for &i in &span.answers {
                 let place = |offset: u64| usize::try_from(offset - span.bytes.start).unwrap_or(usize::MAX);
                 let (part, copy) = cut(&reply, place(ranges[i].start)..place(ranges[i].end));

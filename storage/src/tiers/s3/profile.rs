@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A profile's settings. Debug output shows no secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -38,6 +38,19 @@ impl Profile {
         let credentials = text("AWS_SHARED_CREDENTIALS_FILE", "credentials").unwrap_or_default();
         let config = text("AWS_CONFIG_FILE", "config").unwrap_or_default();
         Self::parse(&credentials, &config, name.as_deref().unwrap_or("default"))
+    }
+
+    /// A profile of a credentials file, which must have its keys.
+    pub(super) fn read(file: &Path, name: &str) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).map_err(|e| format!("`credentials_file` {}: {e}", file.display()))?;
+        let profile = Self::parse(&text, "", name);
+        if profile.access_key_id.is_none() || profile.secret_access_key.is_none() {
+            return Err(format!(
+                "`credentials_file` {} has no keys of a profile `{name}`",
+                file.display()
+            ));
+        }
+        Ok(profile)
     }
 
     /// One profile out of both files; the credentials file comes first.

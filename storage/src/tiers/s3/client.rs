@@ -1,0 +1,255 @@
+//! A config made into `object_store` clients: endpoint and style, TLS, credentials, timeouts. In: the config and, where
+//! it leaves things open, the usual AWS environment and profile. Out: two clients over one pool of connections, one
+//! that retries by itself for everything but reads, one that does not for reads. Sends nothing.
+
+use super::attempts::CountingConnector;
+use super::profile::Profile;
+use crate::config::S3Config;
+use crate::error::{ErrorKind, StorageError};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::{DnsFuture, DnsResolver};
+use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait for a TCP and TLS connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Idle connections kept are at least this many, for hedges and for calls that are no reads.
+const SPARE_CONNECTIONS: usize = 4;
+
+/// The clients of a bucket.
+pub(super) struct Clients {
+    /// For listings, look-ups, writes.
+    pub(super) store: AmazonS3,
+    /// For reads, whose retries are not `object_store`'s.
+    pub(super) reads: AmazonS3,
+}
+
+/// Builds both clients.
+pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
+    let invalid = |what: String| StorageError::new(ErrorKind::Invalid, format!("s3://{}", config.bucket), what);
+    let limit = Duration::from_millis(config.timeout_ms.max(1));
+    // The defaults of object_store, 10 retries within 180 s, are far past any request's deadline.
+    let retry = RetryConfig {
+        max_retries: usize::try_from(config.retries).unwrap_or(usize::MAX),
+        retry_timeout: limit,
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(20).min(limit),
+            max_backoff: (limit / 4).max(Duration::from_millis(20)),
+            base: 2.0,
+        },
+    };
+    let builder = addressed(config).map_err(invalid)?;
+    let options = options(config, limit).map_err(invalid)?;
+    let builder = builder
+        .with_client_options(options.clone())
+        .with_disable_bulk_delete(true)
+        .with_http_connector(CountingConnector::new(&options).map_err(|e| invalid(e.to_string()))?);
+    let store = builder
+        .clone()
+        .with_retry(retry.clone())
+        .build()
+        .map_err(|e| invalid(e.to_string()))?;
+    let reads = builder
+        .with_credentials(Arc::clone(store.credentials()))
+        .with_retry(RetryConfig {
+            max_retries: 0,
+            ..retry
+        })
+        .build()
+        .map_err(|e| invalid(e.to_string()))?;
+    Ok(Clients { store, reads })
+}
+
+/// Where requests go, and in whose name.
+fn addressed(config: &S3Config) -> Result<AmazonS3Builder, String> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(&config.bucket);
+    builder = match &config.credentials_file {
+        Some(file) => {
+            let name = config.profile.as_deref().unwrap_or("default");
+            let profile = Profile::read(file, name)?;
+            with_region(with_keys(builder, &profile), profile)
+        }
+        None if config.profile.is_some() => return Err("`profile` names one in `credentials_file`: set both".into()),
+        None => with_environment(builder, config.anonymous),
+    };
+    if let Some(region) = &config.region {
+        builder = builder.with_region(region);
+    }
+    if config.virtual_host {
+        builder = builder.with_virtual_hosted_style_request(true);
+    }
+    if let Some(endpoint) = &config.endpoint {
+        check_endpoint(endpoint, config.allow_http)?;
+        let endpoint = if config.virtual_host {
+            with_bucket(endpoint, &config.bucket)?
+        } else {
+            endpoint.clone()
+        };
+        // The environment's endpoint for S3 alone would come before the general one.
+        builder = builder
+            .with_config(AmazonS3ConfigKey::S3Endpoint, &endpoint)
+            .with_endpoint(endpoint);
+    }
+    Ok(builder.with_skip_signature(config.anonymous))
+}
+
+/// How the connections are made.
+fn options(config: &S3Config, limit: Duration) -> Result<ClientOptions, String> {
+    let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
+    let mut options = ClientOptions::new()
+        .with_allow_http(config.allow_http)
+        .with_timeout(limit)
+        .with_connect_timeout(limit.min(CONNECT_LIMIT))
+        .with_pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS));
+    if let Some(file) = &config.ca_file {
+        let wrong = |why: String| format!("`ca_file` {}: {why}", file.display());
+        let pem = std::fs::read(file).map_err(|e| wrong(e.to_string()))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
+        if certificates.is_empty() {
+            return Err(wrong("holds no PEM certificate".into()));
+        }
+        for certificate in certificates {
+            options = options.with_root_certificate(certificate);
+        }
+    }
+    if config.virtual_host && config.endpoint.as_deref().is_some_and(is_local) {
+        options = options.with_dns_resolver(Arc::new(Loopback));
+    }
+    Ok(options)
+}
+
+/// Adds what the environment leaves out and its AWS profile has.
+fn with_environment(builder: AmazonS3Builder, anonymous: bool) -> AmazonS3Builder {
+    let missing = |key| builder.get_config_value(&key).is_none();
+    let sources = [
+        AmazonS3ConfigKey::AccessKeyId,
+        AmazonS3ConfigKey::WebIdentityTokenFile,
+        AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+        AmazonS3ConfigKey::ContainerCredentialsFullUri,
+    ];
+    let keyless = !anonymous && sources.into_iter().all(missing);
+    let placeless = missing(AmazonS3ConfigKey::Region) && missing(AmazonS3ConfigKey::DefaultRegion);
+    let profile = Profile::load();
+    let builder = if keyless { with_keys(builder, &profile) } else { builder };
+    if placeless {
+        with_region(builder, profile)
+    } else {
+        builder
+    }
+}
+
+fn with_keys(builder: AmazonS3Builder, profile: &Profile) -> AmazonS3Builder {
+    let (Some(id), Some(secret)) = (&profile.access_key_id, &profile.secret_access_key) else {
+        return builder;
+    };
+    let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+    match &profile.session_token {
+        Some(token) => builder.with_token(token),
+        None => builder,
+    }
+}
+
+fn with_region(builder: AmazonS3Builder, profile: Profile) -> AmazonS3Builder {
+    match profile.region {
+        Some(region) => builder.with_region(region),
+        None => builder,
+    }
+}
+
+fn check_endpoint(endpoint: &str, allow_http: bool) -> Result<(), String> {
+    let rest = match endpoint.split_once("://") {
+        Some(("https", rest)) => rest,
+        Some(("http", rest)) if allow_http => rest,
+        Some(("http", _)) => {
+            return Err(format!(
+                "endpoint `{endpoint}` is plain HTTP; set `allow_http = true` if that is meant"
+            ));
+        }
+        _ => return Err("endpoint is no URL; it begins with https:// or http://".to_owned()),
+    };
+    if rest.contains('@') {
+        return Err("endpoint holds credentials; put them into the AWS environment instead".to_owned());
+    }
+    if rest.is_empty() || rest.starts_with('/') {
+        Err("endpoint names no host".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+/// The host of a checked endpoint, without its port.
+fn host(endpoint: &str) -> &str {
+    let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let rest = rest.split(['/', '?']).next().unwrap_or(rest);
+    match rest.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => rest,
+    }
+}
+
+fn is_local(endpoint: &str) -> bool {
+    let host = host(endpoint);
+    host == "localhost" || host.ends_with(".localhost")
+}
+
+/// The endpoint with the bucket before its host.
+fn with_bucket(endpoint: &str, bucket: &str) -> Result<String, String> {
+    let name = host(endpoint);
+    if name.starts_with('[') || name.parse::<IpAddr>().is_ok() {
+        return Err(format!(
+            "`virtual_host` puts the bucket before the host's name, and endpoint `{endpoint}` has only an address"
+        ));
+    }
+    Ok(endpoint.replacen("://", &format!("://{bucket}."), 1))
+}
+
+/// Resolves every name to this machine: for names below `localhost`, which are reserved for it (RFC 6761) but which
+/// few resolvers know.
+#[derive(Debug)]
+struct Loopback;
+
+impl DnsResolver for Loopback {
+    fn resolve(&self, _: &str) -> DnsFuture {
+        Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_checked() {
+        assert!(check_endpoint("http://127.0.0.1:9000", true).is_ok());
+        assert!(check_endpoint("https://s3.example.com", false).is_ok());
+        for (endpoint, word) in [
+            ("http://127.0.0.1:9000", "allow_http"),
+            ("127.0.0.1:9000", "no URL"),
+            ("https://", "no host"),
+        ] {
+            assert!(
+                check_endpoint(endpoint, false).unwrap_err().contains(word),
+                "{endpoint}"
+            );
+        }
+        let secret = check_endpoint("https://me:hush@host", false).unwrap_err();
+        assert!(!secret.contains("hush"), "{secret}");
+    }
+
+    #[test]
+    fn the_bucket_goes_before_a_name_and_not_before_an_address() {
+        let put = |endpoint| with_bucket(endpoint, "b");
+        assert_eq!(
+            put("https://s3.example.com:9/x").unwrap(),
+            "https://b.s3.example.com:9/x"
+        );
+        assert_eq!(put("http://localhost:9000").unwrap(), "http://b.localhost:9000");
+        for address in ["http://127.0.0.1:9000", "http://127.0.0.1", "https://[::1]:9000"] {
+            assert!(put(address).unwrap_err().contains(address));
+        }
+        assert!(is_local("http://localhost:9000") && is_local("http://s3.localhost/x"));
+        assert!(!is_local("http://localhost.example.com"));
+    }
+}
