@@ -5,7 +5,7 @@
 use super::folder::{Condition, Folder, FolderError, Staged, Stored};
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// S3's least size of a part that is not the last.
 const MIN_PART_BYTES: u64 = 5 << 20;
@@ -75,13 +75,13 @@ impl Folder {
             io::copy(&mut part, &mut staged.file)?;
         }
         let stored = self.commit(staged, bucket, key, condition)?;
-        fs::remove_dir_all(folder)?;
+        discard(&folder)?;
         Ok(stored)
     }
 
     /// Gives an upload up.
     pub(super) fn abort_upload(&self, bucket: &str, key: &str, id: &str) -> Result<(), FolderError> {
-        Ok(fs::remove_dir_all(self.upload(bucket, key, id)?)?)
+        Ok(discard(&self.upload(bucket, key, id)?)?)
     }
 
     /// The folder of an upload that exists and is of this key.
@@ -93,6 +93,14 @@ impl Folder {
             _ => Err(FolderError::NoSuchUpload),
         }
     }
+}
+
+/// Removes an upload's folder. It is renamed first: a part that is just being put into it would otherwise make the
+/// removal fail half-way, with the name of its destination gone, and no later call could find it again.
+fn discard(folder: &Path) -> io::Result<()> {
+    let ended = folder.with_extension("ended");
+    fs::rename(folder, &ended)?;
+    fs::remove_dir_all(ended)
 }
 
 #[cfg(test)]
