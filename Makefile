@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit bench-storage bench-storage-nfs selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit bench-storage bench-storage-nfs bench-storage-s3 selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,11 @@ bench-storage: ## each tier beside the peer a storage engineer would trust; resu
 bench-storage-nfs: ## the NFS tier beside libnfs on nfs-ganesha; results go to BENCH_OUT
 	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
 	scripts/bench/nfs $(BENCH_OUT)
+
+bench-storage-s3: ## the S3 tier beside object_store's get and the AWS CRT; results go to BENCH_OUT
+	scripts/setup awscrt
+	$(CARGO) build --release -p tierlab-storage --bin tierlab-origin --example s3_reader --locked
+	scripts/bench/s3 $(BENCH_OUT)
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck

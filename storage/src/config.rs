@@ -268,7 +268,7 @@ const fn default_part_bytes() -> u64 {
     8 << 20
 }
 const fn default_coalesce_bytes() -> u64 {
-    16 << 10
+    64 << 10
 }
 const fn default_retries() -> u32 {
     3
