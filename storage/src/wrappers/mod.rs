@@ -7,7 +7,7 @@
 pub mod cache;
 mod config;
 pub mod emulated;
-mod flight;
+mod single_flight;
 pub mod metered;
 pub mod staged;
 

@@ -1,6 +1,6 @@
 //! What a cache holds, and the fetches for what it has not. In: extents of objects. Out: their bytes, fetched once.
 
-use super::super::flight::{Boarded, ExtentKey, Lead, SingleFlight, joined};
+use super::super::single_flight::{Boarded, ExtentKey, Lead, SingleFlight, joined};
 use super::{CacheConfig, CacheMetrics, Policy};
 use crate::error::StorageError;
 use crate::tier::{Object, ReadCost, Tier};

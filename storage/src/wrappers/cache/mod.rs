@@ -9,7 +9,7 @@
 
 mod fetch;
 
-use super::flight::{ExtentKey, Version, share_of};
+use super::single_flight::{ExtentKey, Version, share_of};
 use super::metered::CacheMetrics;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;

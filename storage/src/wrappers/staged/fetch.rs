@@ -5,7 +5,7 @@ use super::Stage;
 use super::writer::{Job, PENDING_BYTES};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{Object, ReadCost};
-use crate::wrappers::flight::{ExtentKey, Lead, Version, joined, share_of};
+use crate::wrappers::single_flight::{ExtentKey, Lead, Version, joined, share_of};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;

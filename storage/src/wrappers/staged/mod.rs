@@ -17,7 +17,7 @@ mod ledger;
 mod read;
 mod writer;
 
-use super::flight::SingleFlight;
+use super::single_flight::SingleFlight;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadMany, Tier, TierInfo, check_ranges};

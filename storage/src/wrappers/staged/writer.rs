@@ -9,7 +9,7 @@ use super::fetch::Landed;
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
-use crate::wrappers::flight::Lead;
+use crate::wrappers::single_flight::Lead;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
