@@ -7,8 +7,8 @@
 pub mod cache;
 mod config;
 pub mod emulated;
-mod single_flight;
 pub mod metered;
+mod single_flight;
 pub mod staged;
 
 pub use cache::{Cache, CacheConfig};

@@ -9,8 +9,8 @@
 
 mod fetch;
 
-use super::single_flight::{ExtentKey, Version, share_of};
 use super::metered::CacheMetrics;
+use super::single_flight::{ExtentKey, Version, share_of};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
