@@ -7,6 +7,7 @@
 mod admission;
 mod batch;
 pub mod config;
+mod connections;
 mod features;
 mod http;
 mod metrics;

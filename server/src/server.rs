@@ -5,6 +5,7 @@
 
 use crate::admission::Admission;
 use crate::config::Config;
+use crate::connections::Front;
 use crate::features::FeatureTier;
 use crate::http;
 use crate::metrics::{BuildInfo, Metrics};
@@ -14,10 +15,6 @@ use crate::repository::{self, Listing, LoadError};
 use crate::runtime::Runtime;
 use crate::served::{Entry, Served};
 use crate::state::State;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use prometheus::Registry;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -26,19 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{StorageError, Tier, TierConfig};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-
-/// A client has this long to send a request's head; an idle connection is closed after it.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
-const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Headers of a request at most.
-const MAX_HEADERS: usize = 100;
-/// HTTP/2 streams of one connection at most.
-const MAX_STREAMS: u32 = 256;
-/// The pause after `accept` failed, when the process is out of file descriptors, say.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Why a server did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -86,8 +73,13 @@ pub async fn run(
         .local_addr()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let front = tokio::spawn(serve(listener, Arc::clone(&state), config.max_connections, stopped));
+    let (drain, draining) = watch::channel(false);
+    let front = Front {
+        listener,
+        router: http::router(Arc::clone(&state)),
+        bounds: config.connections,
+    };
+    let front = tokio::spawn(front.serve(draining));
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
         loaded = load(&config, &state, &storage_metrics) => Some(loaded),
@@ -102,22 +94,13 @@ pub async fn run(
     shutdown.await;
     state.drain();
     tracing::info!("shutting down: no new connections, admitted requests are finished");
-    drop(stop);
+    drain.send_replace(true);
     finish(front, &state, config.drain).await
 }
 
 /// Waits for the connections, then for the sessions.
-async fn finish(
-    front: tokio::task::JoinHandle<GracefulShutdown>,
-    state: &Arc<State>,
-    limit: Duration,
-) -> Result<(), ServerError> {
-    let drained = tokio::time::timeout(limit, async {
-        if let Ok(connections) = front.await {
-            connections.shutdown().await;
-        }
-    });
-    let in_time = drained.await.is_ok();
+async fn finish(front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> Result<(), ServerError> {
+    let in_time = tokio::time::timeout(limit, front).await.is_ok();
     let models: Vec<Arc<Model>> = state.served().into_iter().flat_map(Served::models).cloned().collect();
     models.iter().for_each(|model| model.close());
     let (admitted, settled) = state.pipeline.admission.tally();
@@ -129,69 +112,6 @@ async fn finish(
     let joined = tokio::task::spawn_blocking(move || models.iter().for_each(|model| model.join_threads()));
     let _ = joined.await;
     Ok(())
-}
-
-/// Accepts connections until `stopped` fires; gives back the connections that are still open.
-async fn serve(
-    listener: TcpListener,
-    state: Arc<State>,
-    max_connections: usize,
-    stopped: tokio::sync::oneshot::Receiver<()>,
-) -> GracefulShutdown {
-    let router = http::router(state);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD_BYTES as u32)
-        .keep_alive_interval(HEADER_TIMEOUT);
-    let builder = Arc::new(builder);
-    let connections = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    tokio::pin!(stopped);
-    loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &room) => accepted,
-            _ = &mut stopped => return connections,
-        };
-        let Some((stream, permit)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
-        let watcher = connections.watcher();
-        let builder = Arc::clone(&builder);
-        tokio::spawn(async move {
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-            drop(permit);
-        });
-    }
-}
-
-/// The next connection, once there is room for it; none when `accept` failed.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
-        Err(error) => {
-            tracing::warn!(%error, "accept");
-            None
-        }
-    }
 }
 
 /// Opens the tiers and ONNX Runtime, and loads the models.

@@ -1,0 +1,54 @@
+//! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables.
+
+use super::{ConfigError, fail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tierlab_storage::TierConfig;
+
+pub(super) fn read_table(path: &Path) -> Result<toml::Table, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        ConfigError(format!(
+            "{}: cannot be read: {e}; give --config a file such as configs/server.toml",
+            path.display()
+        ))
+    })?;
+    text.parse()
+        .map_err(|e: toml::de::Error| ConfigError(format!("{}: {}", path.display(), e.to_string().trim_end())))
+}
+
+/// Every `tiers/NAME.toml` beside the config, by name.
+pub(super) fn read_tiers(config: &Path) -> Result<toml::Table, ConfigError> {
+    let folder = config.with_file_name("tiers");
+    let mut tiers = toml::Table::new();
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(tiers),
+        Err(e) => return fail(format!("{}: {e}", folder.display())),
+    };
+    for entry in entries {
+        let path = entry
+            .map_err(|e| ConfigError(format!("{}: {e}", folder.display())))?
+            .path();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        if let (Some(name), true) = (name, path.extension().is_some_and(|extension| extension == "toml")) {
+            tiers.insert(name.to_owned(), toml::Value::Table(read_table(&path)?));
+        }
+    }
+    Ok(tiers)
+}
+
+pub(super) fn parse_tiers(config: &Path, tiers: toml::Table) -> Result<BTreeMap<String, TierConfig>, ConfigError> {
+    let parse = |(name, value): (String, toml::Value)| {
+        let tier = TierConfig::deserialize(value).map_err(|e| {
+            let file = config.with_file_name("tiers").join(format!("{name}.toml"));
+            ConfigError(format!(
+                "{} (`tiers.{name}`): {}",
+                file.display(),
+                e.to_string().trim_end()
+            ))
+        })?;
+        Ok((name, tier))
+    };
+    tiers.into_iter().map(parse).collect()
+}

@@ -1,0 +1,204 @@
+//! The server's configuration: files, environment and flags to one validated [`Config`].
+//!
+//! In: `server.toml`, the `tiers/*.toml` beside it (one document, under `tiers.NAME`), `TIERLAB_A__B=value` variables, and
+//! `--set a.b=value` flags, each over the ones before. Out: a validated configuration, or an error that names file and key.
+//! Parse, then build: nothing deeper reads files or the environment.
+
+mod files;
+mod raw;
+
+use crate::admission::Limits;
+use crate::connections::Bounds;
+use crate::runtime::{Device, Search};
+use files::{parse_tiers, read_table, read_tiers};
+use raw::Raw;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_protocol::model::is_plain_name;
+use tierlab_storage::TierConfig;
+use tierlab_storage::config::overlay;
+use tierlab_storage::wrappers::CacheConfig;
+
+/// The prefix of environment variables that set keys.
+const ENV_PREFIX: &str = "TIERLAB_";
+
+/// A configuration that cannot be used; the message names file and key. Exit code 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError(message.into()))
+}
+
+/// What the command line and the environment say.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// `--config`: the path of `server.toml`; tiers lie in `tiers/` beside it.
+    pub config: PathBuf,
+    /// `--tier`: the tier of models and features.
+    pub tier: Option<String>,
+    /// `--model-tier`, over `--tier`.
+    pub model_tier: Option<String>,
+    /// `--feature-tier`, over `--tier`.
+    pub feature_tier: Option<String>,
+    /// `--listen`.
+    pub listen: Option<String>,
+    /// `--set KEY=VALUE`, in order.
+    pub set: Vec<String>,
+    /// The process's environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A validated configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(crate) listen: SocketAddr,
+    /// Models to serve; empty means all.
+    pub(crate) models: Vec<String>,
+    pub(crate) model_tier: TierConfig,
+    pub(crate) feature_tier: TierConfig,
+    pub(crate) cache: CacheConfig,
+    pub(crate) limits: Limits,
+    pub(crate) connections: Bounds,
+    pub(crate) search: Search,
+    pub(crate) device: Device,
+    pub(crate) worker_threads: usize,
+    pub(crate) drain: Duration,
+}
+
+impl Config {
+    /// Reads and validates everything.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed, an unknown key, a value out of range, or a tier that is not configured.
+    pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
+        let mut document = read_table(&sources.config)?;
+        let mut tiers = read_tiers(&sources.config)?;
+        if let Some(inside) = document.remove("tiers") {
+            let toml::Value::Table(inside) = inside else {
+                return fail(format!("{}: `tiers` is no table", sources.config.display()));
+            };
+            tiers.extend(inside);
+        }
+        document.insert("tiers".into(), toml::Value::Table(tiers));
+        let mut library = None;
+        for (name, value) in &sources.environment {
+            if name == "ORT_DYLIB_PATH" && !value.is_empty() {
+                library = Some(PathBuf::from(value));
+            } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
+                let key = key.to_lowercase().replace("__", ".");
+                overlay(&mut document, &format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+            }
+        }
+        for set in &sources.set {
+            overlay(&mut document, set).map_err(|e| ConfigError(format!("--set {e}")))?;
+        }
+        let tiers = match document.remove("tiers") {
+            Some(toml::Value::Table(tiers)) => tiers,
+            _ => toml::Table::new(),
+        };
+        let raw = Raw::deserialize(document).map_err(|e| {
+            let what = e.to_string();
+            ConfigError(format!(
+                "{} (with TIERLAB_ and --set applied): {}",
+                sources.config.display(),
+                what.trim_end()
+            ))
+        })?;
+        Self::build(raw, &parse_tiers(&sources.config, tiers)?, sources, library)
+    }
+
+    fn build(
+        raw: Raw,
+        tiers: &BTreeMap<String, TierConfig>,
+        sources: &Sources,
+        library: Option<PathBuf>,
+    ) -> Result<Self, ConfigError> {
+        let file = sources.config.display();
+        let (flag_tier, file_tier) = (sources.tier.as_ref(), raw.tier.as_ref());
+        let pick = |flag: &str, wanted: [Option<&String>; 4]| {
+            let names = tiers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let Some(name) = wanted.into_iter().flatten().next() else {
+                return fail(format!("no tier chosen: give --tier or {flag}, one of {names}"));
+            };
+            let unknown = || {
+                ConfigError(format!(
+                    "no tier `{name}`: {file} and the tiers/ beside it have {names}"
+                ))
+            };
+            tiers.get(name).cloned().ok_or_else(unknown)
+        };
+        let (models, features) = (sources.model_tier.as_ref(), sources.feature_tier.as_ref());
+        let model_tier = pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
+        let feature_tier = pick(
+            "--feature-tier",
+            [features, flag_tier, raw.feature_tier.as_ref(), file_tier],
+        )?;
+        let listen = sources.listen.as_ref().unwrap_or(&raw.listen);
+        let listen: SocketAddr = listen
+            .parse()
+            .map_err(|_| ConfigError(format!("`listen` = `{listen}` is no address such as 127.0.0.1:8000")))?;
+        for (key, value) in [
+            ("admission.max_in_flight", raw.admission.max_in_flight as u64),
+            ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
+            ("admission.max_buffered_bytes", raw.admission.max_buffered_bytes as u64),
+            ("admission.timeout_ms", raw.admission.timeout_ms),
+            ("connections.max", raw.connections.max as u64),
+            ("connections.header_timeout_ms", raw.connections.header_timeout_ms),
+            ("connections.write_timeout_ms", raw.connections.write_timeout_ms),
+        ] {
+            if value == 0 {
+                return fail(format!("{file}: `{key}` must be at least 1"));
+            }
+        }
+        if let Some(name) = raw.models.iter().find(|name| !is_plain_name(name)) {
+            return fail(format!(
+                "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
+            ));
+        }
+        Ok(Self {
+            listen,
+            models: raw.models,
+            model_tier,
+            feature_tier,
+            cache: raw.cache,
+            limits: Limits {
+                max_in_flight: raw.admission.max_in_flight,
+                max_body_bytes: raw.admission.max_body_bytes,
+                max_buffered_bytes: raw.admission.max_buffered_bytes,
+                timeout: Duration::from_millis(raw.admission.timeout_ms),
+            },
+            connections: Bounds {
+                max: raw.connections.max,
+                header_timeout: Duration::from_millis(raw.connections.header_timeout_ms),
+                write_timeout: Duration::from_millis(raw.connections.write_timeout_ms),
+            },
+            search: Search {
+                environment: library,
+                config: raw.runtime.library,
+            },
+            device: raw.runtime.device,
+            worker_threads: raw.runtime.worker_threads,
+            drain: Duration::from_millis(raw.drain.timeout_ms),
+        })
+    }
+
+    /// The address to listen on.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Threads of the async runtime; 0 means one per core.
+    #[must_use]
+    pub fn worker_threads(&self) -> usize {
+        self.worker_threads
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
+
+use crate::runtime::Device;
+use serde::Deserialize;
+use std::path::PathBuf;
+use tierlab_storage::wrappers::CacheConfig;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Raw {
+    pub(super) listen: String,
+    pub(super) models: Vec<String>,
+    pub(super) tier: Option<String>,
+    pub(super) model_tier: Option<String>,
+    pub(super) feature_tier: Option<String>,
+    pub(super) cache: CacheConfig,
+    pub(super) admission: RawAdmission,
+    pub(super) connections: RawConnections,
+    pub(super) runtime: RawRuntime,
+    pub(super) drain: RawDrain,
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8000".into(),
+            models: Vec::new(),
+            tier: None,
+            model_tier: None,
+            feature_tier: None,
+            cache: CacheConfig::default(),
+            admission: RawAdmission::default(),
+            connections: RawConnections::default(),
+            runtime: RawRuntime::default(),
+            drain: RawDrain::default(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawAdmission {
+    pub(super) max_in_flight: usize,
+    pub(super) max_body_bytes: usize,
+    pub(super) max_buffered_bytes: usize,
+    pub(super) timeout_ms: u64,
+}
+
+impl Default for RawAdmission {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1024,
+            max_body_bytes: 64 << 20,
+            max_buffered_bytes: 1 << 30,
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawConnections {
+    pub(super) max: usize,
+    pub(super) header_timeout_ms: u64,
+    pub(super) write_timeout_ms: u64,
+}
+
+impl Default for RawConnections {
+    fn default() -> Self {
+        Self {
+            max: 4096,
+            header_timeout_ms: 30_000,
+            write_timeout_ms: 30_000,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRuntime {
+    pub(super) library: Option<PathBuf>,
+    pub(super) device: Device,
+    pub(super) worker_threads: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawDrain {
+    pub(super) timeout_ms: u64,
+}
+
+impl Default for RawDrain {
+    fn default() -> Self {
+        Self { timeout_ms: 10_000 }
+    }
+}

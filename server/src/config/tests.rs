@@ -1,0 +1,131 @@
+//! What overlays what, and what is refused.
+
+use super::*;
+use std::path::Path;
+
+/// A folder with a config and two tiers.
+fn folder(server: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tiers")).unwrap();
+    std::fs::write(folder.path().join("server.toml"), server).unwrap();
+    std::fs::write(folder.path().join("tiers/memory.toml"), "kind = \"memory\"").unwrap();
+    std::fs::write(
+        folder.path().join("tiers/nvme.toml"),
+        "kind = \"nvme\"\nroot = \"data\"",
+    )
+    .unwrap();
+    folder
+}
+
+fn sources(folder: &tempfile::TempDir) -> Sources {
+    Sources {
+        config: folder.path().join("server.toml"),
+        tier: Some("nvme".into()),
+        ..Sources::default()
+    }
+}
+
+#[test]
+fn files_environment_and_flags_overlay_each_other() {
+    let folder = folder("models = [\"a\"]\n[cache]\ncapacity_bytes = 1\nblock_bytes = 512");
+    let config = Config::read(&Sources {
+        model_tier: Some("memory".into()),
+        listen: Some("127.0.0.1:0".into()),
+        set: vec![
+            "tiers.nvme.root=/elsewhere".into(),
+            "models=[\"ctr\", \"mlp\"]".into(),
+            "cache.capacity_bytes=3".into(),
+        ],
+        environment: vec![
+            ("TIERLAB_CACHE__CAPACITY_BYTES".into(), "2".into()),
+            ("TIERLAB_ADMISSION__TIMEOUT_MS".into(), "77".into()),
+            ("ORT_DYLIB_PATH".into(), "/lib/x.so".into()),
+            ("OTHER".into(), "unrelated".into()),
+        ],
+        ..sources(&folder)
+    })
+    .unwrap();
+    assert_eq!(config.models, ["ctr", "mlp"]);
+    assert_eq!(
+        config.cache,
+        CacheConfig {
+            capacity_bytes: 3,
+            block_bytes: 512,
+            ..CacheConfig::default()
+        }
+    );
+    assert_eq!(config.limits.timeout, Duration::from_millis(77));
+    assert_eq!(config.model_tier.kind(), "memory");
+    assert!(
+        matches!(&config.feature_tier, TierConfig::Nvme(nvme) if nvme.root.as_deref() == Some(Path::new("/elsewhere")))
+    );
+    assert_eq!(config.search.environment.as_deref(), Some(Path::new("/lib/x.so")));
+}
+
+#[test]
+fn errors_name_file_and_key() {
+    let message = |server: &str, change: &dyn Fn(&mut Sources)| {
+        let folder = folder(server);
+        let mut sources = sources(&folder);
+        change(&mut sources);
+        Config::read(&sources).unwrap_err().to_string()
+    };
+    let nothing = &|_: &mut Sources| {};
+    for (message, named) in [
+        (message("liste = 1", nothing), vec!["server.toml", "liste"]),
+        (
+            message("[cache]\ncapacity = 1", nothing),
+            vec!["server.toml", "capacity"],
+        ),
+        (message("[cache", nothing), vec!["server.toml", "line 1"]),
+        (
+            message("[admission]\nmax_in_flight = 0", nothing),
+            vec!["server.toml", "admission.max_in_flight"],
+        ),
+        (message("models = [\"../x\"]", nothing), vec!["server.toml", "../x"]),
+        (message("listen = \"nowhere\"", nothing), vec!["listen", "nowhere"]),
+        (
+            message("", &|s| s.tier = Some("tape".into())),
+            vec!["tape", "memory, nvme"],
+        ),
+        (message("", &|s| s.tier = None), vec!["--tier", "memory, nvme"]),
+        (
+            message("", &|s| s.set = vec!["tiers.nvme.depth=1".into()]),
+            vec!["nvme.toml", "depth"],
+        ),
+        (
+            message("", &|s| s.set = vec!["cache".into()]),
+            vec!["--set cache", "key=value"],
+        ),
+        (message("", &|s| s.set = vec!["cache..x=1".into()]), vec!["cache..x"]),
+        (
+            message("", &|s| s.set = vec!["listen.x=1".into()]),
+            vec!["server.toml", "listen"],
+        ),
+        (
+            message("", &|s| s.environment = vec![("TIERLAB_TYPO".into(), "1".into())]),
+            vec!["typo"],
+        ),
+        (
+            message("", &|s| s.config = "/nowhere/server.toml".into()),
+            vec!["/nowhere/server.toml"],
+        ),
+    ] {
+        for part in named {
+            assert!(message.contains(part), "{message}\n  should name {part}");
+        }
+    }
+}
+
+#[test]
+fn the_shipped_configuration_is_valid() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/server.toml");
+    for tier in ["memory", "nvme", "nfs", "s3", "gds"] {
+        let sources = Sources {
+            config: config.clone(),
+            tier: Some(tier.into()),
+            ..Sources::default()
+        };
+        assert_eq!(Config::read(&sources).unwrap().feature_tier.kind(), tier);
+    }
+}
