@@ -33,7 +33,8 @@ pub struct Cli {
 enum Command {
     /// Measures one running server over every load of a plan
     #[command(
-        after_help = "Example:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first"
+        after_help = "Example:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
+            tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first"
     )]
     Sweep {
         /// The plan, a TOML file without `[lab]`
@@ -47,10 +48,14 @@ enum Command {
         /// The result's own folder there [default: the plan's name and the time]
         #[arg(long)]
         name: Option<String>,
+        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
+        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
+        resume: Option<PathBuf>,
     },
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
-        tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release")]
+        tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
+        tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z")]
     Lab {
         /// The plan, a TOML file with `[lab]`
         plan: PathBuf,
@@ -60,6 +65,9 @@ enum Command {
         /// The result's own folder there [default: the plan's name and the time]
         #[arg(long)]
         name: Option<String>,
+        /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
+        #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
+        resume: Option<PathBuf>,
         /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
         #[arg(long)]
         bin_dir: Option<PathBuf>,
@@ -132,14 +140,27 @@ impl Cli {
 impl Command {
     async fn run(self) -> Result<u8, RunError> {
         match self {
-            Self::Sweep { plan, url, out, name } => {
-                let options = sweep::Options { plan, url, out, name };
+            Self::Sweep {
+                plan,
+                url,
+                out,
+                name,
+                resume,
+            } => {
+                let options = sweep::Options {
+                    plan,
+                    url,
+                    out,
+                    name,
+                    resume,
+                };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
             }
             Self::Lab {
                 plan,
                 out,
                 name,
+                resume,
                 bin_dir,
                 selfcheck,
             } => {
@@ -147,6 +168,7 @@ impl Command {
                     plan,
                     out,
                     name,
+                    resume,
                     bin_dir,
                     selfcheck,
                 };

@@ -8,7 +8,8 @@
 //! - [`driver`]: goose users that take tickets, send and read the reply
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`environment`]: what the server counted, and where the run was made
-//! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it
+//! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
+//!   [`resume`]: a run that stopped, gone on with
 //! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`]: the instrument measured by itself
 //!
@@ -33,6 +34,7 @@ pub mod progress;
 pub mod record;
 pub mod recorder;
 pub mod report;
+pub mod resume;
 pub mod runner;
 pub mod schedule;
 pub mod scrape;

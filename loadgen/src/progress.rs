@@ -13,6 +13,8 @@ pub struct Progress {
     expected_step: Duration,
     steps: u32,
     begun: u32,
+    /// Of these, not run because they were there already.
+    skipped: u32,
 }
 
 impl Progress {
@@ -36,16 +38,27 @@ impl Progress {
             expected_step,
             steps,
             begun: 0,
+            skipped: 0,
         }
     }
 
     /// A step begins.
     pub fn begin(&mut self, what: &str) {
         if let Some(bar) = &self.bar {
-            let left = remaining(self.begun, self.steps, self.started.elapsed(), self.expected_step);
+            let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
+            let left = remaining(done, steps, self.started.elapsed(), self.expected_step);
             bar.set_message(format!("ETA {}  {what}", readable(left)));
         }
         self.begun += 1;
+    }
+
+    /// A step is there already.
+    pub fn skip(&mut self) {
+        self.begun += 1;
+        self.skipped += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
     }
 
     /// The step under way is finished; `line` is what there is to say of it.

@@ -25,6 +25,9 @@ pub struct Run {
     pub finished_at: String,
     /// Whether it was stopped before its last point.
     pub interrupted: bool,
+    /// Each time that it was gone on with after it had stopped; empty for a run in one piece.
+    #[serde(default)]
+    pub resumed: Vec<Resumption>,
     /// The plan's text, as read.
     pub plan_toml: String,
     /// SHA-256 of every config file used, by path.
@@ -41,6 +44,17 @@ pub struct Run {
     pub pricing: Option<Pricing>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
+}
+
+/// A run that stopped was gone on with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resumption {
+    /// UTC, RFC 3339.
+    pub at: String,
+    /// Steps that were finished by then.
+    pub finished_steps: usize,
+    /// How the surroundings differ from those of the run's start; empty where they are the same.
+    pub differences: Vec<String>,
 }
 
 /// One line of a self-check.

@@ -1,8 +1,8 @@
 //! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
 //! on every tier alike, and tiers are compared on the same arrivals and keys.
 //!
-//! In: a plan and its targets. Out: a [`Run`], written to its folder after every round of targets. Knows neither where
-//! a target came from nor how a result is shown.
+//! In: a plan and its targets. Out: a [`Run`]; every step is kept in its folder's journal as soon as it is finished, so
+//! that a kill loses the step under way only. Knows neither where a target came from nor how a result is shown.
 
 use crate::analysis;
 use crate::control::Control;
@@ -16,7 +16,8 @@ use crate::plan::{Load, Plan};
 use crate::progress::Progress;
 use crate::record::{Check, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
-use crate::report;
+use crate::report::{self, Journal, Place, Points};
+use crate::resume::Earlier;
 use crate::schedule::{Schedule, step_seed};
 use crate::scrape;
 use hdrhistogram::Histogram;
@@ -58,6 +59,8 @@ pub struct Runner<'a> {
     pub targets: Vec<Target>,
     /// Where the result goes.
     pub folder: PathBuf,
+    /// What is there already, of a run that is gone on with.
+    pub earlier: Option<Earlier>,
     /// Raised by Ctrl-C.
     pub interrupt: Interrupt,
     /// Whether everything that the lab started still runs; asked before each step.
@@ -79,90 +82,137 @@ pub struct Preamble {
     pub selfcheck: Vec<Check>,
 }
 
+/// The steps of a run: those finished, and the journal that keeps them.
+struct Ledger {
+    journal: Journal,
+    points: Points,
+    progress: Progress,
+    unanswered: usize,
+}
+
 impl Runner<'_> {
-    /// Runs every step, writes the result and prints its table.
+    /// Runs every step that is not in the folder already, writes the result and prints its table.
     ///
     /// # Errors
     /// An interruption, a dead process of the lab, or a server that stopped answering: what was finished is written and
-    /// printed all the same.
+    /// printed all the same. A run to be gone on with whose files or servers are others.
     pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
-        let mut run = begin(self.plan, preamble);
+        let mut run = match self.earlier.take() {
+            Some(earlier) => earlier.go_on(&preamble)?,
+            None => begin(self.plan, preamble),
+        };
+        let (journal, finished) = Journal::open(&self.folder)?;
+        let points = Points::of(finished);
+        self.check_earlier(&points)?;
+        report::begin(&run, &self.folder)?;
         let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
-        let mut progress = Progress::new(steps as u32, self.plan.warmup + self.plan.window);
-        let mut unanswered = 0;
-        let ended = self.steps(&mut run, &mut progress, &mut unanswered).await;
-        progress.clear();
+        let mut ledger = Ledger {
+            journal,
+            points,
+            progress: Progress::new(steps as u32, self.plan.warmup + self.plan.window),
+            unanswered: 0,
+        };
+        let ended = self.steps(&mut run, &mut ledger).await;
+        ledger.progress.clear();
         run.interrupted = ended.is_err();
-        if run.points.is_empty() {
+        if ledger.points.all().is_empty() {
             return match ended {
                 Err(RunError::Interrupted(_)) => Err(RunError::InterruptedEarly),
                 Err(error) => Err(error),
                 Ok(()) => Ok(run),
             };
         }
-        self.write(&mut run)?;
+        self.write(&mut run, &ledger.points)?;
         report::print_table(&run);
         eprintln!("result: {}", self.folder.display());
         ended?;
-        if unanswered > 0 {
+        ledger.journal.remove()?;
+        if ledger.unanswered > 0 {
             return Err(RunError::Unsound(format!(
-                "{unanswered} of {steps} steps ended with a server that no longer answered; their requests are counted as errors"
+                "{} of {steps} steps ended with a server that no longer answered; their requests are counted as errors",
+                ledger.unanswered
             )));
         }
         Ok(run)
     }
 
-    async fn steps(&mut self, run: &mut Run, progress: &mut Progress, unanswered: &mut usize) -> Result<(), RunError> {
-        // Where each point belongs in the plan's order: by target, then by load.
-        let mut order: Vec<usize> = Vec::new();
+    /// Steps of another server cannot stand in one result with those to come.
+    fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
+        let expected: Vec<Factors> = self
+            .targets
+            .iter()
+            .flat_map(|target| self.plan.loads.iter().map(|&load| factors(self.plan, target, load)))
+            .collect();
+        match points.all().iter().find(|point| !expected.contains(&point.factors)) {
+            None => Ok(()),
+            Some(point) => Err(RunError::Usage(format!(
+                "{}: finished steps were measured as {} (cache share {}), which no server is now; start it as it was, or \
+                 leave out --resume",
+                self.folder.display(),
+                name(&point.factors),
+                point.factors.cache_share
+            ))),
+        }
+    }
+
+    async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
             for (load_index, &load) in self.plan.loads.iter().enumerate() {
                 let seed = step_seed(self.plan.seed, repeat, load_index);
                 for target_index in 0..self.targets.len() {
-                    (self.alive)()?;
-                    let target = &self.targets[target_index];
-                    let factors = factors(self.plan, target, load);
-                    progress.begin(&name(&factors));
-                    let step = measure(self.plan, target, load, seed, &self.interrupt);
-                    let Some((finished, schedule, server)) = Box::pin(step).await? else {
-                        return Err(RunError::Interrupted(self.folder.clone()));
-                    };
-                    if server.is_none() {
-                        *unanswered += 1;
-                    }
-                    let label = Label {
-                        index: repeat,
-                        seed,
-                        hdr_file: report::hdr_file(&factors, repeat),
-                    };
-                    let recorded = recorder::record(label, &finished, &schedule, server);
-                    progress.finish(&line(&factors, &recorded));
-                    let key = target_index * self.plan.loads.len() + load_index;
-                    let at = order.binary_search(&key).unwrap_or_else(|at| {
-                        order.insert(at, key);
-                        run.points.insert(
-                            at,
-                            Point {
-                                factors,
-                                repeats: Vec::new(),
-                                summary: None,
-                            },
-                        );
-                        at
-                    });
-                    run.points[at].repeats.push(recorded);
+                    let place = (target_index, load_index);
+                    self.step(ledger, place, load, (repeat, seed)).await?;
                 }
-                // A kill from here on loses the round under way only.
-                self.write(run)?;
             }
+            // The views are made anew as often as every point has one more repeat; the journal has every step.
+            self.write(run, &ledger.points)?;
         }
         Ok(())
     }
 
-    fn write(&self, run: &mut Run) -> Result<(), RunError> {
+    /// One step, unless it is there already.
+    async fn step(
+        &mut self,
+        ledger: &mut Ledger,
+        place: Place,
+        load: Load,
+        (index, seed): (u32, u64),
+    ) -> Result<(), RunError> {
+        let target = &self.targets[place.0];
+        let factors = factors(self.plan, target, load);
+        if ledger.points.step(&factors, index).is_some() {
+            ledger.progress.skip();
+            return Ok(());
+        }
+        (self.alive)()?;
+        ledger.progress.begin(&name(&factors));
+        let step = measure(self.plan, target, load, seed, &self.interrupt);
+        let Some((finished, schedule, server)) = Box::pin(step).await? else {
+            return Err(RunError::Interrupted(self.folder.clone()));
+        };
+        if server.is_none() {
+            ledger.unanswered += 1;
+        }
+        let label = Label {
+            index,
+            seed,
+            hdr_file: report::hdr_file(&factors, index),
+        };
+        let repeat = recorder::record(label, &finished, &schedule, server);
+        let line = line(&factors, &repeat);
+        let step = report::Step { place, factors, repeat };
+        ledger.journal.keep(&step)?;
+        // Said once it is kept: whoever reads the line may rely on it.
+        ledger.progress.finish(&line);
+        ledger.points.add(step);
+        Ok(())
+    }
+
+    fn write(&self, run: &mut Run, points: &Points) -> Result<(), RunError> {
+        run.points = points.all().to_vec();
         run.finished_at = rfc3339(SystemTime::now());
         analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
-        report::write(run, &self.folder)?;
+        report::write_anew(run, &self.folder)?;
         Ok(())
     }
 }
@@ -175,6 +225,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         finished_at: String::new(),
         // Until the last step is finished.
         interrupted: true,
+        resumed: Vec::new(),
         plan_toml: plan.text.clone(),
         config_sha256: preamble.config_sha256,
         environment: preamble.environment,
@@ -303,7 +354,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         return Err(RunError::Usage(format!(
-            "{} holds a result already; choose another --name or remove it",
+            "{} holds a result already; choose another --name, remove it, or go on with it by --resume",
             folder.display()
         )));
     }

@@ -13,6 +13,7 @@ use crate::plan::{Load, Plan};
 use crate::pricing;
 use crate::record::{Check, Mode, Point};
 use crate::recorder::{self, Label};
+use crate::resume::Earlier;
 use crate::runner::{self, Content, Preamble, Runner, Target};
 use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
@@ -34,6 +35,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
     pub name: Option<String>,
+    /// The folder of a run to go on with, instead of both.
+    pub resume: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -48,6 +51,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             plan.file.display()
         )));
     }
+    let earlier = options
+        .resume
+        .as_deref()
+        .map(|folder| Earlier::open(folder, &plan))
+        .transpose()?;
     let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
     let model = control.model(&plan.model).await?;
     let scrape = control.scrape().await?;
@@ -57,7 +65,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
         None => None,
     };
-    let folder = runner::new_folder(&options.out, options.name.as_deref(), &plan)?;
+    let folder = match &earlier {
+        Some(earlier) => earlier.folder.clone(),
+        None => runner::new_folder(&options.out, options.name.as_deref(), &plan)?,
+    };
     let mut environment = environment::inspect(folder_of(&plan.file), &[]);
     environment::add_server(
         &mut environment,
@@ -68,7 +79,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     environment.shared_cores = vec!["load generator".into(), "whatever else runs on this machine".into()];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
-    let (selfcheck, noise_floor) = prove(&plan, &interrupt).await?;
+    let (selfcheck, noise_floor) = prove(&plan, earlier.as_ref(), &interrupt).await?;
     let preamble = Preamble {
         environment,
         config_sha256: runner::sha256(&configs)?,
@@ -80,6 +91,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         plan: &plan,
         targets: vec![target],
         folder,
+        earlier,
         interrupt,
         alive: Box::new(|| Ok(())),
     };
@@ -162,11 +174,18 @@ pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
     }
 }
 
-/// Self-check and noise floor, where the plan asks for them.
+/// Self-check and noise floor, where the plan asks for them; of a run that is gone on with, those that it has.
 ///
 /// # Errors
 /// The null endpoint could not be started or measured, or the run was interrupted.
-pub async fn prove(plan: &Plan, interrupt: &Interrupt) -> Result<(Vec<Check>, Option<Point>), RunError> {
+pub async fn prove(
+    plan: &Plan,
+    earlier: Option<&Earlier>,
+    interrupt: &Interrupt,
+) -> Result<(Vec<Check>, Option<Point>), RunError> {
+    if let Some(Earlier { run, .. }) = earlier {
+        return Ok((run.selfcheck.clone(), run.noise_floor.clone()));
+    }
     let mut checks = Vec::new();
     if plan.selfcheck {
         eprintln!("self-check: about {} s on a null endpoint", selfcheck::SECONDS);

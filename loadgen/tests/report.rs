@@ -229,7 +229,7 @@ fn damaged_and_foreign_folders_are_refused_by_name() {
 
     std::fs::write(dir.join("run.json"), &json).unwrap();
     std::fs::write(dir.join(&small.points[0].repeats[0].hdr_file), "nonsense").unwrap();
-    assert!(matches!(report::load(dir), Err(ReportError::HdrLog { .. })));
+    assert!(matches!(report::load(dir), Err(ReportError::Entry { .. })));
 
     small.points[0].repeats[1].hdr_file = small.points[0].repeats[0].hdr_file.clone();
     assert!(matches!(report::write(&small, dir), Err(ReportError::HdrFile(_))));

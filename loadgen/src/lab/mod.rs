@@ -14,6 +14,7 @@ use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::plan::{LabPlan, Origin, Plan};
 use crate::pricing;
+use crate::resume::Earlier;
 use crate::runner::{self, Preamble, Runner};
 use crate::sweep;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
     pub name: Option<String>,
+    /// The folder of a run to go on with, instead of both.
+    pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
     pub bin_dir: Option<PathBuf>,
     /// Whether to run the self-check whatever the plan says.
@@ -63,6 +66,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             plan.file.display()
         )));
     };
+    let earlier = options
+        .resume
+        .as_deref()
+        .map(|folder| Earlier::open(folder, &plan))
+        .transpose()?;
     let bench = Bench {
         plan: &plan,
         lab: &lab,
@@ -76,7 +84,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         None => None,
     };
     let prepared = data::prepare(&bench)?;
-    let (selfcheck, noise_floor) = sweep::prove(&plan, &interrupt).await?;
+    let (selfcheck, noise_floor) = sweep::prove(&plan, earlier.as_ref(), &interrupt).await?;
     let places = servers::open_places(&bench)?;
     data::publish(&bench, &prepared, &places)?;
     let mut environment = environment::inspect(sweep::folder_of(&plan.file), &places.folders);
@@ -97,7 +105,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             targets.push(target);
         }
     }
-    let folder = runner::new_folder(&options.out, options.name.as_deref(), &plan)?;
+    let folder = match &earlier {
+        Some(earlier) => earlier.folder.clone(),
+        None => runner::new_folder(&options.out, options.name.as_deref(), &plan)?,
+    };
     let preamble = Preamble {
         environment,
         config_sha256: runner::sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
@@ -110,6 +121,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             plan: &plan,
             targets,
             folder,
+            earlier,
             interrupt: interrupt.clone(),
             alive: Box::new(|| fleet.check()),
         };

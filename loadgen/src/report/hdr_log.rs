@@ -87,7 +87,7 @@ pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, ReportError> 
     let mut histograms = Histograms::default();
     let mut deserializer = Deserializer::new();
     for (number, entry) in IntervalLogIterator::new(text).enumerate() {
-        let bad = |what: String| ReportError::HdrLog {
+        let bad = |what: String| ReportError::Entry {
             path: path.to_owned(),
             entry: number + 1,
             what,

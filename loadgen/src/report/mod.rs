@@ -6,6 +6,7 @@
 mod compare;
 mod hdr_log;
 mod html;
+mod journal;
 mod run_json;
 mod summary_csv;
 mod table;
@@ -13,9 +14,11 @@ mod units;
 mod words;
 
 pub use compare::{Change, Comparison, Outcome, SMALLEST_CHANGE, Verdict};
+pub use journal::is_there as has_journal;
+pub use journal::{Journal, Place, Points, Step};
 
 use crate::analysis;
-use crate::record::{Factors, Point, Repeat, Run};
+use crate::record::{Factors, Histograms, Point, Repeat, Run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,9 +62,9 @@ pub enum ReportError {
         /// The version found.
         found: u32,
     },
-    /// A histogram log is damaged.
+    /// A histogram log or a journal is damaged.
     #[error("{}: entry {entry}: {what}; restore the file, or measure again", path.display())]
-    HdrLog {
+    Entry {
         /// The file.
         path: PathBuf,
         /// Which entry, from 1.
@@ -93,29 +96,60 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
 /// # Errors
 /// A file cannot be written, or two repeats name the same histogram file.
 pub fn write(run: &Run, dir: &Path) -> Result<(), ReportError> {
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ReportError::Io { path, source }
-    };
     fs::create_dir_all(dir).map_err(io(dir))?;
     let mut names = BTreeSet::new();
     for repeat in points(run).flat_map(|point| &point.repeats) {
-        let path = hdr_path(dir, repeat)?;
         if !names.insert(&repeat.hdr_file) {
             return Err(ReportError::HdrFile(repeat.hdr_file.clone()));
         }
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(io(parent))?;
-        }
-        let text = hdr_log::write(&repeat.histograms, &repeat.started_at).map_err(|what| ReportError::HdrLog {
-            path: path.clone(),
-            entry: 0,
-            what,
-        })?;
-        run_json::write_atomically(&path, &text)?;
+        write_histograms(dir, repeat)?;
     }
+    write_anew(run, dir)
+}
+
+/// Writes what a run knows before its first step, so that a kill from then on leaves a folder that can be read and
+/// gone on with: `run.json`, and the histograms of the noise floor.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn begin(run: &Run, dir: &Path) -> Result<(), ReportError> {
+    fs::create_dir_all(dir).map_err(io(dir))?;
+    for repeat in run.noise_floor.iter().flat_map(|point| &point.repeats) {
+        write_histograms(dir, repeat)?;
+    }
+    run_json::write(run, dir)
+}
+
+/// Writes everything but the histograms, which lie in their files since their steps were finished.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_anew(run: &Run, dir: &Path) -> Result<(), ReportError> {
     run_json::write(run, dir)?;
     write_views(run, dir)
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ReportError {
+    let path = path.to_owned();
+    move |source| ReportError::Io { path, source }
+}
+
+fn write_histograms(dir: &Path, repeat: &Repeat) -> Result<(), ReportError> {
+    let path = hdr_path(dir, repeat)?;
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(io(parent))?;
+    }
+    let text = hdr_log::write(&repeat.histograms, &repeat.started_at).map_err(|what| ReportError::Entry {
+        path: path.clone(),
+        entry: 0,
+        what,
+    })?;
+    run_json::write_atomically(&path, &text)
+}
+
+fn read_histograms(path: &Path) -> Result<Histograms, ReportError> {
+    let text = fs::read(path).map_err(io(path))?;
+    hdr_log::read(path, &text)
 }
 
 /// Writes what is made from the run alone: `summary.csv` and `report.html`.
@@ -140,20 +174,29 @@ pub fn print_table(run: &Run) {
     print!("{}", table(run));
 }
 
-/// Reads a run back from its folder, histograms included.
+/// Reads a run back from its folder, histograms included. Of a run that did not come to its end, every step in its
+/// journal is there.
 ///
 /// # Errors
 /// A file is missing, damaged or of another schema.
 pub fn load(dir: &Path) -> Result<Run, ReportError> {
     let mut run = run_json::read(dir)?;
+    let steps = if run.interrupted {
+        journal::read(dir)?
+    } else {
+        Vec::new()
+    };
+    let journaled = !steps.is_empty();
+    if journaled {
+        run.points.clear();
+    }
     let points = run.points.iter_mut().chain(&mut run.noise_floor);
     for repeat in points.flat_map(|point| &mut point.repeats) {
-        let path = hdr_path(dir, repeat)?;
-        let text = fs::read(&path).map_err(|source| ReportError::Io {
-            path: path.clone(),
-            source,
-        })?;
-        repeat.histograms = hdr_log::read(&path, &text)?;
+        repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
+    }
+    if journaled {
+        run.points = Points::of(steps).all().to_vec();
+        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
     }
     Ok(run)
 }

@@ -144,6 +144,16 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
     if run.interrupted {
         cautions.push("The run was stopped before its last point; what is here was finished.".to_owned());
     }
+    for resumed in &run.resumed {
+        let mut text = format!(
+            "Gone on with at {} after {} steps, servers and caches as they were then",
+            resumed.at, resumed.finished_steps
+        );
+        for difference in &resumed.differences {
+            text += &format!("; {difference}");
+        }
+        cautions.push(text + ".");
+    }
     for failed in run.selfcheck.iter().filter(|check| !check.passed) {
         cautions.push(format!(
             "Self-check failed: {} (expected {}, measured {})",

@@ -202,4 +202,22 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
     assert_eq!(run_json["interrupted"], true);
     assert!(place.path("results/r/report.html").is_file());
     nobody_is_left(&place);
+
+    // Gone on with, it has every step once, and says that its servers are new ones.
+    let mut resume = Command::new(BINARY);
+    resume.arg("lab").arg(place.path("plan.toml"));
+    resume.arg("--bin-dir").arg(place.path("bin"));
+    resume.arg("--resume").arg(place.path("results/r"));
+    let ended = run(resume);
+    succeeds(&ended);
+    let run_json = read_json(&place.path("results/r/run.json"));
+    let points = run_json["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    assert!(
+        points
+            .iter()
+            .all(|point| point["repeats"].as_array().unwrap().len() == 2)
+    );
+    assert!(ended.stdout.contains("Gone on with at"), "{}", ended.stdout);
+    nobody_is_left(&place);
 }

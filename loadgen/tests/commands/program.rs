@@ -142,3 +142,8 @@ fn read_until(lines: &mut BufReader<ChildStderr>, mark: &str) -> String {
 pub(crate) fn interrupt(child: &Child) {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
 }
+
+/// As the kernel does it when memory runs out.
+pub(crate) fn kill_at_once(child: &Child) {
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
+}

@@ -1,6 +1,6 @@
 //! `sweep` through the real binary, against the null endpoint.
 
-use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, run, run_until};
+use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, kill_at_once, run, run_until};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -169,6 +169,98 @@ fn an_interrupted_run_keeps_what_is_finished() {
         .sum();
     assert!((2..4).contains(&finished), "{finished}");
     assert!(place.path("results/r/report.html").is_file());
+}
+
+/// What of a result depends on the plan alone.
+fn skeleton(run: &Value) -> Vec<String> {
+    points(run)
+        .iter()
+        .map(|point| {
+            let repeats = point["repeats"].as_array().unwrap().iter();
+            let steps: Vec<String> = repeats
+                .map(|repeat| format!("{} {} {}", repeat["index"], repeat["seed"], repeat["scheduled"]))
+                .collect();
+            format!("{} {steps:?}", point["factors"])
+        })
+        .collect()
+}
+
+fn journal_lines(place: &Workdir) -> Vec<Value> {
+    let text = fs::read_to_string(place.path("results/r/journal.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn resume(place: &Workdir, url: &str) -> Command {
+    let mut command = Command::new(BINARY);
+    command.arg("sweep").arg(place.path("plan.toml")).args(["--url", url]);
+    command.arg("--resume").arg(place.path("results/r"));
+    command
+}
+
+#[test]
+fn a_killed_run_loses_the_step_under_way_and_goes_on_to_the_same_result() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&format!("noise_floor = true\n{PLAN}"));
+    let ended = run_until(place.sweep(&endpoint.url), "[3/4]", kill_at_once);
+    assert_eq!(ended.code, None, "killed: {}", ended.stderr);
+    // Whatever was said to be finished is kept.
+    let kept = journal_lines(&place);
+    assert!((3..=4).contains(&kept.len()), "{}", kept.len());
+
+    // What is there can be looked at, and says that it is not all.
+    let mut report = Command::new(BINARY);
+    report.arg("report").arg(place.path("results/r"));
+    let looked_at = run(report);
+    assert_eq!(looked_at.code, Some(0), "{}", looked_at.stderr);
+    assert!(
+        looked_at.stdout.contains("stopped before its last"),
+        "{}",
+        looked_at.stdout
+    );
+
+    let ended = run(resume(&place, &endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("[3/4]") && !ended.stderr.contains("noise floor:"),
+        "{}",
+        ended.stderr
+    );
+    let resumed = place.run_json();
+    assert_eq!(resumed["interrupted"], false);
+    assert_eq!(resumed["resumed"][0]["finished_steps"], kept.len());
+    assert!(!place.path("results/r/journal.jsonl").exists());
+    let numbers = resumed.to_string();
+    for step in &kept {
+        assert!(
+            numbers.contains(&step["repeat"]["bands"].to_string()),
+            "measured again: {step}"
+        );
+    }
+
+    let whole = Workdir::new(&format!("noise_floor = true\n{PLAN}"));
+    assert_eq!(run(whole.sweep(&endpoint.url)).code, Some(0));
+    assert_eq!(skeleton(&resumed), skeleton(&whole.run_json()));
+}
+
+#[test]
+fn only_the_same_plan_goes_on() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let ended = run_until(place.sweep(&endpoint.url), "[1/4]", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    fs::write(place.path("plan.toml"), PLAN.replace("seed = 3", "seed = 4")).unwrap();
+    let ended = run(resume(&place, &endpoint.url));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("`seed = 3` and is `seed = 4`"),
+        "{}",
+        ended.stderr
+    );
+    fs::write(place.path("plan.toml"), PLAN).unwrap();
+    assert_eq!(run(resume(&place, &endpoint.url)).code, Some(0));
+    let ended = run(resume(&place, &endpoint.url));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("finished"), "{}", ended.stderr);
 }
 
 #[test]

@@ -85,6 +85,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         started_at: "2026-11-20T12:00:00Z".to_owned(),
         finished_at: "2026-11-20T12:06:40Z".to_owned(),
         interrupted: false,
+        resumed: Vec::new(),
         plan_toml: "# synthetic\nname = \"</script><b>not bold</b>\"\n".to_owned(),
         config_sha256: BTreeMap::from([("labs/synthetic.toml".to_owned(), "00".repeat(32))]),
         environment: environment(),

@@ -1,0 +1,301 @@
+//! `journal.jsonl`: the finished steps of a run that is not at its end, one line of JSON for each.
+//!
+//! In: steps as they are finished. Out: the same steps after a kill. A line is written whole after the step's
+//! histograms lie in their file, and synced; a last line without its end was cut by a kill and is dropped, so that a
+//! kill loses the step under way and nothing else. Knows nothing of plans, nor of how a step is measured.
+
+use super::{ReportError, hdr_path, read_histograms, write_histograms};
+use crate::record::{Factors, Point, Repeat};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "journal.jsonl";
+
+/// Where a point stands among those of a run: by target, then by load.
+pub type Place = (usize, usize);
+
+/// One finished step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    /// Where its point belongs.
+    pub place: Place,
+    /// What was measured.
+    pub factors: Factors,
+    /// What came out.
+    pub repeat: Repeat,
+}
+
+/// The journal of a run under way.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the journal of a folder, making one where there is none, and returns the steps in it with their
+    /// histograms. What a kill left half written is cut off.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or a line before the last is damaged.
+    pub fn open(folder: &Path) -> Result<(Self, Vec<Step>), ReportError> {
+        let path = folder.join(FILE);
+        let (steps, whole) = read_lines(folder)?;
+        let io = |source| ReportError::Io {
+            path: path.clone(),
+            source,
+        };
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(io)?;
+        file.set_len(whole).map_err(io)?;
+        let folder = folder.to_owned();
+        Ok((Self { folder, file }, steps))
+    }
+
+    /// Keeps a step: its histograms first, so that a line never names a file that is not there.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn keep(&mut self, step: &Step) -> Result<(), ReportError> {
+        write_histograms(&self.folder, &step.repeat)?;
+        let path = self.folder.join(FILE);
+        let mut line = serde_json::to_vec(step).map_err(|source| ReportError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        line.push(b'\n');
+        self.file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| ReportError::Io { path, source })
+    }
+
+    /// Removes the journal: all that it says stands in `run.json` now.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(self) -> Result<(), ReportError> {
+        let path = self.folder.join(FILE);
+        std::fs::remove_file(&path).map_err(|source| ReportError::Io { path, source })
+    }
+}
+
+/// Whether a folder has a journal.
+#[must_use]
+pub fn is_there(folder: &Path) -> bool {
+    folder.join(FILE).is_file()
+}
+
+/// The steps in a folder's journal; none without a journal.
+///
+/// # Errors
+/// As [`Journal::open`].
+pub(super) fn read(folder: &Path) -> Result<Vec<Step>, ReportError> {
+    read_lines(folder).map(|(steps, _)| steps)
+}
+
+/// The steps, and how many bytes their lines take.
+fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), ReportError> {
+    let path = folder.join(FILE);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(source) => return Err(ReportError::Io { path, source }),
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let mut steps = Vec::new();
+    let lines = text[..whole].split(|byte| *byte == b'\n');
+    for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
+        let mut step: Step = serde_json::from_slice(line).map_err(|error| ReportError::Entry {
+            path: path.clone(),
+            entry: number + 1,
+            what: error.to_string(),
+        })?;
+        step.repeat.histograms = read_histograms(&hdr_path(folder, &step.repeat)?)?;
+        steps.push(step);
+    }
+    Ok((steps, whole as u64))
+}
+
+/// The points of a run as its steps come in, kept in the order of their places.
+#[derive(Debug, Default)]
+pub struct Points {
+    places: Vec<Place>,
+    points: Vec<Point>,
+}
+
+impl Points {
+    /// The points of some steps.
+    #[must_use]
+    pub fn of(steps: Vec<Step>) -> Self {
+        let mut points = Self::default();
+        for step in steps {
+            points.add(step);
+        }
+        points
+    }
+
+    /// Adds a step to its point; a second step of the same repeat is dropped.
+    pub fn add(&mut self, step: Step) {
+        let known = self.points.iter_mut().find(|point| point.factors == step.factors);
+        if let Some(point) = known {
+            if point.repeats.iter().all(|repeat| repeat.index != step.repeat.index) {
+                point.repeats.push(step.repeat);
+            }
+            return;
+        }
+        let at = self.places.partition_point(|place| *place <= step.place);
+        self.places.insert(at, step.place);
+        self.points.insert(
+            at,
+            Point {
+                factors: step.factors,
+                repeats: vec![step.repeat],
+                summary: None,
+            },
+        );
+    }
+
+    /// The point of these factors.
+    #[must_use]
+    pub fn find(&self, factors: &Factors) -> Option<&Point> {
+        self.points.iter().find(|point| point.factors == *factors)
+    }
+
+    /// The step of a repeat of these factors.
+    #[must_use]
+    pub fn step(&self, factors: &Factors, index: u32) -> Option<&Repeat> {
+        let point = self.find(factors)?;
+        point.repeats.iter().find(|repeat| repeat.index == index)
+    }
+
+    /// Every point, in the order of places.
+    #[must_use]
+    pub fn all(&self) -> &[Point] {
+        &self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Histograms, Interval, Mode};
+    use crate::recorder::histogram;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn step(place: Place, index: u32) -> Step {
+        let factors = Factors {
+            tier: format!("tier{}", place.0),
+            cache: "cold".into(),
+            cache_share: 0.0,
+            model: "m".into(),
+            mode: Mode::Realtime,
+            batch_size: 1,
+            offered_rps: 10.0 * (place.1 + 1) as f64,
+            arrivals: "poisson".into(),
+            keys: "uniform".into(),
+        };
+        let blocks = vec![histogram(&[5, 7, u64::from(index) + 9])];
+        let repeat = Repeat {
+            index,
+            seed: 3,
+            started_at: "2026-11-20T12:00:00Z".into(),
+            window_s: 1.0,
+            scheduled: 3,
+            completed: 3,
+            errors: BTreeMap::new(),
+            achieved_rps: 3.1,
+            in_flight_limit_hit: false,
+            mean_in_flight: 0.1 + 0.2,
+            backlog_slope: Interval::default(),
+            bands: Vec::new(),
+            server: None,
+            hdr_file: super::super::hdr_file(&factors, index),
+            histograms: Histograms {
+                block_s: 1.0,
+                latency: blocks.clone(),
+                service: blocks.clone(),
+                lag: blocks,
+            },
+        };
+        Step { place, factors, repeat }
+    }
+
+    fn folder_with(steps: &[Step]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, before) = Journal::open(folder.path()).unwrap();
+        assert!(before.is_empty());
+        steps.iter().for_each(|step| journal.keep(step).unwrap());
+        folder
+    }
+
+    #[test]
+    fn points_stand_in_their_places_whatever_the_order_of_steps() {
+        let steps = [
+            ((1, 0), 0),
+            ((0, 1), 0),
+            ((0, 0), 0),
+            ((0, 1), 1),
+            ((0, 1), 1),
+            ((1, 0), 1),
+        ];
+        let points = Points::of(steps.iter().map(|&(place, index)| step(place, index)).collect());
+        let found: Vec<(String, f64, usize)> = points
+            .all()
+            .iter()
+            .map(|point| {
+                (
+                    point.factors.tier.clone(),
+                    point.factors.offered_rps,
+                    point.repeats.len(),
+                )
+            })
+            .collect();
+        let expected = [("tier0", 10.0, 1), ("tier0", 20.0, 2), ("tier1", 10.0, 2)];
+        assert_eq!(
+            found,
+            expected.map(|(tier, rate, repeats)| (tier.to_owned(), rate, repeats))
+        );
+        assert!(points.step(&step((1, 0), 0).factors, 1).is_some());
+        assert!(points.step(&step((1, 0), 0).factors, 2).is_none());
+    }
+
+    #[test]
+    fn a_damaged_line_in_the_middle_is_named() {
+        let folder = folder_with(&[step((0, 0), 0), step((0, 0), 1)]);
+        let path = folder.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("\"place\"", "\"plaec\"", 1)).unwrap();
+        let error = Journal::open(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("journal.jsonl: entry 1") && error.contains("place"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Cut anywhere, the whole lines before the cut come back, and the journal goes on behind them.
+        #[test]
+        fn a_cut_loses_the_line_that_it_cuts(cut in 0.0_f64..1.0) {
+            let steps = [step((0, 0), 0), step((1, 0), 0), step((0, 0), 1)];
+            let folder = folder_with(&steps);
+            let path = folder.path().join(FILE);
+            let text = std::fs::read(&path).unwrap();
+            let cut = (cut * text.len() as f64) as usize;
+            std::fs::write(&path, &text[..cut]).unwrap();
+            let whole = text[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let (mut journal, kept) = Journal::open(folder.path()).unwrap();
+            prop_assert_eq!(kept.len(), whole);
+            for (kept, step) in kept.iter().zip(&steps) {
+                prop_assert_eq!(&kept.factors, &step.factors);
+                prop_assert_eq!(kept.repeat.mean_in_flight, step.repeat.mean_in_flight);
+                prop_assert_eq!(&kept.repeat.histograms.latency, &step.repeat.histograms.latency);
+            }
+            journal.keep(&steps[2]).unwrap();
+            prop_assert_eq!(read(folder.path()).unwrap().len(), whole + 1);
+        }
+    }
+}
