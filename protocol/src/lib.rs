@@ -5,6 +5,7 @@
 //!
 //! - [`tensor`]: data types and shapes of the Open Inference Protocol v2
 //! - [`infer`]: infer requests and replies, as JSON and with the binary tensor extension
+//! - [`grpc`]: the same protocol as gRPC messages
 //! - [`metadata`]: the health, server and model metadata documents
 //! - [`model`]: a model's `config.toml` and its manifest
 //! - [`table`]: the feature-table file format
@@ -12,6 +13,7 @@
 //! - [`via`]: how a read got its bytes
 //! - [`metrics`]: the metric names that the server exports and the load generator scrapes
 
+pub mod grpc;
 pub mod infer;
 pub mod metadata;
 pub mod metrics;

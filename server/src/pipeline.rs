@@ -12,7 +12,6 @@ use crate::model::Model;
 use crate::model::accept::Accepted;
 use crate::refusal::{Reason, Refusal};
 use crate::stopwatch::Stopwatch;
-use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
@@ -21,24 +20,22 @@ use tierlab_protocol::timing::{Stage, StageTimings};
 /// Bodies of this many bytes are decoded off the async threads' path.
 const HEAVY_BYTES: usize = 1 << 20;
 
-/// A request as it came.
-pub(crate) struct Incoming {
-    pub(crate) body: Bytes,
-    /// The length of the body's JSON part, where binary tensors follow.
-    pub(crate) json_len: Option<usize>,
-}
+/// A front's side of one infer request: how it is read, and how its reply is written.
+pub(crate) trait Exchange {
+    type Reply;
 
-/// A reply's body.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) body: Bytes,
-    /// The length of the body's JSON part, where binary tensors follow.
-    pub(crate) json_len: Option<usize>,
+    /// Bytes to decode.
+    fn bytes(&self) -> usize;
+
+    fn decode(self) -> Result<InferRequest, Refusal>;
+
+    /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes.
+    fn encode(reply: InferReply, binary: &[bool]) -> Self::Reply;
 }
 
 /// What became of a request, and where its time went.
-pub(crate) struct Outcome {
-    pub(crate) reply: Result<Outgoing, Refusal>,
+pub(crate) struct Outcome<R> {
+    pub(crate) reply: Result<R, Refusal>,
     pub(crate) timings: StageTimings,
 }
 
@@ -52,7 +49,12 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Takes a request all the way. Dropping the future before it ends cancels the request: it is counted, and its job
     /// is passed over by the batch queue.
-    pub(crate) async fn infer(&self, model: &Model, incoming: Incoming, mut watch: Stopwatch) -> Outcome {
+    pub(crate) async fn infer<E: Exchange>(
+        &self,
+        model: &Model,
+        incoming: E,
+        mut watch: Stopwatch,
+    ) -> Outcome<E::Reply> {
         let mut record = Record {
             pipeline: self,
             model,
@@ -67,14 +69,14 @@ impl Pipeline {
         }
     }
 
-    async fn stages(
+    async fn stages<E: Exchange>(
         &self,
         model: &Model,
-        incoming: Incoming,
+        incoming: E,
         watch: &mut Stopwatch,
         rows: &mut Option<usize>,
-    ) -> Result<Outgoing, Refusal> {
-        let decoded = decode(model, &incoming);
+    ) -> Result<E::Reply, Refusal> {
+        let decoded = decode(model, incoming);
         watch.mark(Stage::Decode);
         let Decoded {
             id,
@@ -112,7 +114,7 @@ impl Pipeline {
                 format!("no answer within {} ms", limit.as_millis()),
             ));
         };
-        let outgoing = encode(model, id, &selected, done?.outputs);
+        let outgoing = encode::<E>(model, id, &selected, done?.outputs);
         watch.mark(Stage::Encode);
         Ok(outgoing)
     }
@@ -127,9 +129,10 @@ struct Decoded {
     timeout: Option<Duration>,
 }
 
-fn decode(model: &Model, incoming: &Incoming) -> Result<Decoded, Refusal> {
+fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
+    let bytes = incoming.bytes();
     let decode = || -> Result<Decoded, Refusal> {
-        let request = InferRequest::decode(&incoming.body, incoming.json_len)?;
+        let request = incoming.decode()?;
         let selected = model.select_outputs(&request)?;
         // Triton's clients send 0 for no timeout of their own.
         let timeout = request.timeout_us.filter(|&us| us > 0).map(Duration::from_micros);
@@ -140,7 +143,7 @@ fn decode(model: &Model, incoming: &Incoming) -> Result<Decoded, Refusal> {
             timeout,
         })
     };
-    if incoming.body.len() < HEAVY_BYTES {
+    if bytes < HEAVY_BYTES {
         decode()
     } else {
         tokio::task::block_in_place(decode)
@@ -160,17 +163,20 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
     complete.ok_or_else(|| Refusal::new(Reason::Inference, "an input was neither sent nor joined"))
 }
 
-fn encode(model: &Model, id: Option<String>, selected: &[(usize, bool)], outputs: Vec<Tensor>) -> Outgoing {
+fn encode<E: Exchange>(
+    model: &Model,
+    id: Option<String>,
+    selected: &[(usize, bool)],
+    outputs: Vec<Tensor>,
+) -> E::Reply {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
-    let mut binary_names = Vec::new();
+    let mut flags = Vec::with_capacity(selected.len());
     let mut chosen = Vec::with_capacity(selected.len());
     for &(index, binary) in selected {
         let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
             continue;
         };
-        if binary {
-            binary_names.push(model.signature.outputs[index].name.as_str());
-        }
+        flags.push(binary);
         chosen.push(tensor);
     }
     let reply = InferReply {
@@ -179,8 +185,7 @@ fn encode(model: &Model, id: Option<String>, selected: &[(usize, bool)], outputs
         id,
         outputs: chosen,
     };
-    let (body, json_len) = reply.encode(|name| binary_names.contains(&name));
-    Outgoing { body, json_len }
+    E::encode(reply, &flags)
 }
 
 /// Counts a request exactly once: as answered or refused, or, if it is dropped before, as cancelled.
@@ -192,7 +197,7 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    fn close(&mut self, reply: &Result<Outgoing, Refusal>, timings: &StageTimings) {
+    fn close<R>(&mut self, reply: &Result<R, Refusal>, timings: &StageTimings) {
         self.open = false;
         match reply {
             Ok(_) => {

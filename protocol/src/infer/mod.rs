@@ -53,7 +53,7 @@ impl Tensor {
     }
 
     /// Checks that the data is exactly what type and shape say; `role` (`input`, `output`) goes into the message.
-    fn check(&self, role: &str) -> Result<(), BadRequest> {
+    pub(crate) fn check(&self, role: &str) -> Result<(), BadRequest> {
         let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
         let Some(count) = element_count(&self.shape) else {
             return bad(format!(
@@ -168,18 +168,19 @@ impl InferRequest {
     /// When an input has no JSON form ([`Tensor::has_json_form`]).
     #[must_use]
     pub fn encode_json(&self) -> Vec<u8> {
-        self.encode(|_| false).0
+        self.encode(false).0
     }
 
     /// The request with all inputs as binary: the body, and the length of its JSON part.
     #[must_use]
     pub fn encode_binary(&self) -> (Bytes, usize) {
-        let (body, json_len) = self.encode(|_| true);
+        let (body, json_len) = self.encode(true);
         let json_len = json_len.unwrap_or(body.len());
         (body.into(), json_len)
     }
 
-    fn encode(&self, binary: impl Fn(&str) -> bool) -> (Vec<u8>, Option<usize>) {
+    fn encode(&self, binary: bool) -> (Vec<u8>, Option<usize>) {
+        let binary = vec![binary; self.inputs.len()];
         let mut out = Writer::with_capacity(256, &self.inputs, &binary);
         out.raw("{");
         if let Some(id) = &self.id {
@@ -228,17 +229,15 @@ pub struct InferReply {
 }
 
 impl InferReply {
-    /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says which outputs are;
-    /// an output without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
+    /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says of each output
+    /// whether it is; one without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
     #[must_use]
-    pub fn encode(&self, binary: impl Fn(&str) -> bool) -> (Bytes, Option<usize>) {
-        let forced: Vec<&str> = self
-            .outputs
-            .iter()
-            .filter(|output| !output.has_json_form())
-            .map(|output| output.name.as_str())
+    pub fn encode(&self, binary: &[bool]) -> (Bytes, Option<usize>) {
+        let asked = binary.iter().copied().chain(std::iter::repeat(false));
+        let outputs = self.outputs.iter().zip(asked);
+        let binary: Vec<bool> = outputs
+            .map(|(output, binary)| binary || !output.has_json_form())
             .collect();
-        let binary = |name: &str| binary(name) || forced.contains(&name);
         let mut out = Writer::with_capacity(160, &self.outputs, &binary);
         out.raw("{\"model_name\":").text(&self.model_name);
         out.raw(",\"model_version\":").text(&self.model_version);

@@ -8,19 +8,20 @@ use super::{Tensor, element};
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Room for `fixed` bytes and for the tensors.
-    pub(super) fn with_capacity(fixed: usize, tensors: &[Tensor], binary: &impl Fn(&str) -> bool) -> Self {
-        let room = |tensor: &Tensor| {
+    /// Room for `fixed` bytes and for the tensors; `binary` says of each whether it goes behind the JSON part.
+    pub(super) fn with_capacity(fixed: usize, tensors: &[Tensor], binary: &[bool]) -> Self {
+        let room = |(tensor, &binary): (&Tensor, &bool)| {
             let size = tensor.dtype.size().unwrap_or(1).max(1);
             // A float in JSON takes some 12 bytes and its comma.
-            let data = if binary(&tensor.name) {
+            let data = if binary {
                 tensor.data.len()
             } else {
                 tensor.data.len() / size * 13
             };
             96 + tensor.name.len() + data
         };
-        Self(Vec::with_capacity(fixed + tensors.iter().map(room).sum::<usize>()))
+        let tensors: usize = tensors.iter().zip(binary).map(room).sum();
+        Self(Vec::with_capacity(fixed + tensors))
     }
 
     pub(super) fn raw(&mut self, json: &str) -> &mut Self {
@@ -33,16 +34,16 @@ impl Writer {
         self
     }
 
-    pub(super) fn tensors(&mut self, tensors: &[Tensor], binary: &impl Fn(&str) -> bool) -> &mut Self {
+    pub(super) fn tensors(&mut self, tensors: &[Tensor], binary: &[bool]) -> &mut Self {
         self.raw("[");
-        for (i, tensor) in tensors.iter().enumerate() {
+        for (i, (tensor, &binary)) in tensors.iter().zip(binary).enumerate() {
             self.raw(if i > 0 { "," } else { "" });
             self.raw("{\"name\":").text(&tensor.name);
             self.raw(",\"datatype\":\"")
                 .raw(tensor.dtype.as_str())
                 .raw("\",\"shape\":");
             element::json(&mut self.0, &tensor.shape);
-            if binary(&tensor.name) {
+            if binary {
                 self.raw(",\"parameters\":{\"binary_data_size\":");
                 element::json(&mut self.0, &tensor.data.len());
                 self.raw("}}");
@@ -56,14 +57,12 @@ impl Writer {
     }
 
     /// The body, and the length of its JSON part where binary data follows it.
-    pub(super) fn finish(self, tensors: &[Tensor], binary: &impl Fn(&str) -> bool) -> (Vec<u8>, Option<usize>) {
+    pub(super) fn finish(self, tensors: &[Tensor], binary: &[bool]) -> (Vec<u8>, Option<usize>) {
         let json_len = self.0.len();
         let mut body = self.0;
-        let mut any = false;
-        for tensor in tensors.iter().filter(|tensor| binary(&tensor.name)) {
+        for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
             body.extend_from_slice(&tensor.data);
-            any = true;
         }
-        (body, any.then_some(json_len))
+        (body, binary.contains(&true).then_some(json_len))
     }
 }

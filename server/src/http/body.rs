@@ -2,16 +2,15 @@
 //!
 //! In: headers and a stream of chunks. Out: the body in one piece with the length of its JSON part, or a refusal.
 
+use super::coding::{Coding, inflate};
+use super::infer::Incoming;
 use crate::admission::{Admission, BodyAccount};
-use crate::pipeline::Incoming;
 use crate::refusal::{Reason, Refusal};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use flate2::read::{GzDecoder, ZlibDecoder};
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::HEADER_LENGTH;
@@ -49,7 +48,7 @@ pub(super) async fn receive(
 /// Bytes of a body that nobody wants, read at most so that the connection can be used again.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// The time for it.
-const DISCARD_TIME: Duration = Duration::from_secs(1);
+pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Reads a small body to its end.
 pub(super) async fn discard(body: Body) {
@@ -58,7 +57,7 @@ pub(super) async fn discard(body: Body) {
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
-fn too_large(limit: usize) -> Refusal {
+pub(super) fn too_large(limit: usize) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
@@ -108,54 +107,6 @@ fn json_len(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
     let len = value.to_str().ok().and_then(|text| text.parse().ok());
     len.map(Some)
         .ok_or_else(|| Refusal::bad(format!("Inference-Header-Content-Length is {value:?}, not a length")))
-}
-
-/// How a body is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
-    Identity,
-    Gzip,
-    Deflate,
-}
-
-impl Coding {
-    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let Some(value) = headers.get(CONTENT_ENCODING) else {
-            return Ok(Self::Identity);
-        };
-        match value.to_str().map(|text| text.trim().to_ascii_lowercase()).as_deref() {
-            Ok("identity" | "") => Ok(Self::Identity),
-            Ok("gzip" | "x-gzip") => Ok(Self::Gzip),
-            Ok("deflate") => Ok(Self::Deflate),
-            _ => Err(Refusal::bad(format!(
-                "Content-Encoding {value:?} is none of gzip, deflate, identity"
-            ))),
-        }
-    }
-}
-
-/// Bytes inflated between two looks at the limits.
-const STEP_BYTES: u64 = 256 << 10;
-
-fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut BodyAccount) -> Result<Bytes, Refusal> {
-    let mut reader: Box<dyn Read + '_> = match coding {
-        Coding::Identity => Box::new(body),
-        Coding::Gzip => Box::new(GzDecoder::new(body)),
-        Coding::Deflate => Box::new(ZlibDecoder::new(body)),
-    };
-    let mut out = Vec::with_capacity(body.len().saturating_mul(3).min(limit));
-    loop {
-        let before = out.len();
-        let read = (&mut reader).take(STEP_BYTES).read_to_end(&mut out);
-        read.map_err(|e| Refusal::bad(format!("the body is no valid {coding:?} data: {e}")))?;
-        if out.len() > limit {
-            return Err(too_large(limit));
-        }
-        account.add(out.len() - before)?;
-        if out.len() == before {
-            return Ok(out.into());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
         ("/v2/models/..%2f..%2fetc%2fpasswd/infer", &[], good(), 404, "no model"),
         (&long_name, &[], good(), 404, "no model `xxx"),
         ("/v2/models/mlp/explain", &[], good(), 404, "no route"),
-        ("/v2/health/live", &[], good(), 405, "GET"),
+        ("/v2/health/live", &[], good(), 405, "the header Allow"),
     ];
     for (path, headers, body, status, named) in cases {
         let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();

@@ -1,0 +1,148 @@
+//! The documents of HTTP as messages.
+//!
+//! In: what [`metadata`](crate::metadata) describes. Out: messages that say the same.
+
+use super::config::{
+    ConfigDataType, InstanceKind, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
+};
+use super::messages::{
+    InferStatistics, ModelIndex, ModelMetadataResponse, ModelStatistics, ServerMetadataResponse, StatisticDuration,
+    TensorMetadata,
+};
+use crate::metadata::{
+    ConfigDocument, CountNs, DynamicBatching, IndexEntry, InferenceStats, InstanceGroup, ModelMetadata, ModelStats,
+    ServerMetadata,
+};
+use crate::tensor::TensorSpec;
+
+impl From<ServerMetadata> for ServerMetadataResponse {
+    fn from(document: ServerMetadata) -> Self {
+        Self {
+            name: document.name,
+            version: document.version,
+            extensions: document.extensions,
+        }
+    }
+}
+
+impl From<TensorSpec> for TensorMetadata {
+    fn from(spec: TensorSpec) -> Self {
+        Self {
+            name: spec.name,
+            datatype: spec.dtype.to_string(),
+            shape: spec.shape,
+        }
+    }
+}
+
+impl From<ModelMetadata> for ModelMetadataResponse {
+    fn from(document: ModelMetadata) -> Self {
+        Self {
+            name: document.name,
+            versions: document.versions,
+            platform: document.platform,
+            inputs: document.inputs.into_iter().map(Into::into).collect(),
+            outputs: document.outputs.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+fn int32(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+impl From<ConfigDocument> for ModelConfig {
+    fn from(document: ConfigDocument) -> Self {
+        let data_type = |name: &str| ConfigDataType::of_name(name) as i32;
+        let input = document.input.into_iter().map(|tensor| ModelInput {
+            data_type: data_type(&tensor.data_type),
+            name: tensor.name,
+            dims: tensor.dims,
+        });
+        let output = document.output.into_iter().map(|tensor| ModelOutput {
+            data_type: data_type(&tensor.data_type),
+            name: tensor.name,
+            dims: tensor.dims,
+        });
+        Self {
+            name: document.name,
+            platform: document.platform,
+            backend: document.backend,
+            max_batch_size: int32(document.max_batch_size),
+            input: input.collect(),
+            output: output.collect(),
+            instance_group: document.instance_group.into_iter().map(Into::into).collect(),
+            dynamic_batching: document.dynamic_batching.map(Into::into),
+        }
+    }
+}
+
+impl From<InstanceGroup> for ModelInstanceGroup {
+    fn from(group: InstanceGroup) -> Self {
+        let kind = match group.kind.as_str() {
+            "KIND_GPU" => InstanceKind::Gpu,
+            "KIND_CPU" => InstanceKind::Cpu,
+            _ => InstanceKind::Auto,
+        };
+        Self {
+            name: group.name,
+            count: int32(group.count),
+            kind: kind as i32,
+        }
+    }
+}
+
+impl From<DynamicBatching> for ModelDynamicBatching {
+    fn from(batching: DynamicBatching) -> Self {
+        Self {
+            preferred_batch_size: batching.preferred_batch_size.into_iter().map(int32).collect(),
+            max_queue_delay_microseconds: batching.max_queue_delay_microseconds,
+        }
+    }
+}
+
+impl From<IndexEntry> for ModelIndex {
+    fn from(entry: IndexEntry) -> Self {
+        Self {
+            name: entry.name,
+            version: entry.version,
+            state: entry.state,
+            reason: entry.reason,
+        }
+    }
+}
+
+impl From<CountNs> for StatisticDuration {
+    fn from(sum: CountNs) -> Self {
+        Self {
+            count: sum.count,
+            ns: sum.ns,
+        }
+    }
+}
+
+impl From<InferenceStats> for InferStatistics {
+    fn from(stats: InferenceStats) -> Self {
+        Self {
+            success: Some(stats.success.into()),
+            fail: Some(stats.fail.into()),
+            queue: Some(stats.queue.into()),
+            compute_input: Some(stats.compute_input.into()),
+            compute_infer: Some(stats.compute_infer.into()),
+            compute_output: Some(stats.compute_output.into()),
+        }
+    }
+}
+
+impl From<ModelStats> for ModelStatistics {
+    fn from(stats: ModelStats) -> Self {
+        Self {
+            name: stats.name,
+            version: stats.version,
+            last_inference: stats.last_inference,
+            inference_count: stats.inference_count,
+            execution_count: stats.execution_count,
+            inference_stats: Some(stats.inference_stats.into()),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Infer requests and replies as messages: the tensors of both fronts are the same from here on.
+//!
+//! In: a [`ModelInferRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
+//! message, whose outputs are raw, as Triton sends them. Source: KServe's `grpc_predict_v2.proto`.
+
+use super::messages::{
+    InferRequestedOutputTensor, InferTensor, InferTensorContents, ModelInferRequest, ModelInferResponse,
+    ParameterChoice, Parameters,
+};
+use crate::infer::{
+    BadRequest, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
+};
+use crate::tensor::DataType;
+use bytes::Bytes;
+
+impl TryFrom<ModelInferRequest> for InferRequest {
+    type Error = BadRequest;
+
+    /// # Errors
+    /// Whatever is missing, repeated, too many, not supported, or of another length than its shape says, by field.
+    fn try_from(message: ModelInferRequest) -> Result<Self, BadRequest> {
+        refuse_unsupported(&message.parameters, "request")?;
+        if message.id.len() > MAX_NAME_BYTES {
+            return bad(format!("`id` is longer than {MAX_NAME_BYTES} bytes"));
+        }
+        if message.inputs.is_empty() {
+            return bad("`inputs` is empty");
+        }
+        for (what, count) in [("inputs", message.inputs.len()), ("outputs", message.outputs.len())] {
+            if count > MAX_TENSORS {
+                return bad(format!("`{what}`: more than {MAX_TENSORS}"));
+            }
+        }
+        let timeout_us = timeout(&message.parameters)?;
+        let mut outputs: Vec<RequestedOutput> = Vec::with_capacity(message.outputs.len());
+        for output in message.outputs {
+            let output = requested(output)?;
+            if outputs.contains(&output) {
+                return bad(format!("output `{}`: the name stands twice", output.name));
+            }
+            outputs.push(output);
+        }
+        Ok(Self {
+            id: Some(message.id).filter(|id| !id.is_empty()),
+            inputs: inputs(message.inputs, message.raw_input_contents)?,
+            outputs,
+            // Outputs are always raw.
+            binary_output: true,
+            timeout_us,
+        })
+    }
+}
+
+fn bad<T>(message: impl Into<String>) -> Result<T, BadRequest> {
+    Err(BadRequest(message.into()))
+}
+
+/// Refuses the extensions that would change what is read or returned; other unknown parameters are passed over.
+fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadRequest> {
+    for unsupported in ["classification", "shared_memory_region"] {
+        if parameters.contains_key(unsupported) {
+            return bad(format!("{label}: `parameters.{unsupported}` is not supported"));
+        }
+    }
+    Ok(())
+}
+
+/// `parameters.timeout`, in microseconds.
+fn timeout(parameters: &Parameters) -> Result<Option<u64>, BadRequest> {
+    let Some(parameter) = parameters.get("timeout") else {
+        return Ok(None);
+    };
+    let us = match &parameter.parameter_choice {
+        Some(ParameterChoice::Int64(us)) => u64::try_from(*us).ok(),
+        Some(ParameterChoice::Uint64(us)) => Some(*us),
+        Some(ParameterChoice::String(us)) => us.parse().ok(),
+        _ => None,
+    };
+    us.map(Some)
+        .ok_or_else(|| BadRequest("`parameters.timeout` is no number of microseconds".into()))
+}
+
+fn requested(output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {
+    refuse_unsupported(&output.parameters, &format!("output `{}`", output.name))?;
+    Ok(RequestedOutput {
+        name: output.name,
+        binary: true,
+    })
+}
+
+fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadRequest> {
+    if !raw.is_empty() && raw.len() != wire.len() {
+        return bad(format!(
+            "`raw_input_contents` has {} entries for {} inputs",
+            raw.len(),
+            wire.len()
+        ));
+    }
+    let mut raw = raw.into_iter();
+    let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
+    for (index, input) in wire.into_iter().enumerate() {
+        if input.name.is_empty() || input.name.len() > MAX_NAME_BYTES {
+            return bad(format!(
+                "input {index}: `name` is empty or longer than {MAX_NAME_BYTES} bytes"
+            ));
+        }
+        let refused = |what: String| BadRequest(format!("input `{}`: {what}", input.name));
+        refuse_unsupported(&input.parameters, &format!("input `{}`", input.name))?;
+        let dtype: DataType = input
+            .datatype
+            .parse()
+            .map_err(|e| refused(format!("`datatype`: {e}")))?;
+        if input.shape.len() > MAX_RANK {
+            return Err(refused(format!("`shape` has more than {MAX_RANK} dimensions")));
+        }
+        let data = match (raw.next(), input.contents) {
+            (Some(_), Some(_)) => return Err(refused("both `contents` and `raw_input_contents`".into())),
+            (Some(raw), None) => raw,
+            (None, contents) => typed(dtype, contents.unwrap_or_default()).map_err(refused)?,
+        };
+        if tensors.iter().any(|other| other.name == input.name) {
+            return Err(refused("the name stands twice".into()));
+        }
+        let tensor = Tensor {
+            name: input.name,
+            dtype,
+            shape: input.shape,
+            data,
+        };
+        tensor.check("input")?;
+        tensors.push(tensor);
+    }
+    Ok(tensors)
+}
+
+/// Typed elements as raw data. The protocol widens what is narrower than 32 bits; what does not fit is refused.
+fn typed(dtype: DataType, contents: InferTensorContents) -> Result<Bytes, String> {
+    fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
+        dtype: DataType,
+        wide: &[W],
+        bytes: fn(N) -> [u8; SIZE],
+    ) -> Result<Vec<u8>, String> {
+        let mut out = Vec::with_capacity(wide.len() * SIZE);
+        for &value in wide {
+            let narrow = N::try_from(value).map_err(|_| format!("{value} in `contents` is no {dtype}"))?;
+            out.extend_from_slice(&bytes(narrow));
+        }
+        Ok(out)
+    }
+    let (contents, filled) = (&contents, filled(&contents));
+    let (list, data) = match dtype {
+        DataType::Bool => (
+            "bool_contents",
+            contents.bool_contents.iter().map(|&b| u8::from(b)).collect(),
+        ),
+        DataType::Int8 => (
+            "int_contents",
+            narrowed(dtype, &contents.int_contents, i8::to_le_bytes)?,
+        ),
+        DataType::Int16 => (
+            "int_contents",
+            narrowed(dtype, &contents.int_contents, i16::to_le_bytes)?,
+        ),
+        DataType::Int32 => (
+            "int_contents",
+            narrowed(dtype, &contents.int_contents, i32::to_le_bytes)?,
+        ),
+        DataType::Int64 => (
+            "int64_contents",
+            narrowed(dtype, &contents.int64_contents, i64::to_le_bytes)?,
+        ),
+        DataType::Uint8 => (
+            "uint_contents",
+            narrowed(dtype, &contents.uint_contents, u8::to_le_bytes)?,
+        ),
+        DataType::Uint16 => (
+            "uint_contents",
+            narrowed(dtype, &contents.uint_contents, u16::to_le_bytes)?,
+        ),
+        DataType::Uint32 => (
+            "uint_contents",
+            narrowed(dtype, &contents.uint_contents, u32::to_le_bytes)?,
+        ),
+        DataType::Uint64 => (
+            "uint64_contents",
+            narrowed(dtype, &contents.uint64_contents, u64::to_le_bytes)?,
+        ),
+        DataType::Fp32 => (
+            "fp32_contents",
+            narrowed(dtype, &contents.fp32_contents, f32::to_le_bytes)?,
+        ),
+        DataType::Fp64 => (
+            "fp64_contents",
+            narrowed(dtype, &contents.fp64_contents, f64::to_le_bytes)?,
+        ),
+        DataType::Bytes => ("bytes_contents", length_prefixed(&contents.bytes_contents)?),
+        DataType::Fp16 | DataType::Bf16 => {
+            return Err(format!(
+                "{dtype} has no typed contents, send it in `raw_input_contents`"
+            ));
+        }
+    };
+    match filled.iter().find(|&&other| other != list) {
+        Some(other) => Err(format!("`{other}` is filled, {dtype} goes into `{list}`")),
+        None => Ok(data.into()),
+    }
+}
+
+fn length_prefixed(elements: &[Bytes]) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(elements.iter().map(|element| element.len() + 4).sum());
+    for element in elements {
+        let len = u32::try_from(element.len()).map_err(|_| "an element is longer than 4 GiB".to_owned())?;
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(element);
+    }
+    Ok(out)
+}
+
+/// The lists that hold anything.
+fn filled(contents: &InferTensorContents) -> Vec<&'static str> {
+    [
+        ("bool_contents", contents.bool_contents.is_empty()),
+        ("int_contents", contents.int_contents.is_empty()),
+        ("int64_contents", contents.int64_contents.is_empty()),
+        ("uint_contents", contents.uint_contents.is_empty()),
+        ("uint64_contents", contents.uint64_contents.is_empty()),
+        ("fp32_contents", contents.fp32_contents.is_empty()),
+        ("fp64_contents", contents.fp64_contents.is_empty()),
+        ("bytes_contents", contents.bytes_contents.is_empty()),
+    ]
+    .into_iter()
+    .filter_map(|(name, empty)| (!empty).then_some(name))
+    .collect()
+}
+
+impl From<InferReply> for ModelInferResponse {
+    fn from(reply: InferReply) -> Self {
+        let mut raw = Vec::with_capacity(reply.outputs.len());
+        let output = |tensor: Tensor| {
+            raw.push(tensor.data);
+            InferTensor {
+                name: tensor.name,
+                datatype: tensor.dtype.to_string(),
+                shape: tensor.shape,
+                parameters: Parameters::new(),
+                contents: None,
+            }
+        };
+        let outputs = reply.outputs.into_iter().map(output).collect();
+        Self {
+            model_name: reply.model_name,
+            model_version: reply.model_version,
+            id: reply.id.unwrap_or_default(),
+            parameters: Parameters::new(),
+            outputs,
+            raw_output_contents: raw,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "infer_tests.rs"]
+mod tests;

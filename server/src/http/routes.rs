@@ -1,0 +1,203 @@
+//! The one list of what is served over HTTP: the router and the OpenAPI document are both made from it.
+//!
+//! In: nothing. Out: paths, each with its handlers and what they say of themselves.
+
+use super::Server;
+use super::documents::*;
+use super::infer::infer;
+use super::openapi::openapi;
+use axum::handler::Handler;
+use axum::routing::{MethodRouter, get, post};
+
+/// What the OpenAPI document says of one method of a path.
+pub(super) struct Operation {
+    /// `get` or `post`.
+    pub(super) method: &'static str,
+    pub(super) summary: &'static str,
+    /// The group of the protocol that it belongs to.
+    pub(super) tag: &'static str,
+    /// Schemas of the request's and of the reply's body, by name; none where there is no JSON body.
+    pub(super) request: Option<&'static str>,
+    pub(super) reply: Option<&'static str>,
+}
+
+/// One path.
+pub(super) struct Route {
+    pub(super) path: String,
+    pub(super) serve: MethodRouter<Server>,
+    pub(super) operations: Vec<Operation>,
+}
+
+/// Bodies of an operation: request, then reply.
+type Bodies = (Option<&'static str>, Option<&'static str>);
+
+/// A group of routes being listed.
+struct Listing {
+    tag: &'static str,
+    routes: Vec<Route>,
+}
+
+impl Listing {
+    fn get<H: Handler<T, Server>, T: 'static>(
+        &mut self,
+        path: &str,
+        summary: &'static str,
+        reply: &'static str,
+        serve: H,
+    ) {
+        self.add(path, "get", summary, (None, Some(reply)), get(serve));
+    }
+
+    fn post<H: Handler<T, Server>, T: 'static>(&mut self, path: &str, summary: &'static str, bodies: Bodies, serve: H) {
+        self.add(path, "post", summary, bodies, post(serve));
+    }
+
+    fn add(
+        &mut self,
+        path: &str,
+        method: &'static str,
+        summary: &'static str,
+        bodies: Bodies,
+        serve: MethodRouter<Server>,
+    ) {
+        let operation = Operation {
+            method,
+            summary,
+            tag: self.tag,
+            request: bodies.0,
+            reply: bodies.1,
+        };
+        match self.routes.iter_mut().find(|route| route.path == path) {
+            Some(route) => {
+                let so_far = std::mem::take(&mut route.serve);
+                route.serve = so_far.merge(serve);
+                route.operations.push(operation);
+            }
+            None => self.routes.push(Route {
+                path: path.to_owned(),
+                serve,
+                operations: vec![operation],
+            }),
+        }
+    }
+}
+
+/// Everything that is served.
+pub(super) fn routes() -> Vec<Route> {
+    let mut list = Listing {
+        tag: "server",
+        routes: Vec::new(),
+    };
+    list.get(
+        "/v2",
+        "Name, version and extensions of the server",
+        "ServerMetadata",
+        server_metadata,
+    );
+    list.get("/v2/", "The same as /v2", "ServerMetadata", server_metadata);
+    list.get("/v2/health/live", "Whether the process answers", "Live", live);
+    list.get("/v2/health/ready", "Whether requests are taken", "Ready", ready);
+    list.get("/openapi.json", "This document", "OpenApi", openapi);
+    list.add(
+        "/metrics",
+        "get",
+        "Metrics in Prometheus' text format",
+        (None, None),
+        get(metrics),
+    );
+    list.tag = "models";
+    list.get("/v2/models/stats", "Statistics of every model", "Statistics", all_stats);
+    for base in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        list.get(
+            base,
+            "Inputs, outputs and versions of a model",
+            "ModelMetadata",
+            model_metadata,
+        );
+        list.get(
+            &format!("{base}/ready"),
+            "Whether a model takes requests",
+            "ModelReady",
+            model_ready,
+        );
+        list.get(
+            &format!("{base}/config"),
+            "A model's configuration, in Triton's form",
+            "ModelConfig",
+            model_config,
+        );
+        list.get(
+            &format!("{base}/stats"),
+            "Statistics of a model",
+            "Statistics",
+            model_stats,
+        );
+        let bodies = (Some("InferRequest"), Some("InferReply"));
+        list.post(
+            &format!("{base}/infer"),
+            "Inference, in JSON or with binary tensors",
+            bodies,
+            infer,
+        );
+    }
+    list.tag = "repository";
+    let bodies = (Some("IndexOptions"), Some("Index"));
+    list.post("/v2/repository/index", "The models of the repository", bodies, index);
+    let models = "/v2/repository/models/{model}";
+    list.post(
+        &format!("{models}/load"),
+        "Load a model, or its newest version",
+        (None, Some("Any")),
+        load,
+    );
+    list.post(
+        &format!("{models}/unload"),
+        "Stop serving a model",
+        (None, Some("Any")),
+        unload,
+    );
+    settings(&mut list);
+    list.routes
+}
+
+/// Triton's extensions that its clients ask for and that are not offered here: answered, and changes refused.
+fn settings(list: &mut Listing) {
+    list.tag = "settings";
+    let bodies = (Some("Any"), Some("Any"));
+    list.get("/v2/logging", "Log settings", "Any", log_settings);
+    list.post("/v2/logging", "Change log settings (refused)", bodies, set_log_settings);
+    list.get("/v2/trace/setting", "Trace settings", "Any", trace_settings);
+    list.post(
+        "/v2/trace/setting",
+        "Change trace settings (refused)",
+        bodies,
+        set_trace_settings,
+    );
+    let model = "/v2/models/{model}/trace/setting";
+    list.get(model, "Trace settings of a model", "Any", model_trace_settings);
+    list.post(model, "Change trace settings (refused)", bodies, set_trace_settings);
+    for kind in ["systemsharedmemory", "cudasharedmemory"] {
+        for base in [format!("/v2/{kind}"), format!("/v2/{kind}/region/{{region}}")] {
+            list.get(
+                &format!("{base}/status"),
+                "Registered regions: none",
+                "Any",
+                shared_memory_status,
+            );
+            let path = format!("{base}/unregister");
+            list.post(
+                &path,
+                "Forget regions: there are none",
+                (None, Some("Any")),
+                unregister_shared_memory,
+            );
+        }
+        let path = format!("/v2/{kind}/region/{{region}}/register");
+        list.post(
+            &path,
+            "Register shared memory (refused)",
+            bodies,
+            register_shared_memory,
+        );
+    }
+}
