@@ -116,7 +116,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadReq
         let data = match (raw.next(), input.contents) {
             (Some(_), Some(_)) => return Err(refused("both `contents` and `raw_input_contents`".into())),
             (Some(raw), None) => raw,
-            (None, contents) => typed(dtype, contents.unwrap_or_default()).map_err(refused)?,
+            (None, contents) => typed(dtype, &contents.unwrap_or_default()).map_err(refused)?,
         };
         if tensors.iter().any(|other| other.name == input.name) {
             return Err(refused("the name stands twice".into()));
@@ -134,7 +134,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadReq
 }
 
 /// Typed elements as raw data. The protocol widens what is narrower than 32 bits; what does not fit is refused.
-fn typed(dtype: DataType, contents: InferTensorContents) -> Result<Bytes, String> {
+fn typed(dtype: DataType, contents: &InferTensorContents) -> Result<Bytes, String> {
     fn narrowed<W: Copy + std::fmt::Display, N: TryFrom<W>, const SIZE: usize>(
         dtype: DataType,
         wide: &[W],
@@ -147,7 +147,7 @@ fn typed(dtype: DataType, contents: InferTensorContents) -> Result<Bytes, String
         }
         Ok(out)
     }
-    let (contents, filled) = (&contents, filled(&contents));
+    let filled = filled(contents);
     let (list, data) = match dtype {
         DataType::Bool => (
             "bool_contents",
