@@ -113,7 +113,7 @@ impl Request {
             max_batch_size,
             batching: BatchingConfig {
                 max_delay_us: 0,
-                preferred_rows: 0,
+                ..BatchingConfig::default()
             },
             joined: columns.iter().map(join).collect::<BTreeMap<_, _>>(),
             ..ModelConfig::default()

@@ -50,15 +50,48 @@ pub struct BatchingConfig {
     /// The longest that a request waits for company while every session is busy or the batch is not full, in microseconds.
     /// 0 closes a batch with whatever is queued.
     pub max_delay_us: u64,
-    /// Rows that close a batch at once; 0 means `max_batch_size`.
-    pub preferred_rows: u32,
+    /// Numbers of rows that close a batch at once, as `[8, 32]` or `32`; the largest is also the most that a batch takes.
+    /// Empty, or 0, means `max_batch_size`.
+    #[serde(deserialize_with = "one_or_more")]
+    pub preferred_rows: Vec<u32>,
+    /// Rows of one request at most; it is cut into batches where it has more than `max_batch_size`.
+    /// 0 means 16 times `max_batch_size`.
+    pub max_request_rows: u32,
+    /// Levels of the request parameter `priority`: 1 goes first. 0 passes the parameter over.
+    pub priority_levels: u32,
+    /// The level of requests that name none, or one that does not exist; 0 means the middle one.
+    pub default_priority_level: u32,
+    /// How much later a request may have come and still go before one of the next lower level, in microseconds: so
+    /// long, and no longer, do the higher levels hold up the lower ones.
+    pub priority_step_us: u64,
+}
+
+/// Levels of priority at most.
+pub const MAX_PRIORITY_LEVELS: u32 = 64;
+
+fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Rows {
+        One(u32),
+        Several(Vec<u32>),
+    }
+    Ok(match Rows::deserialize(deserializer)? {
+        Rows::One(0) => Vec::new(),
+        Rows::One(rows) => vec![rows],
+        Rows::Several(rows) => rows,
+    })
 }
 
 impl Default for BatchingConfig {
     fn default() -> Self {
         Self {
             max_delay_us: 500,
-            preferred_rows: 0,
+            preferred_rows: Vec::new(),
+            max_request_rows: 0,
+            priority_levels: 0,
+            default_priority_level: 0,
+            priority_step_us: 100_000,
         }
     }
 }
@@ -71,6 +104,11 @@ pub struct InstanceConfig {
     pub count: u32,
     /// ONNX Runtime's intra-op threads of each session; at least 1.
     pub intra_op_threads: u32,
+    /// Nodes of the graph that one session runs at the same time; at least 1, which is one after the other.
+    pub inter_op_threads: u32,
+    /// CPUs that the sessions' threads are pinned to: each session takes the next `intra_op_threads` of them, and the
+    /// list begins again at its end. Empty leaves the threads to the system.
+    pub cpus: Vec<u32>,
 }
 
 impl Default for InstanceConfig {
@@ -78,6 +116,8 @@ impl Default for InstanceConfig {
         Self {
             count: 1,
             intra_op_threads: 1,
+            inter_op_threads: 1,
+            cpus: Vec::new(),
         }
     }
 }
@@ -109,18 +149,14 @@ impl ModelConfig {
             ("max_batch_size", config.max_batch_size),
             ("instances.count", config.instances.count),
             ("instances.intra_op_threads", config.instances.intra_op_threads),
+            ("instances.inter_op_threads", config.instances.inter_op_threads),
         ];
         for (key, value) in positive {
             if value == 0 {
                 return Err(BadModelFile(format!("`{key}` must be at least 1")));
             }
         }
-        if config.batching.preferred_rows > config.max_batch_size {
-            return Err(BadModelFile(format!(
-                "`batching.preferred_rows` ({}) is above `max_batch_size` ({})",
-                config.batching.preferred_rows, config.max_batch_size
-            )));
-        }
+        config.batching.check(config.max_batch_size)?;
         for (input, joined) in &config.joined {
             if !is_plain_name(&joined.table) {
                 return Err(BadModelFile(format!(
@@ -130,6 +166,39 @@ impl ModelConfig {
             }
         }
         Ok(config)
+    }
+}
+
+impl BatchingConfig {
+    fn check(&self, max_batch_size: u32) -> Result<(), BadModelFile> {
+        if let Some(rows) = self
+            .preferred_rows
+            .iter()
+            .find(|&&rows| rows == 0 || rows > max_batch_size)
+        {
+            return Err(BadModelFile(format!(
+                "`batching.preferred_rows` has {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
+            )));
+        }
+        if self.max_request_rows > 0 && self.max_request_rows < max_batch_size {
+            return Err(BadModelFile(format!(
+                "`batching.max_request_rows` ({}) is below `max_batch_size` ({max_batch_size})",
+                self.max_request_rows
+            )));
+        }
+        if self.priority_levels > MAX_PRIORITY_LEVELS {
+            return Err(BadModelFile(format!(
+                "`batching.priority_levels` is {}, the most is {MAX_PRIORITY_LEVELS}",
+                self.priority_levels
+            )));
+        }
+        if self.default_priority_level > self.priority_levels {
+            return Err(BadModelFile(format!(
+                "`batching.default_priority_level` ({}) is above `batching.priority_levels` ({})",
+                self.default_priority_level, self.priority_levels
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -208,6 +277,16 @@ mod tests {
     }
 
     #[test]
+    fn preferred_rows_are_one_number_or_several_and_read_back() {
+        for (text, rows) in [("0", &[][..]), ("32", &[32]), ("[8, 32]", &[8, 32])] {
+            let config = ModelConfig::parse(&format!("[batching]\npreferred_rows = {text}")).unwrap();
+            assert_eq!(config.batching.preferred_rows, rows);
+            let written = toml::to_string(&config).unwrap();
+            assert_eq!(ModelConfig::parse(&written).unwrap(), config);
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused_by_key() {
         let message = |text: &str| ModelConfig::parse(text).unwrap_err().to_string();
         assert!(message("max_batch = 3").contains("max_batch"));
@@ -215,6 +294,11 @@ mod tests {
         assert!(message("[instances]\ncount = 0").contains("instances.count"));
         assert!(message("[joined.image]\ntable = \"../etc\"").contains("joined.image.table"));
         assert!(message("max_batch_size = 2\n[batching]\npreferred_rows = 3").contains("preferred_rows"));
+        assert!(message("[batching]\npreferred_rows = [4, 0]").contains("preferred_rows"));
+        assert!(message("[batching]\nmax_request_rows = 3").contains("max_request_rows"));
+        assert!(message("[batching]\npriority_levels = 65").contains("priority_levels"));
+        assert!(message("[batching]\ndefault_priority_level = 1").contains("default_priority_level"));
+        assert!(message("[instances]\ninter_op_threads = 0").contains("instances.inter_op_threads"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::batch::Part;
 use crate::metrics::{Metrics, Mode};
 use crate::model::Model;
 use crate::model::accept::Accepted;
+use crate::model::submit::{Urgency, Work};
 use crate::refusal::{Reason, Refusal};
 use crate::stopwatch::Stopwatch;
 use std::sync::Arc;
@@ -83,6 +84,7 @@ impl Pipeline {
             selected,
             accepted,
             timeout,
+            priority,
         } = decoded?;
         *rows = Some(accepted.rows);
 
@@ -95,7 +97,8 @@ impl Pipeline {
 
         let work = async {
             let (rows, parts) = (accepted.rows, join_features(model, accepted, watch).await?);
-            let done = model.infer(parts, rows, deadline).await;
+            let urgency = Urgency { deadline, priority };
+            let done = model.infer(Work { parts, rows, urgency }).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -127,6 +130,7 @@ struct Decoded {
     selected: Vec<(usize, bool)>,
     accepted: Accepted,
     timeout: Option<Duration>,
+    priority: u64,
 }
 
 fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
@@ -141,6 +145,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
             selected,
             accepted: model.accept(request.inputs)?,
             timeout,
+            priority: request.priority,
         })
     };
     if bytes < HEAVY_BYTES {

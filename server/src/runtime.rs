@@ -58,6 +58,15 @@ pub(crate) struct Runtime {
     pub(crate) library: PathBuf,
 }
 
+/// The threads that ONNX Runtime uses for one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Inside a node of the graph.
+    pub(crate) intra_op: u32,
+    /// Nodes at the same time; 1 runs them one after the other.
+    pub(crate) inter_op: u32,
+}
+
 /// A model's graph, and the files that hold its large weights, by their names in the graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
@@ -88,27 +97,31 @@ impl Runtime {
     ///
     /// # Errors
     /// A graph that ONNX Runtime refuses; CUDA that was asked for and does not start.
-    pub(crate) fn session(&self, graph: &Graph, intra_op_threads: u32) -> Result<(Session, &'static str), String> {
+    pub(crate) fn session(&self, graph: &Graph, threads: Threads) -> Result<(Session, &'static str), String> {
         let has_cuda = <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false);
         match self.device {
-            Device::Cuda => Ok((self.build(graph, intra_op_threads, true)?, "cuda")),
-            Device::Auto if has_cuda => match self.build(graph, intra_op_threads, true) {
+            Device::Cuda => Ok((self.build(graph, threads, true)?, "cuda")),
+            Device::Auto if has_cuda => match self.build(graph, threads, true) {
                 Ok(session) => Ok((session, "cuda")),
                 Err(error) => {
                     tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
-                    Ok((self.build(graph, intra_op_threads, false)?, "cpu"))
+                    Ok((self.build(graph, threads, false)?, "cpu"))
                 }
             },
-            Device::Auto | Device::Cpu => Ok((self.build(graph, intra_op_threads, false)?, "cpu")),
+            Device::Auto | Device::Cpu => Ok((self.build(graph, threads, false)?, "cpu")),
         }
     }
 
-    fn build(&self, graph: &Graph, intra_op_threads: u32, cuda: bool) -> Result<Session, String> {
+    fn build(&self, graph: &Graph, threads: Threads, cuda: bool) -> Result<Session, String> {
         let text = |e: ort::Error| e.to_string();
         // Spinning intra-op threads would take the cores that tiers and HTTP need, and fake a busy session.
         let mut builder = Session::builder(&self.environment)
             .map_err(text)?
-            .with_intra_threads(intra_op_threads as usize)
+            .with_intra_threads(threads.intra_op as usize)
+            .map_err(|e| e.to_string())?
+            .with_parallel_execution(threads.inter_op > 1)
+            .map_err(|e| e.to_string())?
+            .with_inter_threads(threads.inter_op as usize)
             .map_err(|e| e.to_string())?
             .with_intra_op_spinning(false)
             .map_err(|e| e.to_string())?;

@@ -18,6 +18,7 @@ pub(super) struct WireRequest {
     pub(super) id: Option<String>,
     pub(super) binary_output: bool,
     pub(super) timeout_us: Option<u64>,
+    pub(super) priority: u64,
     pub(super) inputs: Vec<WireTensor>,
     /// Name, and `parameters.binary_data` where given.
     pub(super) outputs: Vec<(String, Option<bool>)>,
@@ -63,6 +64,7 @@ enum Key {
 struct Parameters {
     binary_data_output: Option<bool>,
     timeout: Option<u64>,
+    priority: Option<u64>,
     binary_data_size: Option<u64>,
     binary_data: Option<bool>,
     classification: Option<IgnoredAny>,
@@ -173,6 +175,7 @@ impl<'de> Visitor<'de> for Request {
             id: short_text("id", id)?,
             binary_output: parameters.binary_data_output.unwrap_or(false),
             timeout_us: parameters.timeout,
+            priority: parameters.priority.unwrap_or(0),
             inputs,
             outputs: outputs.map_or_else(Vec::new, |outputs| outputs.0),
         })

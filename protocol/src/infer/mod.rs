@@ -134,6 +134,8 @@ pub struct InferRequest {
     pub binary_output: bool,
     /// `parameters.timeout`, in microseconds.
     pub timeout_us: Option<u64>,
+    /// `parameters.priority`: 1 is the highest level, 0 the model's default.
+    pub priority: u64,
 }
 
 impl InferRequest {
@@ -159,6 +161,7 @@ impl InferRequest {
                 .collect(),
             binary_output: wire.binary_output,
             timeout_us: wire.timeout_us,
+            priority: wire.priority,
         })
     }
 
@@ -186,17 +189,18 @@ impl InferRequest {
         if let Some(id) = &self.id {
             out.raw("\"id\":").text(id).raw(",");
         }
-        if self.binary_output || self.timeout_us.is_some() {
-            out.raw("\"parameters\":{");
-            if self.binary_output {
-                out.raw("\"binary_data_output\":true");
-            }
-            if let Some(timeout) = self.timeout_us {
-                out.raw(if self.binary_output { "," } else { "" })
-                    .raw("\"timeout\":")
-                    .raw(&timeout.to_string());
-            }
-            out.raw("},");
+        let mut parameters = Vec::new();
+        if self.binary_output {
+            parameters.push("\"binary_data_output\":true".to_owned());
+        }
+        if let Some(timeout) = self.timeout_us {
+            parameters.push(format!("\"timeout\":{timeout}"));
+        }
+        if self.priority > 0 {
+            parameters.push(format!("\"priority\":{}", self.priority));
+        }
+        if !parameters.is_empty() {
+            out.raw("\"parameters\":{").raw(&parameters.join(",")).raw("},");
         }
         out.raw("\"inputs\":").tensors(&self.inputs, &binary);
         if !self.outputs.is_empty() {

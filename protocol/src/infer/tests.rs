@@ -284,22 +284,25 @@ fn request() -> impl Strategy<Value = InferRequest> {
         tensor("b \" \\"),
         outputs,
         any::<bool>(),
-        prop::option::of(any::<u64>()),
+        (prop::option::of(any::<u64>()), any::<u64>()),
         ".{0,9}",
     )
-        .prop_map(|(a, b, output, binary_output, timeout_us, id)| InferRequest {
-            id: Some(id),
-            inputs: vec![a, b],
-            outputs: output
-                .map(|binary| RequestedOutput {
-                    name: "y".into(),
-                    binary,
-                })
-                .into_iter()
-                .collect(),
-            binary_output,
-            timeout_us,
-        })
+        .prop_map(
+            |(a, b, output, binary_output, (timeout_us, priority), id)| InferRequest {
+                id: Some(id),
+                inputs: vec![a, b],
+                outputs: output
+                    .map(|binary| RequestedOutput {
+                        name: "y".into(),
+                        binary,
+                    })
+                    .into_iter()
+                    .collect(),
+                binary_output,
+                timeout_us,
+                priority,
+            },
+        )
 }
 
 proptest! {

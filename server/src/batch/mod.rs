@@ -1,10 +1,12 @@
 //! The batch queue of one model: a bounded room between requests and the threads that own its sessions.
 //!
-//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated. Jobs whose
-//! client went away or whose time has passed are dropped here, before any work is done for them. Knows nothing of ONNX
-//! Runtime.
+//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated: rows behind
+//! rows, without padding. Jobs go by their rank, which is when they came plus what their priority costs them: a lower
+//! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
+//! dropped here, before any work is done for them. Knows nothing of ONNX Runtime.
 
 pub(crate) mod rule;
+pub(crate) mod split;
 
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{FeatureStage, SessionClock};
@@ -45,6 +47,8 @@ pub(crate) struct Job {
     /// Rows of the request; 1 where the model has no batch dimension.
     pub(crate) rows: usize,
     pub(crate) enqueued: Instant,
+    /// The place in the queue: when it was queued, later by what its priority costs.
+    pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
     pub(crate) span: tracing::Span,
     pub(crate) reply: oneshot::Sender<Result<Done, Refusal>>,
@@ -105,7 +109,9 @@ impl BatchQueue {
             ));
         }
         state.rows += job.rows;
-        state.jobs.push_back(job);
+        // Most jobs go to the end, where the search begins.
+        let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
+        state.jobs.insert(before.map_or(0, |at| at + 1), job);
         self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         drop(state);
         self.wake.notify_one();
@@ -119,7 +125,7 @@ impl BatchQueue {
         let mut state = self.lock();
         clock.turn(false);
         loop {
-            let Some(oldest) = state.jobs.front() else {
+            let Some(first) = state.jobs.front() else {
                 if state.closed {
                     return None;
                 }
@@ -129,7 +135,7 @@ impl BatchQueue {
             };
             let view = View {
                 rows: state.rows,
-                oldest_age: oldest.enqueued.elapsed(),
+                oldest_age: first.enqueued.elapsed(),
                 session_was_idle: session_was_idle || state.closed,
                 upcoming: self.stage.requests(),
                 last_run,
@@ -139,8 +145,8 @@ impl BatchQueue {
                     let waited = self.wake.wait_timeout(state, time);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
-                Decision::Close => {
-                    let batch = close(&mut state, self.rule.max_rows);
+                Decision::Close(rows) => {
+                    let batch = close(&mut state, rows);
                     self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if !batch.is_empty() {
                         clock.turn(true);
@@ -162,7 +168,7 @@ impl BatchQueue {
     }
 }
 
-/// Takes the oldest living job and, in their order, those that go with it and fit.
+/// Takes the first living job and, in their order, those that go with it and fit.
 fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
     let now = Instant::now();
     let mut batch: Vec<Job> = Vec::new();

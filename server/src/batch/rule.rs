@@ -5,6 +5,7 @@
 //! no artificial delay. A session that comes back from a run and finds a batch that is not full waits only while more
 //! requests are known to be on their way through the feature stage, never longer than the model's `max_delay_us`, and
 //! never longer than a quarter of what a run takes: waiting for company must cost less than it can save.
+//! Preferred numbers of rows end the wait when they are met, and a batch takes no more than the largest of them.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use std::time::Duration;
 const RUN_SHARE: u32 = 4;
 
 /// A model's limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     /// Rows of one run at most.
     pub(crate) max_rows: usize,
-    /// Rows that close a batch at once; at most `max_rows`.
-    pub(crate) preferred_rows: usize,
+    /// Numbers of rows that close a batch at once, ascending, each at most `max_rows`; empty means `max_rows` alone.
+    pub(crate) preferred_rows: Vec<usize>,
     /// The longest wait for company.
     pub(crate) max_delay: Duration,
 }
@@ -40,8 +41,8 @@ pub(crate) struct View {
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Run what is queued, up to `max_rows`.
-    Close,
+    /// Run what is queued, up to this many rows; a single request may have more, up to the rule's `max_rows`.
+    Close(usize),
     /// Look again after this long, or when a request comes.
     Wait(Duration),
 }
@@ -49,13 +50,15 @@ pub(crate) enum Decision {
 impl Rule {
     /// Decides about a queue that is not empty.
     pub(crate) fn decide(&self, view: &View) -> Decision {
-        if view.rows >= self.preferred_rows || view.session_was_idle || view.upcoming == 0 {
-            return Decision::Close;
+        let largest = self.preferred_rows.last().copied().unwrap_or(self.max_rows);
+        let met = view.rows >= largest || self.preferred_rows.binary_search(&view.rows).is_ok();
+        if met || view.session_was_idle || view.upcoming == 0 {
+            return Decision::Close(largest);
         }
         let limit = self.max_delay.min(view.last_run / RUN_SHARE);
         match limit.checked_sub(view.oldest_age) {
             Some(left) if left > Duration::ZERO => Decision::Wait(left),
-            _ => Decision::Close,
+            _ => Decision::Close(largest),
         }
     }
 }
@@ -65,11 +68,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RULE: Rule = Rule {
-        max_rows: 256,
-        preferred_rows: 32,
-        max_delay: Duration::from_micros(500),
-    };
+    fn rule() -> Rule {
+        Rule {
+            max_rows: 256,
+            preferred_rows: vec![8, 32],
+            max_delay: Duration::from_micros(500),
+        }
+    }
     /// A session back from a long run, with company on its way.
     const BUSY: View = View {
         rows: 3,
@@ -81,47 +86,56 @@ mod tests {
 
     #[test]
     fn a_busy_session_waits_for_company_that_is_on_its_way() {
-        assert_eq!(RULE.decide(&BUSY), Decision::Wait(Duration::from_micros(400)));
+        assert_eq!(rule().decide(&BUSY), Decision::Wait(Duration::from_micros(400)));
     }
 
     #[test]
     fn an_idle_session_takes_the_first_request_at_once() {
         assert_eq!(
-            RULE.decide(&View {
+            rule().decide(&View {
                 session_was_idle: true,
                 ..BUSY
             }),
-            Decision::Close
+            Decision::Close(32)
         );
     }
 
     #[test]
-    fn preferred_rows_close_a_batch() {
-        assert_eq!(RULE.decide(&View { rows: 32, ..BUSY }), Decision::Close);
-        assert!(matches!(RULE.decide(&View { rows: 31, ..BUSY }), Decision::Wait(_)));
+    fn preferred_rows_close_a_batch_and_bound_it() {
+        assert_eq!(rule().decide(&View { rows: 8, ..BUSY }), Decision::Close(32));
+        assert!(matches!(rule().decide(&View { rows: 9, ..BUSY }), Decision::Wait(_)));
+        assert_eq!(rule().decide(&View { rows: 99, ..BUSY }), Decision::Close(32));
+        let none = Rule {
+            preferred_rows: Vec::new(),
+            ..rule()
+        };
+        assert!(matches!(none.decide(&View { rows: 255, ..BUSY }), Decision::Wait(_)));
+        assert_eq!(none.decide(&View { rows: 256, ..BUSY }), Decision::Close(256));
+        assert_eq!(rule().decide(&View { rows: 32, ..BUSY }), Decision::Close(32));
+        assert!(matches!(rule().decide(&View { rows: 31, ..BUSY }), Decision::Wait(_)));
     }
 
     #[test]
     fn nobody_waits_for_nobody() {
-        assert_eq!(RULE.decide(&View { upcoming: 0, ..BUSY }), Decision::Close);
+        assert_eq!(rule().decide(&View { upcoming: 0, ..BUSY }), Decision::Close(32));
     }
 
     #[test]
     fn the_oldest_request_waits_no_longer_than_the_limit() {
         assert_eq!(
-            RULE.decide(&View {
+            rule().decide(&View {
                 oldest_age: Duration::from_micros(500),
                 ..BUSY
             }),
-            Decision::Close
+            Decision::Close(32)
         );
         assert_eq!(
             Rule {
                 max_delay: Duration::ZERO,
-                ..RULE
+                ..rule()
             }
             .decide(&BUSY),
-            Decision::Close
+            Decision::Close(32)
         );
     }
 
@@ -132,7 +146,7 @@ mod tests {
             oldest_age: Duration::ZERO,
             ..BUSY
         };
-        assert_eq!(RULE.decide(&short), Decision::Wait(Duration::from_micros(10)));
+        assert_eq!(rule().decide(&short), Decision::Wait(Duration::from_micros(10)));
     }
 
     proptest! {
@@ -147,9 +161,9 @@ mod tests {
                 upcoming,
                 last_run: Duration::from_micros(run),
             };
-            if let Decision::Wait(wait) = RULE.decide(&view) {
+            if let Decision::Wait(wait) = rule().decide(&view) {
                 prop_assert!(wait > Duration::ZERO);
-                prop_assert!(view.oldest_age + wait <= RULE.max_delay);
+                prop_assert!(view.oldest_age + wait <= rule().max_delay);
                 prop_assert!(wait <= view.last_run);
             }
         }

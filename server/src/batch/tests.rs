@@ -17,6 +17,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             parts: vec![part],
             rows,
             enqueued: now,
+            rank: now,
             deadline: now + deadline,
             span,
             reply,
@@ -40,7 +41,7 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
     let clock = SessionClock::new(Arc::clone(&stage), seconds);
     let rule = Rule {
         max_rows,
-        preferred_rows: max_rows,
+        preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
     (
@@ -111,4 +112,24 @@ fn an_idle_session_wakes_for_the_first_request() {
     let (job, _reply) = alive(1, 1);
     queue.push(job).unwrap();
     assert_eq!(taker.join().unwrap(), Some(1));
+}
+
+#[test]
+fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
+    let (queue, clock) = queue(1, 100);
+    let began = Instant::now();
+    let step = Duration::from_millis(100);
+    let mut replies = Vec::new();
+    // Each came 40 ms after the one before; rows stand for who it is.
+    for (who, level) in [(1, 2), (2, 0), (3, 1), (4, 0), (5, 0), (6, 0), (7, 0)] {
+        let (mut job, reply) = alive(who, 1);
+        job.enqueued = began + Duration::from_millis(40) * who as u32;
+        job.rank = job.enqueued + step * level;
+        queue.push(job).unwrap();
+        replies.push(reply);
+    }
+    let order: Vec<usize> = (0..7)
+        .map(|_| queue.take(&clock, Duration::ZERO).unwrap()[0].rows)
+        .collect();
+    assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
 }

@@ -1,7 +1,10 @@
 use super::*;
+use async_trait::async_trait;
+use std::sync::Mutex;
 use tierlab_protocol::table::TableSchema;
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::TierConfig;
+use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {
@@ -133,4 +136,75 @@ async fn a_replaced_table_is_read_anew_and_another_schema_is_refused() {
     put(&tier, header.encode()).await;
     let refusal = join.rows(&[11], &mut watch).await.unwrap_err();
     assert!(refusal.message.contains("column `b`"), "{refusal}");
+}
+
+/// A tier whose row of one id does not come until it is let go; it notes the number of ranges of each read.
+struct SlowRow {
+    inner: Arc<dyn Tier>,
+    slow: Range<u64>,
+    go: tokio::sync::Semaphore,
+    reads: Mutex<Vec<usize>>,
+}
+
+#[async_trait]
+impl Tier for SlowRow {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.reads.lock().unwrap().push(ranges.len());
+        if ranges.contains(&self.slow) {
+            let _ = self.go.acquire().await;
+        }
+        self.inner.read_many(object, ranges).await
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.inner.put(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner.delete(path).await
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
+    let mut tier = tier_with(table(100)).await;
+    let first_row = join(tier.clone()).await.unwrap().current().first_row;
+    let slow = Arc::new(SlowRow {
+        inner: Arc::clone(&tier.rows),
+        slow: first_row + 5 * 32..first_row + 6 * 32,
+        go: tokio::sync::Semaphore::new(0),
+        reads: Mutex::default(),
+    });
+    tier.rows = Arc::clone(&slow) as Arc<dyn Tier>;
+    let join = Arc::new(join(tier).await.unwrap());
+    let held = tokio::spawn({
+        let join = Arc::clone(&join);
+        async move {
+            join.rows(&[14, 15, 16], &mut Stopwatch::start())
+                .await
+                .map(|joined| joined.len())
+        }
+    });
+    while slow.reads.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    for ids in [&[10, 11, 12, 13][..], &[16, 17], &[99]] {
+        join.rows(ids, &mut Stopwatch::start()).await.unwrap();
+    }
+    assert!(!held.is_finished());
+    slow.go.add_permits(1);
+    assert_eq!(held.await.unwrap().unwrap(), 2);
+    assert_eq!(*slow.reads.lock().unwrap(), [3, 4, 2, 1]);
 }

@@ -40,7 +40,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            max_rows: self.max_rows,
+            max_rows: self.max_request_rows,
         };
         terms.accept(inputs)
     }

@@ -5,26 +5,29 @@
 
 pub(crate) mod accept;
 pub(crate) mod stats;
+pub(crate) mod submit;
 
+use crate::batch::BatchQueue;
 use crate::batch::rule::Rule;
-use crate::batch::{BatchQueue, Done, Job, Part};
 use crate::features::{FeatureTier, Join};
 use crate::metrics::{Metrics, ModelMetrics};
-use crate::refusal::{Reason, Refusal};
 use crate::repository::{Found, LoadError};
-use crate::runtime::{Graph, Runtime};
+use crate::runtime::{Graph, Runtime, Threads};
 use crate::session::clock::{FeatureStage, SessionClock};
+use crate::session::cpus;
 use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
 use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierlab_protocol::metadata::{
     ConfigDocument, ConfigTensor, DynamicBatching, ENTITY_ID, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
 };
 use tierlab_protocol::model::{Manifest, ModelConfig};
 use tierlab_storage::ObjectPath;
-use tokio::sync::oneshot;
+
+/// Runs that one request may be cut into, where the config does not say.
+const REQUEST_RUNS: usize = 16;
 
 /// A model that is served.
 pub(crate) struct Model {
@@ -36,8 +39,10 @@ pub(crate) struct Model {
     pub(crate) stage: Arc<FeatureStage>,
     pub(crate) metrics: ModelMetrics,
     pub(crate) stats: Stats,
-    /// Rows of one request and of one run at most.
-    pub(crate) max_rows: usize,
+    /// Rows of one run at most.
+    max_rows: usize,
+    /// Rows of one request at most.
+    pub(crate) max_request_rows: usize,
     /// `cpu` or `cuda`.
     pub(crate) provider: &'static str,
     config: ModelConfig,
@@ -94,12 +99,14 @@ impl Loader<'_> {
         } else {
             1
         };
+        let max_request_rows = match config.batching.max_request_rows as usize {
+            _ if !signature.batched => 1,
+            0 => max_rows.saturating_mul(REQUEST_RUNS),
+            rows => rows,
+        };
         let rule = Rule {
             max_rows,
-            preferred_rows: match config.batching.preferred_rows as usize {
-                0 => max_rows,
-                rows => rows.min(max_rows),
-            },
+            preferred_rows: preferred(&config),
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
         let depth = model_metrics.queue_depth.clone();
@@ -114,6 +121,7 @@ impl Loader<'_> {
             metrics: model_metrics,
             stats: Stats::default(),
             max_rows,
+            max_request_rows,
             provider,
             config,
             queue,
@@ -132,8 +140,14 @@ impl Loader<'_> {
         let mut sessions = Vec::new();
         for instance in 0..config.instances.count {
             let (runtime, graph) = (self.runtime.clone(), graph.clone());
-            let threads = config.instances.intra_op_threads;
+            let threads = Threads {
+                intra_op: config.instances.intra_op_threads,
+                inter_op: config.instances.inter_op_threads,
+            };
+            let cpus = cpus::share(&config.instances.cpus, instance, threads.intra_op);
             let spawned = session::spawn(&format!("{name}-{instance}"), move || {
+                // Before the session: ONNX Runtime's own threads take after this one.
+                cpus::pin(&cpus)?;
                 session::open(&runtime, &graph, threads)
             });
             sessions.push(spawned.map_err(|e| LoadError::at(object, format!("no thread for a session: {e}")))?);
@@ -211,6 +225,18 @@ impl Loader<'_> {
     }
 }
 
+/// The numbers of rows that close a batch, ascending.
+fn preferred(config: &ModelConfig) -> Vec<usize> {
+    let mut rows: Vec<usize> = config
+        .batching
+        .preferred_rows
+        .iter()
+        .map(|&rows| rows as usize)
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
 /// The manifest must describe the graph that lies beside it.
 fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
     for (what, listed, found) in [
@@ -226,22 +252,6 @@ fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), Stri
 }
 
 impl Model {
-    /// Sends parts through the queue and a session.
-    pub(crate) async fn infer(&self, parts: Vec<Part>, rows: usize, deadline: Instant) -> Result<Done, Refusal> {
-        let (reply, replied) = oneshot::channel();
-        let span = tracing::debug_span!("infer", model = %self.name, rows);
-        self.queue.push(Job {
-            parts,
-            rows,
-            enqueued: Instant::now(),
-            deadline,
-            span,
-            reply,
-        })?;
-        let done = replied.await;
-        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
-    }
-
     /// Stops taking requests; what is queued is still answered.
     pub(crate) fn close(&self) {
         self.queue.close();
@@ -276,9 +286,9 @@ impl Model {
             outputs,
             batched,
         } = &self.signature;
-        let preferred = match self.config.batching.preferred_rows {
-            0 => self.config.max_batch_size,
-            rows => rows,
+        let preferred = match self.config.batching.preferred_rows.as_slice() {
+            [] => vec![self.config.max_batch_size],
+            rows => rows.to_vec(),
         };
         ConfigDocument {
             name: self.name.clone(),
@@ -298,7 +308,7 @@ impl Model {
                 count: self.config.instances.count,
             }],
             dynamic_batching: batched.then(|| DynamicBatching {
-                preferred_batch_size: vec![preferred],
+                preferred_batch_size: preferred,
                 max_queue_delay_microseconds: self.config.batching.max_delay_us,
             }),
         }

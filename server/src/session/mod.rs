@@ -5,10 +5,11 @@
 //! fails its batch and not the process.
 
 pub(crate) mod clock;
+pub(crate) mod cpus;
 
 use crate::batch::{BatchQueue, Done, Job, Part};
 use crate::refusal::{Reason, Refusal};
-use crate::runtime::{Graph, Runtime};
+use crate::runtime::{Graph, Runtime, Threads};
 use crate::tensors::{self, Buffer};
 use clock::SessionClock;
 use ort::session::{Session, SessionInputValue};
@@ -54,9 +55,9 @@ pub(crate) struct Engine {
 ///
 /// # Errors
 /// What ONNX Runtime refuses, or a type that the protocol has no name for.
-pub(crate) fn open(runtime: &Runtime, graph: &Graph, intra_op_threads: u32) -> Result<Opened, String> {
+pub(crate) fn open(runtime: &Runtime, graph: &Graph, threads: Threads) -> Result<Opened, String> {
     let began = Instant::now();
-    let (session, provider) = runtime.session(graph, intra_op_threads)?;
+    let (session, provider) = runtime.session(graph, threads)?;
     let signature = signature_of(&session)?;
     let session_time = began.elapsed();
     let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();

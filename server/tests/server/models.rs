@@ -51,9 +51,9 @@ fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
     let input = |(dtype, _): (DataType, ElementType)| {
         let count = rows * 2;
         let data = match dtype.size() {
-            _ if dtype == DataType::Bool => (0..count).map(|i| (i as u8 + seed) % 2).collect(),
+            _ if dtype == DataType::Bool => (0..count).map(|i| (i as u8).wrapping_add(seed) % 2).collect(),
             // Bytes below 64 make small numbers of every float type, and no NaN.
-            Some(size) => (0..count * size).map(|i| (i as u8 + seed) % 64).collect(),
+            Some(size) => (0..count * size).map(|i| (i as u8).wrapping_add(seed) % 64).collect(),
             None => (0..count)
                 .flat_map(|i| {
                     let text = "ü".repeat(i % 4 + usize::from(seed % 3));
@@ -64,6 +64,45 @@ fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
         tensor(&format!("x_{dtype}"), dtype, &[rows as i64, 2], data)
     };
     TYPES.into_iter().map(input).collect()
+}
+
+#[tokio::test]
+async fn a_request_larger_than_a_batch_is_cut_and_joined_again() {
+    let (_data, server) = serve(&[("echo", echo())]);
+    let rows = 2 * 256 + 33;
+    let reply = server.infer("echo", echoed(rows, 3)).await;
+    assert!(reply.timings().batch_rows <= 256);
+    for (sent, got) in echoed(rows, 3).iter().zip(&reply.inferred().outputs) {
+        assert_eq!((&sent.data, &sent.shape), (&got.data, &got.shape), "{}", got.name);
+    }
+    let too_many = server.infer("echo", echoed(16 * 256 + 1, 3)).await;
+    assert_eq!(too_many.status, 400);
+    assert!(too_many.error().contains("at most 4096"), "{}", too_many.text());
+}
+
+#[tokio::test]
+async fn instances_threads_and_cpus_of_a_config_are_used_or_refused() {
+    let data = Data::generate(&[], 0);
+    data.add_model("echo", &echo());
+    let config = data.path("models/echo/config.toml");
+    let instances = "[instances]\ncount = 2\nintra_op_threads = 2\ninter_op_threads = 2\n";
+    std::fs::write(&config, format!("{instances}cpus = [0]\n")).unwrap();
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    let requests = (0..8).map(|seed| server.infer("echo", echoed(5, seed)));
+    for (seed, reply) in (0..8).zip(futures::future::join_all(requests).await) {
+        assert_eq!(reply.inferred().outputs[4].data, echoed(5, seed)[4].data);
+    }
+    let document = server.get("/v2/models/echo/config").await.json();
+    assert_eq!(document["instance_group"][0]["count"], 2);
+    drop(server);
+    std::fs::write(&config, format!("{instances}cpus = [99999]\n")).unwrap();
+    let output = crate::harness::refused(&on_tier(&data, "memory"));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("instances.cpus") && message.contains("99999"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

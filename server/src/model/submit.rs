@@ -1,0 +1,116 @@
+//! A request's way through the queue: cut where it is larger than a run, queued by its priority, joined again.
+//!
+//! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future gives up every
+//! place in the queue.
+
+use crate::batch::{Done, Job, Part, split};
+use crate::model::Model;
+use crate::refusal::{Reason, Refusal};
+use std::time::{Duration, Instant};
+use tierlab_protocol::model::BatchingConfig;
+use tokio::sync::oneshot;
+
+/// A request that is ready to run.
+pub(crate) struct Work {
+    /// One part per input of the graph.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) rows: usize,
+    pub(crate) urgency: Urgency,
+}
+
+/// By when, and before or after whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    pub(crate) deadline: Instant,
+    /// The request's `priority`; 0 for the model's default.
+    pub(crate) priority: u64,
+}
+
+/// A place in the queue.
+struct Queued(oneshot::Receiver<Result<Done, Refusal>>);
+
+impl Queued {
+    async fn done(self) -> Result<Done, Refusal> {
+        let done = self.0.await;
+        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
+    }
+}
+
+impl Model {
+    /// Sends a request through the queue and a session; one that is larger than a run goes in pieces.
+    pub(crate) async fn infer(&self, work: Work) -> Result<Done, Refusal> {
+        let Work { parts, rows, urgency } = work;
+        if rows <= self.max_rows {
+            return self.enqueue(parts, rows, urgency)?.done().await;
+        }
+        let pieces = split::cut(&parts, &self.signature.inputs, rows, self.max_rows)
+            .into_iter()
+            .map(|(parts, rows)| self.enqueue(parts, rows, urgency))
+            .collect::<Result<Vec<_>, _>>()?;
+        let pieces = futures::future::try_join_all(pieces.into_iter().map(Queued::done)).await?;
+        split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
+    }
+
+    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<Queued, Refusal> {
+        let (reply, replied) = oneshot::channel();
+        let enqueued = Instant::now();
+        self.queue.push(Job {
+            parts,
+            rows,
+            enqueued,
+            rank: enqueued + cost(&self.config.batching, urgency.priority),
+            deadline: urgency.deadline,
+            span: tracing::debug_span!("infer", model = %self.name, rows),
+            reply,
+        })?;
+        Ok(Queued(replied))
+    }
+}
+
+/// How much later a request of the highest level may come and still go before one of this priority. A level that the
+/// model does not have is its default, as in Triton.
+fn cost(batching: &BatchingConfig, priority: u64) -> Duration {
+    let levels = batching.priority_levels;
+    let default = match batching.default_priority_level {
+        0 => levels.div_ceil(2),
+        level => level,
+    };
+    let level = u32::try_from(priority)
+        .ok()
+        .filter(|level| (1..=levels).contains(level));
+    Duration::from_micros(batching.priority_step_us) * level.unwrap_or(default).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_do_not_exist_are_the_default() {
+        let three = BatchingConfig {
+            priority_levels: 3,
+            priority_step_us: 10,
+            ..BatchingConfig::default()
+        };
+        let last = BatchingConfig {
+            default_priority_level: 3,
+            ..three.clone()
+        };
+        for (config, priority, us) in [
+            (&BatchingConfig::default(), 7, 0),
+            (&three, 1, 0),
+            (&three, 2, 10),
+            (&three, 3, 20),
+            (&three, 0, 10),
+            (&three, 4, 10),
+            (&three, u64::MAX, 10),
+            (&last, 0, 20),
+        ] {
+            assert_eq!(
+                cost(config, priority),
+                Duration::from_micros(us),
+                "{config:?} {priority}"
+            );
+        }
+    }
+}
