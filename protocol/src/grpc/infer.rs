@@ -31,7 +31,8 @@ impl TryFrom<ModelInferRequest> for InferRequest {
                 return bad(format!("`{what}`: more than {MAX_TENSORS}"));
             }
         }
-        let timeout_us = timeout(&message.parameters)?;
+        let timeout_us = number(&message.parameters, "timeout", "microseconds")?;
+        let priority = number(&message.parameters, "priority", "a level")?.unwrap_or(0);
         let mut outputs: Vec<RequestedOutput> = Vec::with_capacity(message.outputs.len());
         for output in message.outputs {
             let output = requested(output)?;
@@ -47,6 +48,7 @@ impl TryFrom<ModelInferRequest> for InferRequest {
             // Outputs are always raw.
             binary_output: true,
             timeout_us,
+            priority,
         })
     }
 }
@@ -65,19 +67,20 @@ fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadReq
     Ok(())
 }
 
-/// `parameters.timeout`, in microseconds.
-fn timeout(parameters: &Parameters) -> Result<Option<u64>, BadRequest> {
-    let Some(parameter) = parameters.get("timeout") else {
+/// A parameter that is a number, as clients write one.
+fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>, BadRequest> {
+    let Some(parameter) = parameters.get(name) else {
         return Ok(None);
     };
-    let us = match &parameter.parameter_choice {
-        Some(ParameterChoice::Int64(us)) => u64::try_from(*us).ok(),
-        Some(ParameterChoice::Uint64(us)) => Some(*us),
-        Some(ParameterChoice::String(us)) => us.parse().ok(),
+    let number = match &parameter.parameter_choice {
+        Some(ParameterChoice::Int64(number)) => u64::try_from(*number).ok(),
+        Some(ParameterChoice::Uint64(number)) => Some(*number),
+        Some(ParameterChoice::String(number)) => number.parse().ok(),
         _ => None,
     };
-    us.map(Some)
-        .ok_or_else(|| BadRequest("`parameters.timeout` is no number of microseconds".into()))
+    number
+        .map(Some)
+        .ok_or_else(|| BadRequest(format!("`parameters.{name}` is no number: {what}")))
 }
 
 fn requested(output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadRequest> {

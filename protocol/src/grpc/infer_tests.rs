@@ -225,13 +225,19 @@ fn options_are_read_and_unknown_parameters_passed_over() {
     message.parameters = parameter("timeout", ParameterChoice::Uint64(5));
     message
         .parameters
+        .extend(parameter("priority", ParameterChoice::Uint64(2)));
+    message
+        .parameters
         .extend(parameter("sequence_start", ParameterChoice::Bool(true)));
     message.outputs = vec![InferRequestedOutputTensor {
         name: "y".into(),
         ..Default::default()
     }];
     let read = InferRequest::try_from(message).unwrap();
-    assert_eq!((read.id.as_deref(), read.timeout_us), (Some("seven"), Some(5)));
+    assert_eq!(
+        (read.id.as_deref(), read.timeout_us, read.priority),
+        (Some("seven"), Some(5), 2)
+    );
     assert_eq!(
         read.outputs,
         [RequestedOutput {
