@@ -161,12 +161,47 @@ pub struct DynamicBatching {
 pub struct IndexEntry {
     /// The model.
     pub name: String,
-    /// The version served; empty where none is.
+    /// The version; empty where none was ever loaded.
     pub version: String,
-    /// `READY` or `UNAVAILABLE`.
+    /// `READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty for a model that was never loaded.
     pub state: String,
-    /// Why it is not served.
+    /// Why it is not served; of a version that is, why a newer copy was refused.
     pub reason: String,
+}
+
+/// What `POST /v2/repository/models/M/load` answers. Triton's answer is empty; its clients read no body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadDocument {
+    /// The model.
+    pub model: String,
+    /// The versions that were loaded by this call, lowest first.
+    pub versions: Vec<VersionLoad>,
+}
+
+/// How one version was loaded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VersionLoad {
+    /// The version.
+    pub version: String,
+    /// `READY`.
+    pub state: String,
+    /// Where the time went.
+    pub seconds: LoadSeconds,
+}
+
+/// The stages of a cold start, in seconds. They follow one another and sum to the whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadSeconds {
+    /// Reading the files from the model tier.
+    pub read: f64,
+    /// Checking their sums, as far as that went on after the reading.
+    pub verify: f64,
+    /// Deserialising and optimising the graph: building the sessions.
+    pub session: f64,
+    /// Warm-up runs.
+    pub warmup: f64,
+    /// Opening the feature table.
+    pub features: f64,
 }
 
 /// `GET /v2/models/M/stats`.

@@ -19,7 +19,7 @@ pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 pub const BATCH_ROWS: &str = "tierlab_batch_rows";
 /// Time of a session's thread, by `model`, `instance` and `state` (compute, storage_wait, no_requests).
 pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
-/// Time to load a model, gauge, by `model` and `stage` (read, session, warmup).
+/// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, session, warmup, features).
 pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";
 /// What runs: value 1, by `version`, `onnxruntime`, `tier`.
 pub const BUILD_INFO: &str = "tierlab_build_info";

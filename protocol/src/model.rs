@@ -5,7 +5,7 @@
 
 use crate::tensor::TensorSpec;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the graph's file inside a version folder.
 pub const MODEL_FILE: &str = "model.onnx";
@@ -30,6 +30,9 @@ pub struct ModelConfig {
     pub instances: InstanceConfig,
     /// Inputs read from a feature table when the client sends `entity_id`, by input name.
     pub joined: BTreeMap<String, JoinedInput>,
+    /// Which of the versions that lie in the model's folder are served.
+    #[serde(skip_serializing_if = "VersionPolicy::is_default")]
+    pub version_policy: VersionPolicy,
 }
 
 impl Default for ModelConfig {
@@ -39,6 +42,62 @@ impl Default for ModelConfig {
             batching: BatchingConfig::default(),
             instances: InstanceConfig::default(),
             joined: BTreeMap::new(),
+            version_policy: VersionPolicy::default(),
+        }
+    }
+}
+
+/// Which versions of a model are served at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum VersionPolicy {
+    /// The highest ones.
+    Latest {
+        /// How many; at least 1.
+        num_versions: u32,
+    },
+    /// Every one there is.
+    All {},
+    /// These and no others.
+    Specific {
+        /// At least one; each must be there.
+        versions: Vec<u64>,
+    },
+}
+
+impl Default for VersionPolicy {
+    fn default() -> Self {
+        Self::Latest { num_versions: 1 }
+    }
+}
+
+impl VersionPolicy {
+    /// Whether it is the one that goes without saying.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The versions to serve out of those that are there, in rising order. A version that [`VersionPolicy::Specific`]
+    /// names is among them whether it is there or not.
+    #[must_use]
+    pub fn choose(&self, there: &BTreeSet<u64>) -> BTreeSet<u64> {
+        match self {
+            Self::Latest { num_versions } => there.iter().rev().take(*num_versions as usize).copied().collect(),
+            Self::All {} => there.clone(),
+            Self::Specific { versions } => versions.iter().copied().collect(),
+        }
+    }
+
+    fn check(&self) -> Result<(), BadModelFile> {
+        match self {
+            Self::Latest { num_versions: 0 } => Err(BadModelFile(
+                "`version_policy.latest.num_versions` must be at least 1".into(),
+            )),
+            Self::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
+                "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
+            )),
+            _ => Ok(()),
         }
     }
 }
@@ -157,6 +216,7 @@ impl ModelConfig {
             }
         }
         config.batching.check(config.max_batch_size)?;
+        config.version_policy.check()?;
         for (input, joined) in &config.joined {
             if !is_plain_name(&joined.table) {
                 return Err(BadModelFile(format!(
@@ -299,6 +359,27 @@ mod tests {
         assert!(message("[batching]\npriority_levels = 65").contains("priority_levels"));
         assert!(message("[batching]\ndefault_priority_level = 1").contains("default_priority_level"));
         assert!(message("[instances]\ninter_op_threads = 0").contains("instances.inter_op_threads"));
+    }
+
+    #[test]
+    fn version_policies_choose_among_what_is_there() {
+        let there = BTreeSet::from([1, 2, 10]);
+        let chosen = |text: &str| {
+            let chosen = ModelConfig::parse(text).unwrap().version_policy.choose(&there);
+            chosen.into_iter().collect::<Vec<u64>>()
+        };
+        assert_eq!(chosen(""), [10]);
+        assert_eq!(chosen("version_policy = { latest = { num_versions = 2 } }"), [2, 10]);
+        assert_eq!(chosen("version_policy = { all = {} }"), [1, 2, 10]);
+        assert_eq!(chosen("[version_policy.specific]\nversions = [2, 7]"), [2, 7]);
+        for bad in [
+            "version_policy = { latest = { num_versions = 0 } }",
+            "version_policy = { specific = { versions = [] } }",
+            "version_policy = { newest = {} }",
+            "version_policy = { all = { x = 1 } }",
+        ] {
+            assert!(ModelConfig::parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

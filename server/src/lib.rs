@@ -11,6 +11,7 @@ mod connections;
 mod features;
 mod http;
 mod manage;
+mod management;
 mod metrics;
 mod model;
 mod pipeline;

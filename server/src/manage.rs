@@ -1,19 +1,23 @@
-//! Calls about the models themselves: finding one, the index, loading and unloading. Both fronts make them here.
+//! Calls about the server and its models, as the fronts make them: by [`Target`].
 //!
 //! In: names from clients. Out: models, documents, or a refusal. Knows nothing of HTTP or gRPC.
 
 use crate::model::Model;
-use crate::refusal::{Reason, Refusal};
-use crate::served::{Entry, Phase, Served};
+use crate::refusal::Refusal;
+use crate::served::Phase;
+pub(crate) use crate::served::shown;
 use crate::state::State;
 use std::sync::Arc;
-use tierlab_protocol::metadata::{IndexEntry, ServerMetadata, StatsDocument};
+use tierlab_protocol::metadata::{
+    ConfigDocument, IndexEntry, LoadDocument, ModelMetadata, ServerMetadata, StatsDocument,
+};
 
 /// Extensions named in the server's metadata.
-const EXTENSIONS: [&str; 4] = [
+const EXTENSIONS: [&str; 5] = [
     "binary_tensor_data",
     "model_configuration",
     "model_repository",
+    "model_repository(unload_dependents)",
     "statistics",
 ];
 
@@ -21,13 +25,8 @@ const EXTENSIONS: [&str; 4] = [
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Target {
     pub(crate) model: String,
-    /// None for the version that the server chooses.
+    /// None, or an empty one, for the highest that is served.
     pub(crate) version: Option<String>,
-}
-
-/// A name from a client, shortened for a message.
-pub(crate) fn shown(name: &str) -> String {
-    name.chars().take(128).collect()
 }
 
 impl State {
@@ -42,26 +41,17 @@ impl State {
 
     /// The model that is named, or why there is none.
     pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
-        let Some(served) = self.served() else {
-            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
-        };
-        let unknown = |what: String| Refusal::new(Reason::UnknownModel, what);
-        match served.find(&target.model) {
-            Some(Entry::Ready(model)) => match &target.version {
-                Some(version) if *version != model.version => Err(unknown(format!(
-                    "model `{}` has no version `{}`: {} is served",
-                    model.name,
-                    shown(version),
-                    model.version
-                ))),
-                _ => Ok(Arc::clone(model)),
-            },
-            Some(Entry::Refused(why)) => Err(Refusal::new(
-                Reason::NotReady,
-                format!("model `{}` is not served: {why}", target.model),
-            )),
-            None => Err(unknown(format!("no model `{}`", shown(&target.model)))),
-        }
+        self.management.find(&target.model, target.version.as_deref())
+    }
+
+    /// What a model takes and gives, and which versions of it are served.
+    pub(crate) fn model_metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
+        self.management.metadata(&target.model, target.version.as_deref())
+    }
+
+    /// A model's configuration, in Triton's form.
+    pub(crate) fn model_config(&self, target: &Target) -> Result<ConfigDocument, Refusal> {
+        self.management.config(&target.model, target.version.as_deref())
     }
 
     /// Whether a model that is named takes requests.
@@ -69,52 +59,25 @@ impl State {
         self.find(target).map(|_| self.phase() == Phase::Ready)
     }
 
-    /// The statistics of one model, or of all of them.
+    /// The statistics of one version, of all versions of a model, or of all models.
     pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<StatsDocument, Refusal> {
-        let model_stats = match target {
-            Some(target) => vec![self.find(target)?.stats_entry()],
-            None => {
-                let models = self.served().into_iter().flat_map(Served::models);
-                models.map(|model| model.stats_entry()).collect()
-            }
-        };
-        Ok(StatsDocument { model_stats })
+        let model = target.map(|target| target.model.as_str());
+        let version = target.and_then(|target| target.version.as_deref());
+        self.management.statistics(model, version)
     }
 
     /// Every model of the repository, or only those that are served.
-    pub(crate) fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
-        let entries = self.served().into_iter().flat_map(Served::entries);
-        let line = |(name, entry): (&str, &Entry)| {
-            let (version, state, reason) = match entry {
-                Entry::Ready(model) => (model.version.clone(), "READY", String::new()),
-                Entry::Refused(why) => (String::new(), "UNAVAILABLE", why.clone()),
-            };
-            IndexEntry {
-                name: name.to_owned(),
-                version,
-                state: state.to_owned(),
-                reason,
-            }
-        };
-        let ready = |entry: &IndexEntry| !ready_only || entry.state == "READY";
-        entries.map(line).filter(ready).collect()
+    pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
+        self.management.index(ready_only).await
     }
 
-    /// Loads a model, or its newest version, by request.
-    pub(crate) async fn load_model(&self, name: &str) -> Result<(), Refusal> {
-        Err(fixed(name))
+    /// Loads a model by request; `parameters` are the names of those given.
+    pub(crate) async fn load_model(&self, name: &str, parameters: &[String]) -> Result<LoadDocument, Refusal> {
+        self.management.load(name, parameters).await
     }
 
     /// Stops serving a model by request.
-    pub(crate) async fn unload_model(&self, name: &str) -> Result<(), Refusal> {
-        Err(fixed(name))
+    pub(crate) async fn unload_model(&self, name: &str, parameters: &[String]) -> Result<(), Refusal> {
+        self.management.unload(name, parameters).await
     }
-}
-
-fn fixed(name: &str) -> Refusal {
-    Refusal::bad(format!(
-        "model `{}` cannot be loaded or unloaded by request: the models are chosen at the start, by `models` in \
-         server.toml",
-        shown(name)
-    ))
 }

@@ -10,7 +10,7 @@ use prometheus::{
     Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
@@ -56,7 +56,7 @@ pub(crate) struct Metrics {
     session_seconds: CounterVec,
     load_seconds: GaugeVec,
     build_info: GaugeVec,
-    clocks: Mutex<Vec<Arc<SessionClock>>>,
+    clocks: Mutex<Vec<Weak<SessionClock>>>,
 }
 
 impl Metrics {
@@ -166,9 +166,12 @@ impl Metrics {
         }
     }
 
-    /// Has a session's clock settled before every scrape, so that its counters move while its thread only waits.
-    pub(crate) fn watch_clock(&self, clock: Arc<SessionClock>) {
-        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).push(clock);
+    /// Has a session's clock settled before every scrape, so that its counters move while its thread only waits. Clocks
+    /// of sessions that have ended are forgotten.
+    pub(crate) fn watch_clock(&self, clock: &Arc<SessionClock>) {
+        let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        clocks.retain(|clock| clock.strong_count() > 0);
+        clocks.push(Arc::downgrade(clock));
     }
 
     /// States how long a model took to load.
@@ -178,7 +181,8 @@ impl Metrics {
 
     /// Brings what moves by itself up to date; called before every scrape.
     pub(crate) fn settle(&self) {
-        for clock in self.clocks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        for clock in clocks.iter().filter_map(Weak::upgrade) {
             clock.settle();
         }
     }

@@ -33,11 +33,15 @@ pub(crate) enum Reason {
     Corrupt,
     /// The model's run failed.
     Inference,
+    /// The call is not allowed: management by request is off.
+    Forbidden,
+    /// What lies on the tier for a model that is to be loaded cannot be served.
+    Unloadable,
 }
 
 impl Reason {
     /// Every reason.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::BadRequest,
         Self::UnknownModel,
         Self::UnknownEntity,
@@ -51,6 +55,8 @@ impl Reason {
         Self::Tier,
         Self::Corrupt,
         Self::Inference,
+        Self::Forbidden,
+        Self::Unloadable,
     ];
 
     /// The name in metrics.
@@ -69,6 +75,8 @@ impl Reason {
             Self::Tier => "tier",
             Self::Corrupt => "corrupt",
             Self::Inference => "inference",
+            Self::Forbidden => "forbidden",
+            Self::Unloadable => "unloadable",
         }
     }
 
@@ -76,6 +84,8 @@ impl Reason {
     pub(crate) const fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
+            Self::Forbidden => 403,
+            Self::Unloadable => 422,
             Self::UnknownModel | Self::UnknownEntity => 404,
             Self::SlowBody => 408,
             Self::TooLarge => 413,

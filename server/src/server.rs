@@ -8,12 +8,13 @@ use crate::config::Config;
 use crate::connections::Front;
 use crate::features::FeatureTier;
 use crate::http;
+use crate::management::{Management, Workshop};
 use crate::metrics::{BuildInfo, Metrics};
-use crate::model::{Loader, Model};
+use crate::model::Model;
+use crate::model::load::Loader;
 use crate::pipeline::Pipeline;
-use crate::repository::{self, Listing, LoadError};
+use crate::repository::LoadError;
 use crate::runtime::Runtime;
-use crate::served::{Entry, Served};
 use crate::state::State;
 use prometheus::Registry;
 use std::collections::BTreeSet;
@@ -48,7 +49,7 @@ pub enum ServerError {
 
 impl From<LoadError> for ServerError {
     fn from(error: LoadError) -> Self {
-        Self::Load(error.0)
+        Self::Load(error.message)
     }
 }
 
@@ -68,7 +69,8 @@ pub async fn run(
     let storage_metrics = StorageMetrics::register(&registry).map_err(on_registry)?;
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
-    let state = Arc::new(State::new(pipeline, registry));
+    let management = Management::new(config.management.clone());
+    let state = Arc::new(State::new(pipeline, registry, management));
     let address = listener
         .local_addr()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
@@ -86,7 +88,7 @@ pub async fn run(
         () = &mut shutdown => None,
     };
     match loaded {
-        Some(Ok(served)) => state.serve(served),
+        Some(Ok(())) => {}
         Some(Err(error)) => return Err(error),
         None => return Ok(()),
     }
@@ -101,7 +103,7 @@ pub async fn run(
 /// Waits for the connections, then for the sessions.
 async fn finish(front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> Result<(), ServerError> {
     let in_time = tokio::time::timeout(limit, front).await.is_ok();
-    let models: Vec<Arc<Model>> = state.served().into_iter().flat_map(Served::models).cloned().collect();
+    let models: Vec<Arc<Model>> = state.management.picture().models().cloned().collect();
     models.iter().for_each(|model| model.close());
     let (admitted, settled) = state.pipeline.admission.tally();
     tracing::info!(admitted, settled, in_time, "drained");
@@ -109,59 +111,41 @@ async fn finish(front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> R
         return Err(ServerError::Drain(admitted - settled));
     }
     // Queues are closed and empty: the threads end after their last run.
-    let joined = tokio::task::spawn_blocking(move || models.iter().for_each(|model| model.join_threads()));
-    let _ = joined.await;
+    for model in models {
+        model.take_threads().ended().await;
+    }
     Ok(())
 }
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
-async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<Served, ServerError> {
-    let metrics = state.metrics();
+async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
     let runtime = Runtime::load(&config.search, config.device).map_err(|e| ServerError::Load(e.to_string()))?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
-    let (model_tier, features) = open_tiers(config, storage_metrics).await?;
-    let listing = repository::list(&*model_tier).await?;
-    let chosen = choose(config, &listing, &*model_tier)?;
-    let loader = Loader {
-        runtime: &runtime,
-        features: &features,
-        metrics,
-        queue_capacity: config.limits.max_in_flight,
+    let (tier, features) = open_tiers(config, storage_metrics).await?;
+    let info = features.rows.info();
+    let version = runtime.version.clone();
+    let workshop = Workshop {
+        tier,
+        loader: Loader {
+            runtime,
+            features,
+            metrics: Arc::clone(&state.pipeline.metrics),
+            queue_capacity: config.limits.max_in_flight,
+        },
     };
-    let mut served = Served::default();
-    for name in chosen {
-        let loaded = match repository::read(&*model_tier, &name, &listing[&name]).await {
-            Ok(found) => loader.load(found).await,
-            Err(error) => Err(error),
-        };
-        let entry = match loaded {
-            Ok(model) => {
-                tracing::info!(model = %name, version = %model.version, provider = model.provider, "loaded");
-                Entry::Ready(Arc::new(model))
-            }
-            // Asked for by name: a start without it would not be what was asked for.
-            Err(error) if !config.models.is_empty() => {
-                return Err(ServerError::Load(format!("model `{name}` is refused: {error}")));
-            }
-            Err(error) => {
-                tracing::error!(model = %name, %error, "refused; the other models are served");
-                Entry::Refused(error.0)
-            }
-        };
-        served.0.insert(name, entry);
-    }
-    if served.models().next().is_none() {
-        let why: Vec<String> = served
-            .entries()
-            .map(|(name, entry)| match entry {
-                Entry::Refused(why) => format!("\n  {name}: {why}"),
-                Entry::Ready(_) => String::new(),
-            })
-            .collect();
-        return Err(ServerError::Load(format!("no model can be served:{}", why.concat())));
-    }
-    metrics.set_build_info(&build_info(config, &runtime, &served, &features));
-    Ok(served)
+    state.management.start(workshop).await?;
+    let served = state.management.picture();
+    let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
+    state.metrics().set_build_info(&BuildInfo {
+        version: env!("CARGO_PKG_VERSION"),
+        onnxruntime: version,
+        providers: providers.into_iter().collect::<Vec<_>>().join("+"),
+        model_tier: config.model_tier.kind().to_owned(),
+        feature_tier: info.kind.to_owned(),
+        feature_location: info.location,
+        feature_notes: info.notes.join("; "),
+    });
+    Ok(())
 }
 
 /// The model tier, and the feature tier with and without its cache. One kind for both is opened once.
@@ -192,42 +176,4 @@ async fn open_tiers(
         kind,
     };
     Ok((wrap(&models, Role::Model, &off)?, features))
-}
-
-/// The models to load: those asked for, or all of them.
-fn choose(config: &Config, listing: &Listing, tier: &dyn Tier) -> Result<BTreeSet<String>, ServerError> {
-    let location = tier.info().location;
-    if listing.is_empty() {
-        return Err(ServerError::Load(format!(
-            "no models on tier `{}` ({location}): publish some with `tierlab-models publish`",
-            config.model_tier.kind()
-        )));
-    }
-    if let Some(name) = config.models.iter().find(|name| !listing.contains_key(*name)) {
-        let have: Vec<&str> = listing.keys().map(String::as_str).collect();
-        let have = have.join(", ");
-        return Err(ServerError::Load(format!(
-            "no model `{name}` on the model tier ({location}), which has {have}"
-        )));
-    }
-    let all = listing.keys().cloned();
-    Ok(if config.models.is_empty() {
-        all.collect()
-    } else {
-        config.models.iter().cloned().collect()
-    })
-}
-
-fn build_info(config: &Config, runtime: &Runtime, served: &Served, features: &FeatureTier) -> BuildInfo {
-    let info = features.rows.info();
-    let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
-    BuildInfo {
-        version: env!("CARGO_PKG_VERSION"),
-        onnxruntime: runtime.version.clone(),
-        providers: providers.into_iter().collect::<Vec<_>>().join("+"),
-        model_tier: config.model_tier.kind().to_owned(),
-        feature_tier: info.kind.to_owned(),
-        feature_location: info.location,
-        feature_notes: info.notes.join("; "),
-    }
 }

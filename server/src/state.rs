@@ -1,38 +1,30 @@
-//! What the HTTP front shares between requests: the pipeline, the models once they are loaded, and the phase.
+//! What the fronts share between requests: the pipeline, the models with their management, and the phase.
 
+use crate::management::Management;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
-use crate::served::{Phase, Served};
+use crate::served::Phase;
 use prometheus::Registry;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The shared state of a server.
 pub(crate) struct State {
     pub(crate) pipeline: Pipeline,
     pub(crate) registry: Registry,
-    served: OnceLock<Served>,
+    /// The models; every call that finds, lists, loads or unloads them.
+    pub(crate) management: Arc<Management>,
     draining: AtomicBool,
 }
 
 impl State {
-    pub(crate) fn new(pipeline: Pipeline, registry: Registry) -> Self {
+    pub(crate) fn new(pipeline: Pipeline, registry: Registry, management: Arc<Management>) -> Self {
         Self {
             pipeline,
             registry,
-            served: OnceLock::new(),
+            management,
             draining: AtomicBool::new(false),
         }
-    }
-
-    /// Takes the loaded models; from now on they are served. Called once.
-    pub(crate) fn serve(&self, served: Served) {
-        assert!(self.served.set(served).is_ok(), "the models are loaded once");
-    }
-
-    /// The models, once they are loaded.
-    pub(crate) fn served(&self) -> Option<&Served> {
-        self.served.get()
     }
 
     /// Turns readiness off.
@@ -43,7 +35,7 @@ impl State {
     pub(crate) fn phase(&self) -> Phase {
         if self.draining.load(Relaxed) {
             Phase::Draining
-        } else if self.served.get().is_some() {
+        } else if self.management.started() {
             Phase::Ready
         } else {
             Phase::Loading

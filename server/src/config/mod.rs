@@ -9,9 +9,10 @@ mod raw;
 
 use crate::admission::Limits;
 use crate::connections::Bounds;
+use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::{Device, Search};
 use files::{parse_tiers, read_table, read_tiers};
-use raw::Raw;
+use raw::{Raw, RawControl, RawRepository};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -57,8 +58,7 @@ pub struct Sources {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) listen: SocketAddr,
-    /// Models to serve; empty means all.
-    pub(crate) models: Vec<String>,
+    pub(crate) management: Settings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
     pub(crate) cache: CacheConfig,
@@ -155,14 +155,20 @@ impl Config {
                 return fail(format!("{file}: `{key}` must be at least 1"));
             }
         }
-        if let Some(name) = raw.models.iter().find(|name| !is_plain_name(name)) {
+        let plain = |name: &&String| *name == ALL_MODELS || is_plain_name(name);
+        if let Some(name) = raw.models.iter().find(|name| !plain(name)) {
             return fail(format!(
                 "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
             ));
         }
         Ok(Self {
             listen,
-            models: raw.models,
+            management: Settings {
+                control: control_of(&raw.repository, sources)?,
+                admin: raw.admin.enabled,
+                models: raw.models,
+                drain: Duration::from_millis(raw.drain.timeout_ms),
+            },
             model_tier,
             feature_tier,
             cache: raw.cache,
@@ -198,6 +204,26 @@ impl Config {
     pub fn worker_threads(&self) -> usize {
         self.worker_threads
     }
+}
+
+/// The shortest and the longest pause between two looks at the model tier, in milliseconds.
+const POLL_INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
+
+fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigError> {
+    if !POLL_INTERVALS_MS.contains(&raw.poll_interval_ms) {
+        let (least, most) = (POLL_INTERVALS_MS.start(), POLL_INTERVALS_MS.end());
+        let file = sources.config.display();
+        return fail(format!(
+            "{file}: `repository.poll_interval_ms` must be from {least} to {most}"
+        ));
+    }
+    Ok(match raw.control {
+        RawControl::None => Control::None,
+        RawControl::Explicit => Control::Explicit,
+        RawControl::Poll => Control::Poll {
+            every: Duration::from_millis(raw.poll_interval_ms),
+        },
+    })
 }
 
 #[cfg(test)]

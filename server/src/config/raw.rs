@@ -18,6 +18,8 @@ pub(super) struct Raw {
     pub(super) connections: RawConnections,
     pub(super) runtime: RawRuntime,
     pub(super) drain: RawDrain,
+    pub(super) repository: RawRepository,
+    pub(super) admin: RawAdmin,
 }
 
 impl Default for Raw {
@@ -33,6 +35,8 @@ impl Default for Raw {
             connections: RawConnections::default(),
             runtime: RawRuntime::default(),
             drain: RawDrain::default(),
+            repository: RawRepository::default(),
+            admin: RawAdmin::default(),
         }
     }
 }
@@ -93,4 +97,34 @@ impl Default for RawDrain {
     fn default() -> Self {
         Self { timeout_ms: 10_000 }
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRepository {
+    pub(super) control: RawControl,
+    pub(super) poll_interval_ms: u64,
+}
+
+impl Default for RawRepository {
+    fn default() -> Self {
+        Self {
+            control: RawControl::None,
+            poll_interval_ms: 15_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawControl {
+    None,
+    Explicit,
+    Poll,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawAdmin {
+    pub(super) enabled: bool,
 }

@@ -45,7 +45,11 @@ fn files_environment_and_flags_overlay_each_other() {
         ..sources(&folder)
     })
     .unwrap();
-    assert_eq!(config.models, ["ctr", "mlp"]);
+    assert_eq!(config.management.models, ["ctr", "mlp"]);
+    assert_eq!(
+        (config.management.control, config.management.admin),
+        (Control::None, false)
+    );
     assert_eq!(
         config.cache,
         CacheConfig {
@@ -81,6 +85,14 @@ fn errors_name_file_and_key() {
         (
             message("[admission]\nmax_in_flight = 0", nothing),
             vec!["server.toml", "admission.max_in_flight"],
+        ),
+        (
+            message("[repository]\ncontrol = \"poll\"\npoll_interval_ms = 1", nothing),
+            vec!["server.toml", "repository.poll_interval_ms"],
+        ),
+        (
+            message("[repository]\ncontrol = \"sometimes\"", nothing),
+            vec!["server.toml", "sometimes", "explicit"],
         ),
         (message("models = [\"../x\"]", nothing), vec!["server.toml", "../x"]),
         (message("listen = \"nowhere\"", nothing), vec!["listen", "nowhere"]),

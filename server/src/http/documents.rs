@@ -12,7 +12,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use prometheus::TextEncoder;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tierlab_protocol::metadata::{Live, ModelReady, Ready};
 
 /// Bytes of a small JSON body at most: options of the index, settings.
@@ -44,7 +46,7 @@ pub(super) async fn server_metadata(Shared(state): Shared<Server>) -> Response {
 }
 
 pub(super) async fn model_metadata(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
-    answer(state.find(&target).map(|model| model.metadata()))
+    answer(state.model_metadata(&target))
 }
 
 pub(super) async fn model_ready(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
@@ -57,7 +59,7 @@ pub(super) async fn model_ready(Shared(state): Shared<Server>, Path(target): Pat
 }
 
 pub(super) async fn model_config(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
-    answer(state.find(&target).map(|model| model.config_document()))
+    answer(state.model_config(&target))
 }
 
 pub(super) async fn model_stats(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
@@ -96,19 +98,44 @@ struct IndexOptions {
 
 pub(super) async fn index(Shared(state): Shared<Server>, request: Request) -> Response {
     match options::<IndexOptions>(request).await {
-        Ok(wanted) => json(StatusCode::OK, &state.index(wanted.ready)),
+        Ok(wanted) => json(StatusCode::OK, &state.index(wanted.ready).await),
         Err(response) => response,
     }
 }
 
+/// The body of a load or unload.
+#[derive(Deserialize, Default)]
+struct ChangeOptions {
+    #[serde(default)]
+    parameters: BTreeMap<String, IgnoredAny>,
+}
+
+/// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
+async fn parameters(state: &Server, model: &str, request: Request) -> Result<Vec<String>, Response> {
+    if let Err(refusal) = state.management.allow_change(model) {
+        body::discard(request.into_body()).await;
+        return Err(refusal.into_response());
+    }
+    let wanted = options::<ChangeOptions>(request).await?;
+    Ok(wanted.parameters.into_keys().collect())
+}
+
+/// Tells what was loaded and where the time went; Triton's clients read no body here.
 pub(super) async fn load(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
-    body::discard(request.into_body()).await;
-    answer(state.load_model(&target.model).await)
+    match parameters(&state, &target.model, request).await {
+        Ok(parameters) => answer(state.load_model(&target.model, &parameters).await),
+        Err(response) => response,
+    }
 }
 
 pub(super) async fn unload(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
-    body::discard(request.into_body()).await;
-    answer(state.unload_model(&target.model).await)
+    match parameters(&state, &target.model, request).await {
+        Ok(parameters) => {
+            let unloaded = state.unload_model(&target.model, &parameters).await;
+            unloaded.map_or_else(IntoResponse::into_response, |()| StatusCode::OK.into_response())
+        }
+        Err(response) => response,
+    }
 }
 
 pub(super) async fn trace_settings() -> Response {

@@ -1,35 +1,29 @@
-//! A model that is served: loading it, what it accepts, and the documents that describe it.
+//! A model that is served: what it accepts, its way to a session, and the documents that describe it.
 //!
-//! In: what the repository found. Out: a [`Model`] whose sessions wait for their queue. Decoded requests become the parts
-//! of a job here; every refusal names the input.
+//! In: decoded requests, which become the parts of a job here; every refusal names the input. Out: answers. A [`Model`]
+//! is one version of a model. Whoever holds it may still send it requests: when the last holder lets go, its queue closes
+//! and its sessions end. So a version that was replaced finishes what it was given, and no request can come too late.
 
 pub(crate) mod accept;
+pub(crate) mod load;
 pub(crate) mod stats;
 pub(crate) mod submit;
 
 use crate::batch::BatchQueue;
-use crate::batch::rule::Rule;
-use crate::features::{FeatureTier, Join};
-use crate::metrics::{Metrics, ModelMetrics};
-use crate::repository::{Found, LoadError};
-use crate::runtime::{Graph, Runtime, Threads};
-use crate::session::clock::{FeatureStage, SessionClock};
-use crate::session::cpus;
-use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
+use crate::features::Join;
+use crate::metrics::ModelMetrics;
+use crate::session::Signature;
+use crate::session::clock::FeatureStage;
 use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierlab_protocol::metadata::{
-    ConfigDocument, ConfigTensor, DynamicBatching, ENTITY_ID, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
+    ConfigDocument, ConfigTensor, DynamicBatching, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
 };
-use tierlab_protocol::model::{Manifest, ModelConfig};
-use tierlab_storage::ObjectPath;
+use tierlab_protocol::model::ModelConfig;
 
-/// Runs that one request may be cut into, where the config does not say.
-const REQUEST_RUNS: usize = 16;
-
-/// A model that is served.
+/// A version of a model that is served.
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -50,228 +44,25 @@ pub(crate) struct Model {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What loading a model needs besides its files.
-pub(crate) struct Loader<'a> {
-    pub(crate) runtime: &'a Runtime,
-    pub(crate) features: &'a FeatureTier,
-    pub(crate) metrics: &'a Metrics,
-    /// Requests in a model's queue at most.
-    pub(crate) queue_capacity: usize,
-}
-
-impl Loader<'_> {
-    /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
-    ///
-    /// # Errors
-    /// The first thing that does not fit, by object; all threads have ended or will end by themselves.
-    pub(crate) async fn load(&self, found: Found) -> Result<Model, LoadError> {
-        let Found {
-            name,
-            version,
-            config,
-            manifest,
-            graph,
-            object,
-            read_time,
-        } = found;
-        let (sessions, mut reports) = self.open_sessions(&name, &config, &graph, &object).await?;
-        // The sessions have taken what they need of it.
-        drop(graph);
-        let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
-        for (stage, time) in [
-            ("read", read_time),
-            ("session", longest(|report| report.session_time)),
-            ("warmup", longest(|report| report.warmup_time)),
-        ] {
-            self.metrics.set_load_seconds(&name, stage, time.as_secs_f64());
-        }
-        let Report {
-            signature, provider, ..
-        } = reports.swap_remove(0);
-        if let Some(manifest) = &manifest {
-            check_manifest(manifest, &signature).map_err(|what| LoadError::at(&object, what))?;
-        }
-        let join = self.open_join(&config, &signature, object.as_str()).await?;
-        let stage = FeatureStage::new();
-        let model_metrics = self.metrics.for_model(&name, self.features.kind);
-        let max_rows = if signature.batched {
-            config.max_batch_size as usize
-        } else {
-            1
-        };
-        let max_request_rows = match config.batching.max_request_rows as usize {
-            _ if !signature.batched => 1,
-            0 => max_rows.saturating_mul(REQUEST_RUNS),
-            rows => rows,
-        };
-        let rule = Rule {
-            max_rows,
-            preferred_rows: preferred(&config),
-            max_delay: Duration::from_micros(config.batching.max_delay_us),
-        };
-        let depth = model_metrics.queue_depth.clone();
-        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&stage), depth);
-        let threads = self.assign(sessions, &name, &queue, &stage, &model_metrics);
-        Ok(Model {
-            name,
-            version,
-            signature,
-            join,
-            stage,
-            metrics: model_metrics,
-            stats: Stats::default(),
-            max_rows,
-            max_request_rows,
-            provider,
-            config,
-            queue,
-            threads: Mutex::new(threads),
-        })
-    }
-
-    /// Starts the threads and waits until each has built its session.
-    async fn open_sessions(
-        &self,
-        name: &str,
-        config: &ModelConfig,
-        graph: &Graph,
-        object: &ObjectPath,
-    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), LoadError> {
-        let mut sessions = Vec::new();
-        for instance in 0..config.instances.count {
-            let (runtime, graph) = (self.runtime.clone(), graph.clone());
-            let threads = Threads {
-                intra_op: config.instances.intra_op_threads,
-                inter_op: config.instances.inter_op_threads,
-            };
-            let cpus = cpus::share(&config.instances.cpus, instance, threads.intra_op);
-            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
-                // Before the session: ONNX Runtime's own threads take after this one.
-                cpus::pin(&cpus)?;
-                session::open(&runtime, &graph, threads)
-            });
-            sessions.push(spawned.map_err(|e| LoadError::at(object, format!("no thread for a session: {e}")))?);
-        }
-        let mut reports = Vec::new();
-        for session in &mut sessions {
-            let report = (&mut session.opened)
-                .await
-                .unwrap_or_else(|_| Err("its thread ended".into()));
-            reports.push(report.map_err(|e| LoadError::at(object, e))?);
-        }
-        Ok((sessions, reports))
-    }
-
-    /// Sends every session to the queue.
-    fn assign(
-        &self,
-        sessions: Vec<SpawnedSession>,
-        name: &str,
-        queue: &Arc<BatchQueue>,
-        stage: &Arc<FeatureStage>,
-        metrics: &ModelMetrics,
-    ) -> Vec<JoinHandle<()>> {
-        let mut threads = Vec::new();
-        for (instance, session) in (0..).zip(sessions) {
-            let clock = SessionClock::new(Arc::clone(stage), self.metrics.for_session(name, instance));
-            self.metrics.watch_clock(Arc::clone(&clock));
-            let batch_rows = metrics.batch_rows.clone();
-            // The channel has room for one, and the thread has reported: this neither blocks nor fails.
-            let _ = session.assign.send(Assignment {
-                queue: Arc::clone(queue),
-                clock,
-                batch_rows,
-            });
-            threads.push(session.thread);
-        }
-        threads
-    }
-
-    async fn open_join(
-        &self,
-        config: &ModelConfig,
-        signature: &Signature,
-        object: &str,
-    ) -> Result<Option<Join>, LoadError> {
-        let Some(first) = config.joined.values().next() else {
-            return Ok(None);
-        };
-        let bad = |what: String| LoadError::at(object, what);
-        if !signature.batched {
-            return Err(bad("joined inputs need a free batch dimension first".into()));
-        }
-        if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
-            return Err(bad(format!(
-                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
-            )));
-        }
-        let mut wanted = Vec::new();
-        for (name, joined) in &config.joined {
-            if joined.table != first.table {
-                return Err(bad(format!(
-                    "joined inputs of one model come from one table, not from `{}` and `{}`",
-                    first.table, joined.table
-                )));
-            }
-            let input = signature.inputs.iter().position(|input| input.name == *name);
-            let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
-            wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
-        }
-        // In the order of the graph, as the metadata lists them.
-        wanted.sort_unstable_by_key(|(input, _)| *input);
-        Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
-            .await
-            .map(Some)
-    }
-}
-
-/// The numbers of rows that close a batch, ascending.
-fn preferred(config: &ModelConfig) -> Vec<usize> {
-    let mut rows: Vec<usize> = config
-        .batching
-        .preferred_rows
-        .iter()
-        .map(|&rows| rows as usize)
-        .collect();
-    rows.sort_unstable();
-    rows
-}
-
-/// The manifest must describe the graph that lies beside it.
-fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
-    for (what, listed, found) in [
-        ("inputs", &manifest.inputs, &signature.inputs),
-        ("outputs", &manifest.outputs, &signature.outputs),
-    ] {
-        let same = listed.len() == found.len() && listed.iter().all(|spec| found.contains(spec));
-        if !same {
-            return Err(format!("its {what} are not those of the manifest"));
-        }
-    }
-    Ok(())
-}
-
 impl Model {
     /// Stops taking requests; what is queued is still answered.
     pub(crate) fn close(&self) {
         self.queue.close();
     }
 
-    /// Waits for the sessions' threads, after [`Model::close`].
-    pub(crate) fn join_threads(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!(model = %self.name, "a session's thread panicked");
-            }
+    /// Gives the sessions' threads away, to be waited for. They end after [`Model::close`], or when the model is dropped.
+    pub(crate) fn take_threads(&self) -> SessionThreads {
+        SessionThreads {
+            model: self.name.clone(),
+            threads: std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    /// `GET /v2/models/M`.
-    pub(crate) fn metadata(&self) -> ModelMetadata {
+    /// `GET /v2/models/M`; `versions` are all that are served of the model.
+    pub(crate) fn metadata(&self, versions: Vec<String>) -> ModelMetadata {
         ModelMetadata {
             name: self.name.clone(),
-            versions: vec![self.version.clone()],
+            versions,
             platform: PLATFORM.to_owned(),
             inputs: self.signature.inputs.clone(),
             outputs: self.signature.outputs.clone(),
@@ -318,5 +109,34 @@ impl Model {
     pub(crate) fn stats_entry(&self) -> ModelStats {
         self.stats
             .entry(&self.name, &self.version, self.metrics.batch_rows.get_sample_count())
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// The pause between two looks at threads that are about to end.
+const THREAD_POLL: Duration = Duration::from_millis(5);
+
+/// The threads of a model's sessions.
+pub(crate) struct SessionThreads {
+    model: String,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl SessionThreads {
+    /// Waits until every thread has ended and its session is freed.
+    pub(crate) async fn ended(self) {
+        for thread in self.threads {
+            while !thread.is_finished() {
+                tokio::time::sleep(THREAD_POLL).await;
+            }
+            if thread.join().is_err() {
+                tracing::error!(model = %self.model, "a session's thread panicked");
+            }
+        }
     }
 }

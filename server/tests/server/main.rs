@@ -4,6 +4,7 @@ mod clients;
 mod faults;
 mod harness;
 mod lifecycle;
+mod management;
 mod models;
 mod protocol;
 mod storage;

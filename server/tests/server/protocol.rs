@@ -54,8 +54,8 @@ async fn documents_are_what_clients_ask_for() {
         serde_json::json!({"name": "mlp", "version": "1", "state": "READY", "reason": ""})
     );
     let load = server.post("/v2/repository/models/mlp/load", "").await;
-    assert_eq!(load.status, 400);
-    assert!(load.error().contains("models"), "{}", load.text());
+    assert_eq!(load.status, 403);
+    assert!(load.error().contains("[admin]"), "{}", load.text());
 }
 
 #[tokio::test]

@@ -1,0 +1,249 @@
+//! Loading a version of a model: sessions, the match of graph, manifest and config, the feature table.
+//!
+//! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
+//! the first thing that does not fit, by object.
+
+use crate::batch::BatchQueue;
+use crate::batch::rule::Rule;
+use crate::features::{FeatureTier, Join};
+use crate::metrics::{Metrics, ModelMetrics};
+use crate::model::Model;
+use crate::model::stats::Stats;
+use crate::repository::{Found, LoadError};
+use crate::runtime::{Graph, Runtime, Threads};
+use crate::session::clock::{FeatureStage, SessionClock};
+use crate::session::cpus;
+use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
+use tierlab_protocol::model::{Manifest, ModelConfig};
+use tierlab_storage::ObjectPath;
+
+/// Runs that one request may be cut into, where the config does not say.
+const REQUEST_RUNS: usize = 16;
+
+/// What loading a model needs besides its files.
+pub(crate) struct Loader {
+    pub(crate) runtime: Runtime,
+    pub(crate) features: FeatureTier,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Requests in a model's queue at most.
+    pub(crate) queue_capacity: usize,
+}
+
+/// A model, and what loading it took.
+pub(crate) struct Loaded {
+    pub(crate) model: Model,
+    pub(crate) seconds: LoadSeconds,
+}
+
+impl Loader {
+    /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
+    ///
+    /// # Errors
+    /// The first thing that does not fit, by object; all threads have ended or will end by themselves.
+    pub(crate) async fn load(&self, found: Found) -> Result<Loaded, LoadError> {
+        let Found {
+            name,
+            version,
+            config,
+            manifest,
+            graph,
+            object,
+            read_time,
+            verify_time,
+        } = found;
+        let (sessions, mut reports) = self.open_sessions(&name, &config, &graph, &object).await?;
+        // The sessions have taken what they need of it.
+        drop(graph);
+        let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
+        let mut seconds = LoadSeconds {
+            read: read_time.as_secs_f64(),
+            verify: verify_time.as_secs_f64(),
+            session: longest(|report| report.session_time).as_secs_f64(),
+            warmup: longest(|report| report.warmup_time).as_secs_f64(),
+            features: 0.0,
+        };
+        let Report {
+            signature, provider, ..
+        } = reports.swap_remove(0);
+        if let Some(manifest) = &manifest {
+            check_manifest(manifest, &signature).map_err(|what| LoadError::at(&object, what))?;
+        }
+        let began = Instant::now();
+        let join = self.open_join(&config, &signature, object.as_str()).await?;
+        seconds.features = began.elapsed().as_secs_f64();
+        self.report_seconds(&name, &seconds);
+        let stage = FeatureStage::new();
+        let metrics = self.metrics.for_model(&name, self.features.kind);
+        let max_rows = if signature.batched {
+            config.max_batch_size as usize
+        } else {
+            1
+        };
+        let max_request_rows = match config.batching.max_request_rows as usize {
+            _ if !signature.batched => 1,
+            0 => max_rows.saturating_mul(REQUEST_RUNS),
+            rows => rows,
+        };
+        let rule = Rule {
+            max_rows,
+            preferred_rows: preferred(&config),
+            max_delay: Duration::from_micros(config.batching.max_delay_us),
+        };
+        let depth = metrics.queue_depth.clone();
+        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&stage), depth);
+        let threads = self.assign(sessions, &name, &queue, &stage, &metrics);
+        let model = Model {
+            name,
+            version: version.to_string(),
+            signature,
+            join,
+            stage,
+            metrics,
+            stats: Stats::default(),
+            max_rows,
+            max_request_rows,
+            provider,
+            config,
+            queue,
+            threads: Mutex::new(threads),
+        };
+        Ok(Loaded { model, seconds })
+    }
+
+    fn report_seconds(&self, model: &str, seconds: &LoadSeconds) {
+        for (stage, time) in [
+            ("read", seconds.read),
+            ("verify", seconds.verify),
+            ("session", seconds.session),
+            ("warmup", seconds.warmup),
+            ("features", seconds.features),
+        ] {
+            self.metrics.set_load_seconds(model, stage, time);
+        }
+    }
+
+    /// Starts the threads and waits until each has built its session.
+    async fn open_sessions(
+        &self,
+        name: &str,
+        config: &ModelConfig,
+        graph: &Graph,
+        object: &ObjectPath,
+    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), LoadError> {
+        let mut sessions = Vec::new();
+        for instance in 0..config.instances.count {
+            let (runtime, graph) = (self.runtime.clone(), graph.clone());
+            let threads = Threads {
+                intra_op: config.instances.intra_op_threads,
+                inter_op: config.instances.inter_op_threads,
+            };
+            let cpus = cpus::share(&config.instances.cpus, instance, threads.intra_op);
+            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
+                // Before the session: ONNX Runtime's own threads take after this one.
+                cpus::pin(&cpus)?;
+                session::open(&runtime, &graph, threads)
+            });
+            sessions.push(spawned.map_err(|e| LoadError::at(object, format!("no thread for a session: {e}")))?);
+        }
+        let mut reports = Vec::new();
+        for session in &mut sessions {
+            let report = (&mut session.opened)
+                .await
+                .unwrap_or_else(|_| Err("its thread ended".into()));
+            reports.push(report.map_err(|e| LoadError::at(object, e))?);
+        }
+        Ok((sessions, reports))
+    }
+
+    /// Sends every session to the queue.
+    fn assign(
+        &self,
+        sessions: Vec<SpawnedSession>,
+        name: &str,
+        queue: &Arc<BatchQueue>,
+        stage: &Arc<FeatureStage>,
+        metrics: &ModelMetrics,
+    ) -> Vec<JoinHandle<()>> {
+        let mut threads = Vec::new();
+        for (instance, session) in (0..).zip(sessions) {
+            let clock = SessionClock::new(Arc::clone(stage), self.metrics.for_session(name, instance));
+            self.metrics.watch_clock(&clock);
+            let batch_rows = metrics.batch_rows.clone();
+            // The channel has room for one, and the thread has reported: this neither blocks nor fails.
+            let _ = session.assign.send(Assignment {
+                queue: Arc::clone(queue),
+                clock,
+                batch_rows,
+            });
+            threads.push(session.thread);
+        }
+        threads
+    }
+
+    async fn open_join(
+        &self,
+        config: &ModelConfig,
+        signature: &Signature,
+        object: &str,
+    ) -> Result<Option<Join>, LoadError> {
+        let Some(first) = config.joined.values().next() else {
+            return Ok(None);
+        };
+        let bad = |what: String| LoadError::at(object, what);
+        if !signature.batched {
+            return Err(bad("joined inputs need a free batch dimension first".into()));
+        }
+        if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
+            return Err(bad(format!(
+                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
+            )));
+        }
+        let mut wanted = Vec::new();
+        for (name, joined) in &config.joined {
+            if joined.table != first.table {
+                return Err(bad(format!(
+                    "joined inputs of one model come from one table, not from `{}` and `{}`",
+                    first.table, joined.table
+                )));
+            }
+            let input = signature.inputs.iter().position(|input| input.name == *name);
+            let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
+            wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
+        }
+        // In the order of the graph, as the metadata lists them.
+        wanted.sort_unstable_by_key(|(input, _)| *input);
+        Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
+            .await
+            .map(Some)
+    }
+}
+
+/// The numbers of rows that close a batch, ascending.
+fn preferred(config: &ModelConfig) -> Vec<usize> {
+    let mut rows: Vec<usize> = config
+        .batching
+        .preferred_rows
+        .iter()
+        .map(|&rows| rows as usize)
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// The manifest must describe the graph that lies beside it.
+fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
+    for (what, listed, found) in [
+        ("inputs", &manifest.inputs, &signature.inputs),
+        ("outputs", &manifest.outputs, &signature.outputs),
+    ] {
+        let same = listed.len() == found.len() && listed.iter().all(|spec| found.contains(spec));
+        if !same {
+            return Err(format!("its {what} are not those of the manifest"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! The model repository on the model tier: what models there are, and everything of one version, checked.
+//!
+//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Knows nothing of sessions.
+//! Layout: `models/NAME/[config.toml]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
+//! graph the files of its external weights.
+
+mod external;
+mod fetch;
+
+use crate::runtime::Graph;
+use fetch::{read_bytes, read_shared};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tierlab_protocol::model::{
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, is_plain_name,
+};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
+
+/// A model that cannot be loaded; the message names the object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct LoadError {
+    pub(crate) message: String,
+    /// Whether the same objects may load at another time: the tier failed, not what lies on it.
+    pub(crate) passing: bool,
+}
+
+impl LoadError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            passing: false,
+        }
+    }
+
+    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
+        Self::new(format!("{object}: {what}"))
+    }
+}
+
+impl From<StorageError> for LoadError {
+    fn from(error: StorageError) -> Self {
+        let lasting = matches!(
+            error.kind(),
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
+        );
+        Self {
+            message: error.to_string(),
+            passing: !lasting,
+        }
+    }
+}
+
+/// The objects of every model on the tier, by model.
+pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
+
+/// Lists the models. Folders whose names are no plain names are passed over with a warning.
+pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
+    list_below(tier, MODELS_PREFIX).await
+}
+
+/// Lists one model; none of that name gives an empty listing.
+pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
+    if is_plain_name(name) {
+        list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
+    } else {
+        Ok(Listing::new())
+    }
+}
+
+async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError> {
+    let prefix = ObjectPath::new(prefix)?;
+    let mut models = Listing::new();
+    for object in tier.list(Some(&prefix)).await? {
+        let Some(name) = object
+            .path
+            .segments()
+            .nth(1)
+            .filter(|_| object.path.segments().count() > 2)
+        else {
+            continue;
+        };
+        if is_plain_name(name) {
+            models.entry(name.to_owned()).or_default().push(object);
+        } else {
+            tracing::warn!(object = %object.path, "passed over: the model's name is no plain name");
+        }
+    }
+    Ok(models)
+}
+
+/// What a model's folder says of the model as a whole.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    pub(crate) config: ModelConfig,
+    /// The versions to serve, by the config's policy.
+    pub(crate) versions: BTreeSet<u64>,
+    manifest: Option<Manifest>,
+    files: Files,
+}
+
+/// Everything of one version, as read.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) version: u64,
+    pub(crate) config: ModelConfig,
+    /// The manifest, where it says anything of this version.
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) graph: Graph,
+    /// The graph's path on the tier.
+    pub(crate) object: ObjectPath,
+    pub(crate) read_time: Duration,
+    /// Checking of sums that the reading did not hide.
+    pub(crate) verify_time: Duration,
+}
+
+/// Reads a model's config and manifest, and chooses the versions to serve.
+pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<Described, LoadError> {
+    let files = Files {
+        folder: format!("{MODELS_PREFIX}/{name}"),
+        objects: objects.to_vec(),
+    };
+    let there = files.versions()?;
+    let manifest = match files.find(MANIFEST_FILE) {
+        Some(object) => {
+            let manifest = Manifest::parse(&read_bytes(tier, object, None).await?.bytes);
+            Some(manifest.map_err(|e| LoadError::at(&object.path, e))?)
+        }
+        None => None,
+    };
+    if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
+        let at = format!("{}/{MANIFEST_FILE}", files.folder);
+        return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
+    }
+    let config = match files.find(CONFIG_FILE) {
+        Some(object) => {
+            let sum = manifest.as_ref().and_then(|manifest| entry(manifest, CONFIG_FILE));
+            let bytes = read_bytes(tier, object, sum).await?.bytes;
+            let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
+            ModelConfig::parse(text).map_err(|e| LoadError::at(&object.path, e))?
+        }
+        None => ModelConfig::default(),
+    };
+    Ok(Described {
+        name: name.to_owned(),
+        versions: config.version_policy.choose(&there),
+        config,
+        manifest,
+        files,
+    })
+}
+
+fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
+    manifest.files.iter().find(|entry| entry.path == file)
+}
+
+impl Described {
+    /// Tells one state of a version's files from another: equal marks mean that loading again would give the same.
+    pub(crate) fn mark(&self, version: u64) -> String {
+        let mut sum = Sha256::new();
+        for object in &self.files.objects {
+            let file = self.files.relative(object).unwrap_or_default();
+            let folder = file.split_once('/').map(|(folder, _)| folder);
+            let other = folder.is_some_and(|folder| folder.parse::<u64>().is_ok_and(|number| number != version));
+            if !other && file != MANIFEST_FILE {
+                sum.update(format!("{file}\n{}\n{}\n", object.size, object.version));
+            }
+        }
+        for listed in self.listed(version) {
+            sum.update(format!("{}\n{}\n", listed.path, listed.sha256));
+        }
+        hex::encode(sum.finalize())
+    }
+
+    /// What the manifest lists below the folder of a version.
+    fn listed(&self, version: u64) -> impl Iterator<Item = &ManifestFile> {
+        let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
+        files.filter(move |file| {
+            let folder = file.path.split_once('/').map(|(folder, _)| folder);
+            folder.is_some_and(|folder| folder.parse() == Ok(version))
+        })
+    }
+
+    /// Reads one version and checks it against the manifest.
+    pub(crate) async fn read(&self, tier: &dyn Tier, version: u64) -> Result<Found, LoadError> {
+        let files = &self.files;
+        let graph_file = format!("{version}/{MODEL_FILE}");
+        let object = files
+            .find(&graph_file)
+            .ok_or_else(|| LoadError::at(&files.folder, format!("no {graph_file}")))?;
+        for listed in self.listed(version) {
+            if files.find(&listed.path).is_none() {
+                return Err(LoadError::at(
+                    format!("{}/{}", files.folder, listed.path),
+                    "listed in the manifest, missing",
+                ));
+            }
+        }
+        let verified = self.listed(version).next().is_some();
+        if self.manifest.is_some() && !verified {
+            tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
+        }
+        let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
+        let (mut read_time, mut verify_time) = (graph.read_time, graph.verify_time);
+        let wanted = external::files(&graph.bytes).map_err(|what| LoadError::at(&object.path, what))?;
+        let mut external = Vec::new();
+        for file in wanted {
+            let path = format!("{version}/{file}");
+            let weights = files.find(&path).ok_or_else(|| {
+                LoadError::at(
+                    &object.path,
+                    format!("its weights `{file}` are missing from the version's folder"),
+                )
+            })?;
+            let shared = read_shared(tier, weights, self.sum_of(&path, verified)?).await?;
+            read_time += shared.read_time;
+            verify_time += shared.verify_time;
+            external.push((file, shared.bytes));
+        }
+        Ok(Found {
+            name: self.name.clone(),
+            version,
+            config: self.config.clone(),
+            manifest: self.manifest.clone().filter(|_| verified),
+            graph: Graph {
+                onnx: graph.bytes,
+                external,
+            },
+            object: object.path.clone(),
+            read_time,
+            verify_time,
+        })
+    }
+
+    /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.
+    fn sum_of(&self, file: &str, verified: bool) -> Result<Option<&ManifestFile>, LoadError> {
+        let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, file));
+        if verified && sum.is_none() {
+            let at = format!("{}/{MANIFEST_FILE}", self.files.folder);
+            return Err(LoadError::at(at, format!("it does not list {file}")));
+        }
+        Ok(sum)
+    }
+}
+
+/// The objects of one model.
+#[derive(Debug)]
+struct Files {
+    /// `models/NAME`.
+    folder: String,
+    objects: Vec<Object>,
+}
+
+impl Files {
+    fn relative<'o>(&self, object: &'o Object) -> Option<&'o str> {
+        object.path.as_str().strip_prefix(&self.folder)?.strip_prefix('/')
+    }
+
+    fn find(&self, file: &str) -> Option<&Object> {
+        self.objects.iter().find(|object| self.relative(object) == Some(file))
+    }
+
+    /// The versions that have a graph.
+    fn versions(&self) -> Result<BTreeSet<u64>, LoadError> {
+        let versions = self.objects.iter().filter_map(|object| {
+            let (version, file) = self.relative(object)?.split_once('/')?;
+            (file == MODEL_FILE && !version.starts_with(['0', '+'])).then(|| version.parse::<u64>().ok())?
+        });
+        let versions: BTreeSet<u64> = versions.collect();
+        if versions.is_empty() {
+            return Err(LoadError::at(
+                &self.folder,
+                format!("no VERSION/{MODEL_FILE} with a number as VERSION"),
+            ));
+        }
+        Ok(versions)
+    }
+}
+
+#[cfg(test)]
+mod tests;
