@@ -156,7 +156,7 @@ async fn models_are_loaded_and_unloaded_by_request() {
         ("models/none/load", "", 404, "no model `none`"),
         ("models/..%2Fmlp/load", "", 404, "no model"),
         ("models/none/unload", "", 404, "no model `none`"),
-        ("models/mlp/load", "{", 400, "the body"),
+        ("models/mlp/load", "{", 400, "malformed body"),
         (
             "models/mlp/load",
             "{\"parameters\":{\"config\":\"{}\"}}",
