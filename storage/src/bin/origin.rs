@@ -128,7 +128,10 @@ fn main() -> ExitCode {
         .nfs_root
         .as_ref()
         .map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
-    let flight = flags.flight_root.as_ref().map(|_| ("--flight-listen", flags.flight_listen));
+    let flight = flags
+        .flight_root
+        .as_ref()
+        .map(|_| ("--flight-listen", flags.flight_listen));
     for (flag, address) in s3.into_iter().chain(nfs).chain(flight) {
         if !address.ip().is_loopback() && !flags.allow_remote {
             return refuse(&format!(
@@ -194,7 +197,10 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
     };
     let flight = async {
         match flight {
-            Some((origin, listener)) => origin.serve(listener, wait(stopped.clone())).await.context("Flight server"),
+            Some((origin, listener)) => origin
+                .serve(listener, wait(stopped.clone()))
+                .await
+                .context("Flight server"),
             None => Ok(()),
         }
     };
@@ -229,7 +235,9 @@ async fn bind_nfs(flags: &Flags, ready: &mut Ready) -> Result<Option<NfsOrigin>>
 }
 
 async fn bind_flight(flags: &Flags, ready: &mut Ready) -> Result<Option<(FlightOrigin, TcpListener)>> {
-    let Some(root) = &flags.flight_root else { return Ok(None) };
+    let Some(root) = &flags.flight_root else {
+        return Ok(None);
+    };
     let opened = FlightOrigin::open(root).await;
     let origin = opened.with_context(|| format!("cannot serve --flight-root {}", root.display()))?;
     let bound = TcpListener::bind(flags.flight_listen).await;

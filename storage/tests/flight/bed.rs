@@ -76,14 +76,19 @@ impl Process {
         let mut line = String::new();
         let mut reader = BufReader::new(stdout);
         let said = tokio::time::timeout(Duration::from_secs(60), reader.read_line(&mut line)).await;
-        assert!(said.expect("not ready after 60 s").unwrap() > 0, "it ended at the start: {command:?}");
+        assert!(
+            said.expect("not ready after 60 s").unwrap() > 0,
+            "it ended at the start: {command:?}"
+        );
         (process, line)
     }
 
     /// The real origin over a folder.
     pub(crate) async fn origin(root: &Path, listen: &str) -> (Self, SocketAddr) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-origin"));
-        command.args(["--flight-listen", listen, "--exit-with-parent", "--flight-root"]).arg(root);
+        command
+            .args(["--flight-listen", listen, "--exit-with-parent", "--flight-root"])
+            .arg(root);
         let (process, line) = Self::start(command).await;
         let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
         let url = ready["flight"].as_str().unwrap();
@@ -134,7 +139,10 @@ pub(crate) fn row(header: &TableHeader, seed: u64, id: i64) -> Vec<u8> {
                 .chunks_exact_mut(2)
                 .enumerate()
                 .for_each(|(i, out)| out.copy_from_slice(&(0x3C00 + value(i) as u16).to_le_bytes())),
-            DataType::Bool => into.iter_mut().enumerate().for_each(|(i, out)| *out = (value(i) % 2) as u8),
+            DataType::Bool => into
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, out)| *out = (value(i) % 2) as u8),
             _ => into.iter_mut().enumerate().for_each(|(i, out)| *out = value(i) as u8),
         }
     }

@@ -24,7 +24,12 @@ async fn a_server_killed_in_mid_run_is_a_pause() {
     let root = tempfile::tempdir().unwrap();
     let (origin, address) = Process::origin(root.path(), "127.0.0.1:0").await;
     let url = format!("grpc://{address}");
-    let tier = connect(&url, "retries = 40\ntimeout_ms = 20000\nconnections = 2\npart_bytes = 500000").await.unwrap();
+    let tier = connect(
+        &url,
+        "retries = 40\ntimeout_ms = 20000\nconnections = 2\npart_bytes = 500000",
+    )
+    .await
+    .unwrap();
     let size = 3 << 20;
     let object = put(&tier, "a/b/o", 1, size).await;
     let (stop, done, retries) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -157,7 +162,10 @@ async fn a_damaged_row_is_never_taken_for_a_good_one() {
     let place = |id: u64| object.size - (500 - id) * u64::from(header.stride);
     let error = typed.read(&object, place(77)..place(78)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(error.to_string().contains("entity 77") && error.to_string().contains("ctr.rows"), "{error}");
+    assert!(
+        error.to_string().contains("entity 77") && error.to_string().contains("ctr.rows"),
+        "{error}"
+    );
     let good = typed.read(&object, place(78)..place(79)).await.unwrap();
     assert_eq!(good.bytes, row(&header, 1, 78));
 }
@@ -170,7 +178,10 @@ async fn a_message_above_the_limit_is_refused_with_the_key_to_raise() {
     let error = tier.read(&object, 0..3 << 20).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("max_message_bytes"), "{error}");
-    assert_eq!(tier.read(&object, 5..100_000).await.unwrap().bytes, content(1, 5..100_000));
+    assert_eq!(
+        tier.read(&object, 5..100_000).await.unwrap().bytes,
+        content(1, 5..100_000)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

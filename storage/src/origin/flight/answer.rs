@@ -117,7 +117,11 @@ pub(super) fn rows(
     let have = table.header.ids();
     if let Some(id) = ids.iter().flatten().find(|id| !have.contains(id)) {
         let detail = format!("no entity {id}: ids run from {} up to {}", have.start, have.end);
-        return Err(StorageError::new(ErrorKind::NotFound, table.object.path.as_str(), detail));
+        return Err(StorageError::new(
+            ErrorKind::NotFound,
+            table.object.path.as_str(),
+            detail,
+        ));
     }
     let per_message = (MESSAGE_BYTES / u64::from(table.header.stride)).max(1);
     let per_message = usize::try_from(per_message).unwrap_or(1).min(MESSAGE_ROWS);

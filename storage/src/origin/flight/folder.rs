@@ -67,7 +67,9 @@ impl Folder {
 
     /// What a ticket is about, which must be of the ticket's version.
     pub(super) async fn object(&self, ticket: &Ticket) -> Result<Object, StorageError> {
-        let path = ticket.object().map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
+        let path = ticket
+            .object()
+            .map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
         let object = self.tier.stat(&path).await?;
         match ticket.version() {
             Some(version) if version != object.version => {
@@ -80,7 +82,12 @@ impl Folder {
 
     /// The table that an object is.
     pub(super) async fn table(&self, object: Object) -> Result<Arc<Table>, StorageError> {
-        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&object.path).cloned();
+        let known = self
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&object.path)
+            .cloned();
         if let Some(table) = known.filter(|table| table.object == object) {
             return Ok(table);
         }

@@ -125,7 +125,11 @@ impl FlightService for Service {
             Criteria::default()
         } else {
             let parsed = serde_json::from_slice(&expression);
-            parsed.map_err(|e| invalid(format!("no criteria: {e}; they are {{\"objects\":true,\"below\":PATH}}")))?
+            parsed.map_err(|e| {
+                invalid(format!(
+                    "no criteria: {e}; they are {{\"objects\":true,\"below\":PATH}}"
+                ))
+            })?
         };
         let below = criteria.below.as_deref().map(path).transpose()?;
         let infos: Vec<Result<FlightInfo, Status>> = if criteria.objects {
@@ -135,7 +139,9 @@ impl FlightService for Service {
             let tables = self.folder.tables().await.map_err(|e| to_status(&e))?;
             let inside = |table: &Arc<Table>| below.as_ref().is_none_or(|below| table.object.path.is_below(below));
             let tables = tables.iter().filter(|table| inside(table));
-            tables.map(|table| table_info(table, None, Form::default(), None)).collect()
+            tables
+                .map(|table| table_info(table, None, Form::default(), None))
+                .collect()
         };
         Ok(Response::new(stream::iter(infos).boxed()))
     }

@@ -25,7 +25,10 @@ const PIECES: usize = 4;
 pub(super) async fn take(folder: &Folder, mut messages: Streaming<FlightData>) -> Result<Object, Status> {
     let first = messages.message().await?;
     let first = first.ok_or_else(|| refusal(ErrorKind::Invalid, "an upload begins with its descriptor"))?;
-    let command = first.flight_descriptor.as_ref().map_or(&[][..], |descriptor| &descriptor.cmd);
+    let command = first
+        .flight_descriptor
+        .as_ref()
+        .map_or(&[][..], |descriptor| &descriptor.cmd);
     let command: PutCommand = serde_json::from_slice(command).map_err(|e| {
         let what = format!("no command of an upload: {e}; it is {{\"object\":PATH,\"size\":BYTES}}");
         refusal(ErrorKind::Invalid, what)

@@ -102,7 +102,10 @@ impl FlightConfig {
             let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
             return Err(invalid(what.into()));
         }
-        let rest = self.url.strip_prefix("grpc://").or_else(|| self.url.strip_prefix("grpc+tcp://"));
+        let rest = self
+            .url
+            .strip_prefix("grpc://")
+            .or_else(|| self.url.strip_prefix("grpc+tcp://"));
         let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
         match authority {
             Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
@@ -126,10 +129,24 @@ mod tests {
             ("grpc+tcp://flight.example:1/", "http://flight.example:1"),
             ("grpc://[::1]:8815", "http://[::1]:8815"),
         ] {
-            assert_eq!(config(&format!("url = \"{url}\"")).unwrap().checked_address().unwrap(), want);
+            assert_eq!(
+                config(&format!("url = \"{url}\"")).unwrap().checked_address().unwrap(),
+                want
+            );
         }
-        for url in ["", "127.0.0.1:1", "http://h:1", "grpc://", "grpc://h", "grpc://h:1/x", "grpc+tls://h:1"] {
-            let error = config(&format!("url = \"{url}\"")).unwrap().checked_address().unwrap_err();
+        for url in [
+            "",
+            "127.0.0.1:1",
+            "http://h:1",
+            "grpc://",
+            "grpc://h",
+            "grpc://h:1/x",
+            "grpc+tls://h:1",
+        ] {
+            let error = config(&format!("url = \"{url}\""))
+                .unwrap()
+                .checked_address()
+                .unwrap_err();
             assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, url));
         }
         let zero = config("url = \"grpc://h:1\"\npart_bytes = 0").unwrap();

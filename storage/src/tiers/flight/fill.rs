@@ -74,7 +74,9 @@ impl Fill {
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> bool {
         while let Some(piece) = self.pieces.get_mut(self.at) {
             let missing = piece.missing();
-            let take = usize::try_from(missing.end - missing.start).unwrap_or(usize::MAX).min(bytes.len());
+            let take = usize::try_from(missing.end - missing.start)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
             let (now, later) = bytes.split_at(take);
             piece.into.extend_from_slice(now);
             bytes = later;

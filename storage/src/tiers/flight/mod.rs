@@ -73,7 +73,8 @@ impl FlightTier {
             (Dialect::Auto | Dialect::Objects, true) => Way::Objects,
             (Dialect::Auto, false) | (Dialect::Tables, _) => tables(),
             (Dialect::Objects, false) => {
-                let detail = "the server has no objects, only Flight's own calls: set `dialect` to \"auto\" or \"tables\"";
+                let detail =
+                    "the server has no objects, only Flight's own calls: set `dialect` to \"auto\" or \"tables\"";
                 return Err(StorageError::new(ErrorKind::Invalid, link.url(), detail));
             }
         };
@@ -147,7 +148,10 @@ impl Tier for FlightTier {
             // Nothing to ask for.
             let via = ViaSet::of(Via::Memory);
             let parts = vec![Bytes::new(); ranges.len()];
-            let cost = ReadCost { via, ..ReadCost::default() };
+            let cost = ReadCost {
+                via,
+                ..ReadCost::default()
+            };
             return Ok(ReadMany { parts, cost });
         }
         match &self.way {

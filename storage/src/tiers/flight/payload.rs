@@ -17,7 +17,10 @@ const SUM: &str = "crc32c=";
 /// One column of binary values, all of them `width` bytes long where it is given.
 pub(crate) fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
     let arrow = width.map_or(DataType::Binary, DataType::FixedSizeBinary);
-    Arc::new(Schema::new_with_metadata(vec![Field::new(column, arrow, false)], metadata))
+    Arc::new(Schema::new_with_metadata(
+        vec![Field::new(column, arrow, false)],
+        metadata,
+    ))
 }
 
 /// A batch of one value for each part.
@@ -70,7 +73,9 @@ pub(crate) fn check(message: &FlightData) -> Result<(), String> {
         return Ok(());
     }
     let told = String::from_utf8_lossy(told);
-    Err(format!("a message was damaged on the way: its checksum is {sum}, not {told}"))
+    Err(format!(
+        "a message was damaged on the way: its checksum is {sum}, not {told}"
+    ))
 }
 
 fn sum(message: &FlightData) -> u32 {

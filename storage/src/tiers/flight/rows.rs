@@ -47,7 +47,10 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
         }
         Arrow::Boolean => {
             let bytes = data.as_slice();
-            Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(len, |i| bytes[i] != 0), None))
+            Arc::new(BooleanArray::new(
+                BooleanBuffer::collect_bool(len, |i| bytes[i] != 0),
+                None,
+            ))
         }
         _ => make_array(
             ArrayData::builder(arrow.clone())
@@ -99,7 +102,10 @@ pub(super) fn lay_out(
 /// The elements of an array, one after another, little-endian.
 fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
     if array.null_count() > 0 {
-        return Err(format!("{} values are null, and a row has a value for each column", array.null_count()));
+        return Err(format!(
+            "{} values are null, and a row has a value for each column",
+            array.null_count()
+        ));
     }
     let any = array.as_any();
     if let Some(list) = any.downcast_ref::<FixedSizeListArray>() {
@@ -180,10 +186,18 @@ mod tests {
         for ids in [&[4, 3][..], &[3], &[3, 4, 5], &[]] {
             assert!(lay_out(&header, ID_COLUMN, &batch, ids).is_err(), "{ids:?}");
         }
-        assert!(to_batch(&header, &schema, &[4, 3], &rows).unwrap_err().contains("entity 4"));
+        assert!(
+            to_batch(&header, &schema, &[4, 3], &rows)
+                .unwrap_err()
+                .contains("entity 4")
+        );
         let mut damaged = rows[1].to_vec();
         damaged[9] ^= 1;
         let rows = [rows[0].clone(), damaged.into()];
-        assert!(to_batch(&header, &schema, &[3, 4], &rows).unwrap_err().contains("entity 4"));
+        assert!(
+            to_batch(&header, &schema, &[3, 4], &rows)
+                .unwrap_err()
+                .contains("entity 4")
+        );
     }
 }

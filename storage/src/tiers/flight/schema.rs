@@ -52,13 +52,18 @@ fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
     let arrow = if shape.is_empty() {
         element
     } else {
-        let count = shape.iter().try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
+        let count = shape
+            .iter()
+            .try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
         let count = count.ok_or_else(|| format!("column `{name}`: {shape:?} is more than a list can hold"))?;
         Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
     };
     if shape.len() > 1 {
         metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), TENSOR.to_owned());
-        metadata.insert(EXTENSION_TYPE_METADATA_KEY.to_owned(), format!("{{\"shape\":{shape:?}}}"));
+        metadata.insert(
+            EXTENSION_TYPE_METADATA_KEY.to_owned(),
+            format!("{{\"shape\":{shape:?}}}"),
+        );
     }
     Ok(Field::new(name, arrow, false).with_metadata(metadata))
 }
@@ -103,7 +108,10 @@ pub(super) struct Told {
 pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<Told, String> {
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        format!("no column `{id_column}` of ids; it has {}; set `id_column`", names.join(", "))
+        format!(
+            "no column `{id_column}` of ids; it has {}; set `id_column`",
+            names.join(", ")
+        )
     })?;
     if *ids.data_type() != Arrow::Int64 {
         return Err(format!("column `{id_column}` is {}, ids are int64", ids.data_type()));
@@ -113,7 +121,10 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
         columns.push((field.name().as_str(), dtype, shape));
     }
-    let laid: Vec<(&str, DataType, &[i64])> = columns.iter().map(|(name, dtype, shape)| (*name, *dtype, &shape[..])).collect();
+    let laid: Vec<(&str, DataType, &[i64])> = columns
+        .iter()
+        .map(|(name, dtype, shape)| (*name, *dtype, &shape[..]))
+        .collect();
     let number = |key: &str| match schema.metadata().get(key) {
         None => Ok(None),
         Some(text) => text
@@ -141,15 +152,23 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
         shape.push(i64::from(*count));
         arrow = inner.data_type();
     }
-    let mut dtype = dtype(arrow)
-        .ok_or_else(|| format!("{} has no fixed size; numbers, booleans and fixed-size lists of them have", field.data_type()))?;
+    let mut dtype = dtype(arrow).ok_or_else(|| {
+        format!(
+            "{} has no fixed size; numbers, booleans and fixed-size lists of them have",
+            field.data_type()
+        )
+    })?;
     if let Some(told) = field.metadata().get(DTYPE_KEY) {
         if told != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
             return Err(format!("`{DTYPE_KEY}` = {told:?} on {arrow}"));
         }
         dtype = DataType::Bf16;
     }
-    if field.metadata().get(EXTENSION_TYPE_NAME_KEY).is_some_and(|name| name == TENSOR) {
+    if field
+        .metadata()
+        .get(EXTENSION_TYPE_NAME_KEY)
+        .is_some_and(|name| name == TENSOR)
+    {
         shape = tensor_shape(field, &shape)?;
     }
     Ok((dtype, shape))
@@ -163,13 +182,20 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         #[serde(default)]
         permutation: Option<Vec<usize>>,
     }
-    let text = field.metadata().get(EXTENSION_TYPE_METADATA_KEY).map_or("", String::as_str);
+    let text = field
+        .metadata()
+        .get(EXTENSION_TYPE_METADATA_KEY)
+        .map_or("", String::as_str);
     let told: Told = serde_json::from_str(text).map_err(|e| format!("the tensor's shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
     if told.permutation.is_some_and(|order| !identity(&order)) {
         return Err("a permuted tensor cannot be laid out".into());
     }
-    let count = |shape: &[i64]| shape.iter().try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0));
+    let count = |shape: &[i64]| {
+        shape
+            .iter()
+            .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
+    };
     if told.shape.len() > MAX_DIMENSIONS || count(&told.shape).is_none() || count(&told.shape) != count(flat) {
         return Err(format!("the tensor's shape {:?} does not fit {flat:?}", told.shape));
     }
@@ -181,7 +207,10 @@ mod tests {
     use super::*;
 
     fn header() -> TableHeader {
-        let fixed: Vec<_> = DataType::ALL.into_iter().filter(|&dtype| dtype != DataType::Bytes).collect();
+        let fixed: Vec<_> = DataType::ALL
+            .into_iter()
+            .filter(|&dtype| dtype != DataType::Bytes)
+            .collect();
         let shapes: [&[i64]; 4] = [&[], &[1], &[5], &[2, 3, 4]];
         let mut columns = Vec::new();
         let names: Vec<String> = (0..fixed.len() * shapes.len()).map(|i| format!("c{i}")).collect();
@@ -208,9 +237,15 @@ mod tests {
         let one = |arrow| vec![id(), Field::new("odd", arrow, true)];
         let tensor = |metadata: &str| {
             let list = Arrow::new_fixed_size_list(Arrow::Int8, 6, false);
-            let metadata = [(EXTENSION_TYPE_NAME_KEY, TENSOR), (EXTENSION_TYPE_METADATA_KEY, metadata)];
+            let metadata = [
+                (EXTENSION_TYPE_NAME_KEY, TENSOR),
+                (EXTENSION_TYPE_METADATA_KEY, metadata),
+            ];
             let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            vec![id(), Field::new("odd", list, true).with_metadata(HashMap::from(metadata))]
+            vec![
+                id(),
+                Field::new("odd", list, true).with_metadata(HashMap::from(metadata)),
+            ]
         };
         for (fields, word) in [
             (one(Arrow::Utf8), "odd"),

@@ -75,7 +75,11 @@ impl Tables {
     async fn look_up(&self, path: &ObjectPath) -> Result<Arc<Table>, StorageError> {
         let Some(name) = table_name(path) else {
             let detail = "this server has tables alone, which are features/NAME.rows";
-            return Err(StorageError::new(ErrorKind::NotFound, self.link.name(path.as_str()), detail));
+            return Err(StorageError::new(
+                ErrorKind::NotFound,
+                self.link.name(path.as_str()),
+                detail,
+            ));
         };
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
         let mut tries = self.link.begin(path.as_str(), Duration::ZERO);
@@ -83,7 +87,9 @@ impl Tables {
             let mut lease = tries.lease();
             let told = async {
                 let info = tries.heard(lease.client.get_flight_info(descriptor.clone())).await?;
-                Ok(info.map_err(|status| from_status(tries.object(), &status))?.into_inner())
+                Ok(info
+                    .map_err(|status| from_status(tries.object(), &status))?
+                    .into_inner())
             };
             match told.await {
                 Ok(info) => break info,
@@ -151,7 +157,9 @@ impl Tables {
             let [name] = &descriptor.path[..] else { continue };
             let described = table_path(name).and_then(|path| self.describe(name, &path, info));
             match described {
-                Ok(table) if prefix.is_none_or(|prefix| table.object.path.is_below(prefix)) => objects.push(table.object),
+                Ok(table) if prefix.is_none_or(|prefix| table.object.path.is_below(prefix)) => {
+                    objects.push(table.object)
+                }
                 Ok(_) => {}
                 Err(what) => tracing::warn!(flight = name, "left out of a listing: {what}"),
             }
@@ -168,7 +176,10 @@ impl Tables {
             _ => self.look_up(&object.path).await?,
         };
         if table.object != *object {
-            return Err(changed(&self.link.name(object.path.as_str()), "its description is another now"));
+            return Err(changed(
+                &self.link.name(object.path.as_str()),
+                "its description is another now",
+            ));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
         let ids: Vec<i64> = wanted.iter().cloned().flatten().map(|row| table.id(row)).collect();
@@ -201,7 +212,9 @@ impl Tables {
     /// Rows of one DoGet at most.
     fn per_request(&self, table: &Table) -> usize {
         let by_bytes = self.bounds.part_bytes / u64::from(table.header.stride);
-        usize::try_from(by_bytes).unwrap_or(usize::MAX).clamp(1, self.bounds.ranges)
+        usize::try_from(by_bytes)
+            .unwrap_or(usize::MAX)
+            .clamp(1, self.bounds.ranges)
     }
 
     /// Reads rows, so many in each chunk as one DoGet brings.
@@ -209,7 +222,13 @@ impl Tables {
         if ids.is_empty() {
             // The header alone, which is made here.
             let via = ViaSet::of(Via::Memory);
-            return Ok((Vec::new(), ReadCost { via, ..ReadCost::default() }));
+            return Ok((
+                Vec::new(),
+                ReadCost {
+                    via,
+                    ..ReadCost::default()
+                },
+            ));
         }
         let mut tasks = JoinSet::new();
         let mut chunks = Vec::new();

@@ -112,7 +112,9 @@ impl Ticket {
             return Self::parse(&descriptor.cmd);
         }
         let [table] = &descriptor.path[..] else {
-            return Err("a descriptor's path is one table's name; for an object, use the command {\"object\":PATH}".into());
+            return Err(
+                "a descriptor's path is one table's name; for an object, use the command {\"object\":PATH}".into(),
+            );
         };
         check_name(table)?;
         Ok(Self::Table {
