@@ -88,7 +88,7 @@ async fn typed_columns_are_laid_out_as_the_file_has_them() {
     for (range, part) in ranges.into_iter().zip(parts) {
         assert_eq!(part, whole.bytes[range.start as usize..range.end as usize]);
     }
-    assert_eq!(tier.list(None).await.unwrap(), [object.clone()]);
+    assert_eq!(tier.list(None).await.unwrap(), std::slice::from_ref(&object));
     for (name, kind) in [
         ("features/none.rows", ErrorKind::NotFound),
         ("models/ctr/1/model.onnx", ErrorKind::NotFound),
@@ -121,10 +121,10 @@ async fn get(served: &Served, ticket: &str) -> Result<Vec<arrow_array::RecordBat
     let ticket = arrow_flight::Ticket::new(ticket.to_owned());
     let reply = client.do_get(ticket).await?.into_inner();
     let batches = FlightRecordBatchStream::new_from_flight_data(reply.map_err(Into::into));
-    Ok(batches
+    batches
         .map(|batch| batch.map_err(tonic::Status::from))
         .try_collect()
-        .await?)
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

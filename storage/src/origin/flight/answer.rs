@@ -245,6 +245,6 @@ mod tests {
         assert_eq!(width(&[0..512, 9..520]), None);
         assert_eq!(width(&[3..3, 9..9]), None);
         assert_eq!(width(&[]), None);
-        assert_eq!(width(&[0..MESSAGE_BYTES + 1]), None);
+        assert_eq!(width(&[0..MESSAGE_BYTES + 1, 0..MESSAGE_BYTES + 1]), None);
     }
 }

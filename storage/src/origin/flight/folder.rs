@@ -41,7 +41,7 @@ pub(super) struct Folder {
     open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
-fn corrupt(object: &Object, what: impl ToString) -> StorageError {
+fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
     StorageError::new(ErrorKind::Corrupt, object.path.as_str(), what.to_string())
 }
 
@@ -92,14 +92,14 @@ impl Folder {
             return Ok(table);
         }
         let first = self.tier.read(&object, 0..object.size.min(ALIGN)).await?;
-        let len = header_len(&first.bytes).map_err(|e| corrupt(&object, e))?;
+        let len = header_len(&first.bytes).map_err(|e| corrupt(&object, &e))?;
         let head = if len > first.bytes.len() as u64 && len <= object.size {
             self.tier.read(&object, 0..len).await?
         } else {
             first
         };
-        let header = TableHeader::decode(&head.bytes, object.size).map_err(|e| corrupt(&object, e))?;
-        let schema = schema::of_table(&header, &object.version).map_err(|e| corrupt(&object, e))?;
+        let header = TableHeader::decode(&head.bytes, object.size).map_err(|e| corrupt(&object, &e))?;
+        let schema = schema::of_table(&header, &object.version).map_err(|e| corrupt(&object, &e))?;
         let table = Arc::new(Table {
             first_row: header.header_len(),
             schema: Arc::new(schema),

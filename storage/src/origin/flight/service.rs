@@ -42,7 +42,7 @@ impl Service {
         let ticket = Ticket::of_descriptor(descriptor).map_err(invalid)?;
         let object = self.folder.object(&ticket).await.map_err(|e| to_status(&e))?;
         match ticket {
-            Ticket::Object { .. } => object_info(object, Some(descriptor)),
+            Ticket::Object { .. } => object_info(&object, Some(descriptor)),
             Ticket::Table { ids, form, .. } => {
                 let table = self.folder.table(object).await.map_err(|e| to_status(&e))?;
                 table_info(&table, ids, form, Some(descriptor))
@@ -77,15 +77,15 @@ fn table_info(
 }
 
 /// An object's flight.
-fn object_info(object: Object, descriptor: Option<&FlightDescriptor>) -> Result<FlightInfo, Status> {
+fn object_info(object: &Object, descriptor: Option<&FlightDescriptor>) -> Result<FlightInfo, Status> {
     let whole = |version| Ticket::Object {
         object: object.path.clone(),
         ranges: None,
         version,
     };
     let command = || FlightDescriptor::new_cmd(whole(None).encode());
-    let schema = answer::bytes_schema(&object, None);
-    let info = info(&schema, &whole(Some(object.version.clone())), &object)?
+    let schema = answer::bytes_schema(object, None);
+    let info = info(&schema, &whole(Some(object.version.clone())), object)?
         .with_descriptor(descriptor.cloned().unwrap_or_else(command))
         .with_total_records(-1)
         .with_total_bytes(i64::try_from(object.size).unwrap_or(-1));
@@ -134,7 +134,7 @@ impl FlightService for Service {
         let below = criteria.below.as_deref().map(path).transpose()?;
         let infos: Vec<Result<FlightInfo, Status>> = if criteria.objects {
             let objects = self.folder.tier.list(below.as_ref()).await.map_err(|e| to_status(&e))?;
-            objects.into_iter().map(|object| object_info(object, None)).collect()
+            objects.iter().map(|object| object_info(object, None)).collect()
         } else {
             let tables = self.folder.tables().await.map_err(|e| to_status(&e))?;
             let inside = |table: &Arc<Table>| below.as_ref().is_none_or(|below| table.object.path.is_below(below));

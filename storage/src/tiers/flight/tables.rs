@@ -158,7 +158,7 @@ impl Tables {
             let described = table_path(name).and_then(|path| self.describe(name, &path, info));
             match described {
                 Ok(table) if prefix.is_none_or(|prefix| table.object.path.is_below(prefix)) => {
-                    objects.push(table.object)
+                    objects.push(table.object);
                 }
                 Ok(_) => {}
                 Err(what) => tracing::warn!(flight = name, "left out of a listing: {what}"),
