@@ -11,6 +11,8 @@ pub const STAGE_SECONDS: &str = "tierlab_stage_duration_seconds";
 pub const INFERENCES: &str = "tierlab_inferences_total";
 /// Requests refused before inference, by `reason`.
 pub const REFUSALS: &str = "tierlab_refusals_total";
+/// Requests whose client went away, by `stage`: where they were (body, tier, batch).
+pub const CANCELLED: &str = "tierlab_cancelled_total";
 /// Requests between admission and reply.
 pub const IN_FLIGHT: &str = "tierlab_in_flight_requests";
 /// Requests waiting in a model's batch queue, by `model`.

@@ -1,13 +1,20 @@
-//! Who gets in: a bound on requests in flight and one on the bytes of bodies in memory.
+//! Who gets in: a bound on requests in flight, with a share of it for each model, and one on the bytes that requests hold.
 //!
-//! In: requests and body chunks. Out: guards that count back when they are dropped, or a refusal at once: nothing waits
-//! here.
+//! In: requests, and the bytes of their bodies, tensors and replies. Out: guards that count back when they are dropped, or
+//! a refusal at once: nothing waits here.
+//!
+//! The share: a model may have as many requests in flight as [`FREE_SHARE`] times what is free, the dynamic threshold of
+//! shared switch buffers (Choudhury and Hahne, 1998). Alone, a model gets eight ninths of the bound; a second one always
+//! finds room, and two hot ones end with the same share, without a list of models or weights.
 
 use crate::refusal::{Reason, Refusal};
 use prometheus::IntGauge;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+
+/// Requests that a model may have in flight for each that is free.
+const FREE_SHARE: usize = 8;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +23,7 @@ pub(crate) struct Limits {
     pub(crate) max_in_flight: usize,
     /// Bytes of one body, as received and when decompressed.
     pub(crate) max_body_bytes: usize,
-    /// Bytes of all bodies being received or worked on.
+    /// Bytes that all requests hold: bodies, tensors, and replies that are being written.
     pub(crate) max_buffered_bytes: usize,
     /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
     pub(crate) timeout: Duration,
@@ -33,6 +40,10 @@ pub(crate) struct Admission {
     settled: AtomicU64,
 }
 
+/// One model's requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Share(AtomicUsize);
+
 impl Admission {
     pub(crate) fn new(limits: Limits, gauge: IntGauge) -> Arc<Self> {
         Arc::new(Self {
@@ -45,24 +56,43 @@ impl Admission {
         })
     }
 
-    /// Lets a request in, until the guard is dropped.
-    pub(crate) fn admit(self: &Arc<Self>) -> Result<Admitted, Refusal> {
-        let limit = self.limits.max_in_flight;
-        if self.in_flight.fetch_add(1, Relaxed) >= limit {
+    /// Whether a request of a model would be let in now: asked before its body is read.
+    pub(crate) fn has_room(&self, share: &Share) -> Result<(), Refusal> {
+        self.check(self.in_flight.load(Relaxed), share.0.load(Relaxed))
+    }
+
+    /// Lets a request of a model in, until the guard is dropped.
+    pub(crate) fn admit(self: &Arc<Self>, share: &Arc<Share>) -> Result<Admitted, Refusal> {
+        let all = self.in_flight.fetch_add(1, Relaxed);
+        let own = share.0.fetch_add(1, Relaxed);
+        if let Err(refusal) = self.check(all, own) {
             self.in_flight.fetch_sub(1, Relaxed);
-            return Err(Refusal::new(
-                Reason::Full,
-                format!("{limit} requests are in flight, the most admitted"),
-            ));
+            share.0.fetch_sub(1, Relaxed);
+            return Err(refusal);
         }
         self.gauge.inc();
         self.admitted.fetch_add(1, Relaxed);
-        Ok(Admitted(Arc::clone(self)))
+        Ok(Admitted {
+            admission: Arc::clone(self),
+            share: Arc::clone(share),
+        })
     }
 
-    /// An account for the bytes of one body.
-    pub(crate) fn open_account(self: &Arc<Self>) -> BodyAccount {
-        BodyAccount {
+    fn check(&self, all: usize, own: usize) -> Result<(), Refusal> {
+        let limit = self.limits.max_in_flight;
+        let what = match limit.checked_sub(all) {
+            None | Some(0) => format!("{limit} requests are in flight, the most admitted"),
+            Some(free) if own >= free.saturating_mul(FREE_SHARE) => {
+                format!("{own} requests of this model are in flight, its share of {limit}")
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Refusal::new(Reason::Full, what))
+    }
+
+    /// An account for the bytes of one request.
+    pub(crate) fn open_account(self: &Arc<Self>) -> Account {
+        Account {
             admission: Arc::clone(self),
             bytes: 0,
         }
@@ -75,38 +105,54 @@ impl Admission {
 }
 
 /// A request that is in.
-pub(crate) struct Admitted(Arc<Admission>);
+pub(crate) struct Admitted {
+    admission: Arc<Admission>,
+    share: Arc<Share>,
+}
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
-        self.0.gauge.dec();
-        self.0.settled.fetch_add(1, Relaxed);
+        self.share.0.fetch_sub(1, Relaxed);
+        self.admission.in_flight.fetch_sub(1, Relaxed);
+        self.admission.gauge.dec();
+        self.admission.settled.fetch_add(1, Relaxed);
     }
 }
 
-/// The bytes of one body in memory.
-pub(crate) struct BodyAccount {
+/// The bytes that one request holds.
+pub(crate) struct Account {
     admission: Arc<Admission>,
     bytes: usize,
 }
 
-impl BodyAccount {
+impl Account {
     /// Counts bytes that are about to be kept.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.admission.buffered.fetch_add(bytes, Relaxed).saturating_add(bytes) > limit {
             return Err(Refusal::new(
                 Reason::Full,
-                format!("{limit} bytes of bodies are in memory, the most kept"),
+                format!("requests hold {limit} bytes of bodies and tensors, the most kept"),
             ));
         }
         Ok(())
     }
+
+    /// Counts up to `bytes`, if less are counted.
+    pub(crate) fn raise_to(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.add(bytes.saturating_sub(self.bytes))
+    }
+
+    /// Counts `bytes` from now on, whatever was counted before: for what exists already.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.admission.buffered.fetch_add(bytes, Relaxed);
+        self.admission.buffered.fetch_sub(self.bytes, Relaxed);
+        self.bytes = bytes;
+    }
 }
 
-impl Drop for BodyAccount {
+impl Drop for Account {
     fn drop(&mut self) {
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
     }
@@ -115,10 +161,11 @@ impl Drop for BodyAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn admission() -> Arc<Admission> {
+    fn admission(max_in_flight: usize) -> Arc<Admission> {
         let limits = Limits {
-            max_in_flight: 2,
+            max_in_flight,
             max_body_bytes: 10,
             max_buffered_bytes: 100,
             timeout: Duration::from_secs(1),
@@ -128,24 +175,82 @@ mod tests {
 
     #[test]
     fn what_is_over_the_limit_is_refused_and_room_comes_back() {
-        let admission = admission();
-        let first = admission.admit().unwrap();
-        let _second = admission.admit().unwrap();
-        assert_eq!(admission.admit().err().unwrap().reason, Reason::Full);
+        let (admission, share) = (admission(2), Arc::default());
+        let first = admission.admit(&share).unwrap();
+        let _second = admission.admit(&share).unwrap();
+        assert_eq!(admission.has_room(&share).unwrap_err().reason, Reason::Full);
+        assert_eq!(admission.admit(&share).err().unwrap().reason, Reason::Full);
         drop(first);
         assert_eq!(admission.gauge.get(), 1);
-        let _third = admission.admit().unwrap();
+        admission.has_room(&share).unwrap();
+        let _third = admission.admit(&share).unwrap();
         assert_eq!(admission.tally(), (3, 1));
     }
 
     #[test]
+    fn a_hot_model_leaves_room_and_two_hot_ones_share_alike() {
+        let admission = admission(900);
+        let fill = |share: &Arc<Share>, held: &mut Vec<Admitted>| {
+            while let Ok(admitted) = admission.admit(share) {
+                held.push(admitted);
+            }
+        };
+        let (hot, cold) = (Arc::default(), Arc::default());
+        let (mut of_hot, mut of_cold) = (Vec::new(), Vec::new());
+        fill(&hot, &mut of_hot);
+        assert_eq!(of_hot.len(), 800);
+        admission.has_room(&cold).unwrap();
+        // The hot one's requests end one by one, and both take what they may.
+        for _ in 0..2000 {
+            of_hot.pop();
+            fill(&cold, &mut of_cold);
+            fill(&hot, &mut of_hot);
+        }
+        assert!(
+            of_hot.len().abs_diff(of_cold.len()) <= 16,
+            "{} and {}",
+            of_hot.len(),
+            of_cold.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_bound_holds_and_an_idle_model_always_finds_room_below_it(
+            limit in 1_usize..40, steps in prop::collection::vec((0_usize..3, any::<bool>()), 0..300),
+        ) {
+            let admission = admission(limit);
+            let shares: [Arc<Share>; 3] = Default::default();
+            let mut held: [Vec<Admitted>; 3] = Default::default();
+            for (model, enter) in steps {
+                if enter {
+                    held[model].extend(admission.admit(&shares[model]));
+                } else {
+                    held[model].pop();
+                }
+                let total: usize = held.iter().map(Vec::len).sum();
+                prop_assert!(total <= limit);
+                for (share, held) in shares.iter().zip(&held) {
+                    prop_assert!(!held.is_empty() || total == limit || admission.has_room(share).is_ok());
+                }
+            }
+            drop(held);
+            prop_assert_eq!(admission.in_flight.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
     fn bytes_are_counted_back_even_when_refused() {
-        let admission = admission();
+        let admission = admission(1);
         let mut first = admission.open_account();
-        first.add(60).unwrap();
+        first.add(20).unwrap();
+        first.raise_to(60).unwrap();
+        first.raise_to(50).unwrap();
         let mut second = admission.open_account();
         second.add(40).unwrap();
         assert_eq!(second.add(1).unwrap_err().reason, Reason::Full);
+        second.set(500);
+        assert_eq!(admission.buffered.load(Relaxed), 560);
         drop(first);
         drop(second);
         assert_eq!(admission.buffered.load(Relaxed), 0);

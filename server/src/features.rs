@@ -119,6 +119,12 @@ impl Join {
         self.columns.iter().any(|(index, _)| *index == input)
     }
 
+    /// Bytes that the rows of so many ids take: as read, and as laid out.
+    pub(crate) fn bytes(&self, ids: usize) -> usize {
+        let stride = self.current().header.stride as usize;
+        ids.saturating_mul(stride).saturating_mul(2)
+    }
+
     /// For the model's metadata.
     pub(crate) fn metadata(&self) -> JoinedMetadata {
         let open = self.current();

@@ -14,6 +14,7 @@ mod manage;
 mod management;
 mod metrics;
 mod model;
+mod passage;
 mod pipeline;
 mod refusal;
 mod repository;

@@ -3,6 +3,7 @@
 //! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
 //! histograms once per model, so that answering costs no label look-up.
 
+use crate::passage::Place;
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::SessionClock;
 use prometheus::core::Collector;
@@ -49,6 +50,7 @@ pub(crate) struct Metrics {
     stage_seconds: HistogramVec,
     inferences: IntCounterVec,
     refusals: IntCounterVec,
+    cancelled: IntCounterVec,
     /// Requests between admission and reply.
     pub(crate) in_flight: IntGauge,
     queue_depth: IntGaugeVec,
@@ -82,6 +84,11 @@ impl Metrics {
             )?,
             inferences: on.counters(names::INFERENCES, "Rows inferred.", &["model"])?,
             refusals: on.counters(names::REFUSALS, "Infer requests not answered well.", &["reason"])?,
+            cancelled: on.counters(
+                names::CANCELLED,
+                "Infer requests whose client went away, by where they were.",
+                &["stage"],
+            )?,
             in_flight: on.add(IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."))?,
             queue_depth: on.add(IntGaugeVec::new(
                 Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
@@ -107,6 +114,9 @@ impl Metrics {
         // At zero from the start: a series that appears with its first refusal has no rate.
         for reason in Reason::ALL {
             metrics.refusals.with_label_values(&[reason.as_str()]);
+        }
+        for place in Place::ALL {
+            metrics.cancelled.with_label_values(&[place.as_str()]);
         }
         Ok(metrics)
     }
@@ -134,6 +144,11 @@ impl Metrics {
             let code = refusal.reason.status().to_string();
             self.requests.with_label_values(&[model, mode, &code]).inc();
         }
+    }
+
+    /// Counts where a request was when its client went away.
+    pub(crate) fn count_cancelled(&self, place: Place) {
+        self.cancelled.with_label_values(&[place.as_str()]).inc();
     }
 
     /// The metrics of one model.

@@ -1,16 +1,18 @@
 //! The way of an infer request: every stage, in order, and the only file that names them all.
 //!
 //! ```text
-//! decode -> admit -> cache, tier, join (features) -> batch, infer (model) -> encode
+//! admit -> decode -> cache, tier, join (features) -> batch, infer (model) -> encode
 //! ```
 //! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
+//! Where there is no room, [`Pipeline::enter`] says so before the body is read.
 
-use crate::admission::Admission;
+use crate::admission::{Account, Admission};
 use crate::batch::Part;
-use crate::metrics::{Metrics, Mode};
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::accept::Accepted;
 use crate::model::submit::{Urgency, Work};
+use crate::passage::{Passage, Place};
 use crate::refusal::{Reason, Refusal};
 use crate::stopwatch::Stopwatch;
 use std::sync::Arc;
@@ -28,6 +30,11 @@ pub(crate) trait Exchange {
     /// Bytes to decode.
     fn bytes(&self) -> usize;
 
+    /// The time that the front's own headers leave to the request; none where they say nothing.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
     fn decode(self) -> Result<InferRequest, Refusal>;
 
     /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes.
@@ -38,6 +45,8 @@ pub(crate) trait Exchange {
 pub(crate) struct Outcome<R> {
     pub(crate) reply: Result<R, Refusal>,
     pub(crate) timings: StageTimings,
+    /// For the bytes of the reply.
+    pub(crate) account: Account,
 }
 
 /// What every request passes through, besides its model.
@@ -48,35 +57,51 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Begins a request whose body has not been read, with an account for the bytes that it holds, or refuses it where
+    /// there is no room for it.
+    pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(Passage<'a>, Account), Refusal> {
+        let passage = Passage::begin(&self.metrics, model);
+        let room = self.admission.has_room(&model.share);
+        match room.and_then(|()| model.expect(self.admission.limits.timeout)) {
+            Ok(()) => Ok((passage, self.admission.open_account())),
+            Err(refusal) => {
+                passage.refuse(&refusal);
+                Err(refusal)
+            }
+        }
+    }
+
     /// Takes a request all the way. Dropping the future before it ends cancels the request: it is counted, and its job
     /// is passed over by the batch queue.
     pub(crate) async fn infer<E: Exchange>(
         &self,
-        model: &Model,
+        mut passage: Passage<'_>,
+        mut account: Account,
         incoming: E,
         mut watch: Stopwatch,
     ) -> Outcome<E::Reply> {
-        let mut record = Record {
-            pipeline: self,
-            model,
-            rows: None,
-            open: true,
-        };
-        let reply = self.stages(model, incoming, &mut watch, &mut record.rows).await;
-        record.close(&reply, watch.timings());
+        let reply = self.stages(&mut passage, &mut account, incoming, &mut watch).await;
+        passage.settle(&reply, watch.timings());
         Outcome {
             reply,
             timings: *watch.timings(),
+            account,
         }
     }
 
     async fn stages<E: Exchange>(
         &self,
-        model: &Model,
+        passage: &mut Passage<'_>,
+        account: &mut Account,
         incoming: E,
         watch: &mut Stopwatch,
-        rows: &mut Option<usize>,
     ) -> Result<E::Reply, Refusal> {
+        let model = passage.model;
+        let admitted = self.admission.admit(&model.share);
+        watch.mark(Stage::Admit);
+        let _admitted = admitted?;
+
+        let limit = incoming.timeout();
         let decoded = decode(model, incoming);
         watch.mark(Stage::Decode);
         let Decoded {
@@ -86,17 +111,17 @@ impl Pipeline {
             timeout,
             priority,
         } = decoded?;
-        *rows = Some(accepted.rows);
-
-        let admitted = self.admission.admit();
-        watch.mark(Stage::Admit);
-        let _admitted = admitted?;
-        let limit = self.admission.limits.timeout;
-        let limit = timeout.map_or(limit, |timeout| timeout.min(limit));
+        passage.rows = Some(accepted.rows);
+        account.raise_to(accepted.bytes())?;
+        account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
+        let limits = [Some(self.admission.limits.timeout), limit, timeout];
+        let limit = limits.into_iter().flatten().min().unwrap_or_default();
         let deadline = watch.started() + limit;
 
         let work = async {
+            passage.place = Place::Tier;
             let (rows, parts) = (accepted.rows, join_features(model, accepted, watch).await?);
+            passage.place = Place::Batch;
             let urgency = Urgency { deadline, priority };
             let done = model.infer(Work { parts, rows, urgency }).await;
             if done.is_err() {
@@ -109,9 +134,8 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            // Cut off while waiting: for the tier, unless the rows were there already.
-            let joined = model.join.is_none() || watch.timings().get(Stage::Join) > Duration::ZERO;
-            watch.mark(if joined { Stage::Batch } else { Stage::Tier });
+            let waited_for_rows = passage.place == Place::Tier;
+            watch.mark(if waited_for_rows { Stage::Tier } else { Stage::Batch });
             return Err(Refusal::new(
                 Reason::Deadline,
                 format!("no answer within {} ms", limit.as_millis()),
@@ -191,41 +215,4 @@ fn encode<E: Exchange>(
         outputs: chosen,
     };
     E::encode(reply, &flags)
-}
-
-/// Counts a request exactly once: as answered or refused, or, if it is dropped before, as cancelled.
-struct Record<'a> {
-    pipeline: &'a Pipeline,
-    model: &'a Model,
-    rows: Option<usize>,
-    open: bool,
-}
-
-impl Record<'_> {
-    fn close<R>(&mut self, reply: &Result<R, Refusal>, timings: &StageTimings) {
-        self.open = false;
-        match reply {
-            Ok(_) => {
-                let rows = self.rows.unwrap_or(1);
-                self.model.metrics.count_answer(rows, timings);
-                self.model.stats.count_answer(rows, timings);
-            }
-            Err(refusal) => self.refuse(refusal, timings),
-        }
-    }
-
-    fn refuse(&self, refusal: &Refusal, timings: &StageTimings) {
-        let mode = self.rows.map(Mode::of_rows);
-        self.pipeline.metrics.count_refusal(&self.model.name, mode, refusal);
-        self.model.stats.count_failure(timings);
-    }
-}
-
-impl Drop for Record<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            let gone = Refusal::new(Reason::Cancelled, "the client went away");
-            self.refuse(&gone, &StageTimings::default());
-        }
-    }
 }

@@ -5,12 +5,14 @@
 //! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
 //! dropped here, before any work is done for them. Knows nothing of ONNX Runtime.
 
+mod pace;
 pub(crate) mod rule;
 pub(crate) mod split;
 
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{FeatureStage, SessionClock};
 use bytes::Bytes;
+use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
 use std::collections::VecDeque;
@@ -74,6 +76,7 @@ pub(crate) struct BatchQueue {
     capacity: usize,
     stage: Arc<FeatureStage>,
     depth: IntGauge,
+    pace: Pace,
 }
 
 #[derive(Default)]
@@ -93,6 +96,7 @@ impl BatchQueue {
             capacity,
             stage,
             depth,
+            pace: Pace::default(),
         })
     }
 
@@ -108,7 +112,10 @@ impl BatchQueue {
                 format!("the model's queue holds {} requests", self.capacity),
             ));
         }
+        self.pace
+            .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
         state.rows += job.rows;
+        self.pace.set_queued(state.rows);
         // Most jobs go to the end, where the search begins.
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
@@ -147,6 +154,7 @@ impl BatchQueue {
                 }
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
+                    self.pace.set_queued(state.rows);
                     self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if !batch.is_empty() {
                         clock.turn(true);
@@ -155,6 +163,21 @@ impl BatchQueue {
                 }
             }
         }
+    }
+
+    /// Refuses a request that would not be answered within `limit`, by what is queued now.
+    pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
+        self.pace.expect(self.pace.queued(), limit)
+    }
+
+    /// Notes a run of so many rows: from it the time is guessed that a queue takes.
+    pub(crate) fn note_run(&self, rows: usize, time: Duration) {
+        self.pace.note(rows, time);
+    }
+
+    /// One more session takes from the queue.
+    pub(crate) fn add_session(&self) {
+        self.pace.add_session();
     }
 
     /// Refuses new jobs; what is queued is still taken.

@@ -4,31 +4,32 @@
 
 use super::coding::{Coding, inflate};
 use super::infer::Incoming;
-use crate::admission::{Admission, BodyAccount};
+use crate::admission::{Account, Limits};
 use crate::refusal::{Reason, Refusal};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, HeaderName};
 use http_body_util::BodyExt;
-use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::HEADER_LENGTH;
 
-/// Receives the body of an infer request. The account holds its bytes until it is dropped.
+/// A client's own limit for its request, in milliseconds.
+pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
+
+/// Receives the body of an infer request; its bytes go to the account.
 pub(super) async fn receive(
     headers: &HeaderMap,
     body: Body,
-    admission: &Arc<Admission>,
-) -> Result<(Incoming, BodyAccount), Refusal> {
-    let json_len = json_len(headers)?;
+    limits: &Limits,
+    account: &mut Account,
+) -> Result<Incoming, Refusal> {
+    let json_len = number(headers, &HeaderName::from_static(HEADER_LENGTH), "a length")?;
+    let timeout = number(headers, &REQUEST_TIMEOUT, "a number of milliseconds")?;
+    let timeout = timeout.filter(|&ms| ms > 0).map(|ms| Duration::from_millis(ms as u64));
     let coding = Coding::of(headers)?;
-    let mut account = admission.open_account();
-    let limit = admission.limits.timeout;
-    let collected = tokio::time::timeout(
-        limit,
-        collect(headers, body, admission.limits.max_body_bytes, &mut account),
-    );
+    let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
+    let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
     let slow = |_| {
         Refusal::new(
             Reason::SlowBody,
@@ -38,13 +39,28 @@ pub(super) async fn receive(
     let body = collected.await.map_err(slow)??;
     let body = match coding {
         Coding::Identity => body,
-        coding => {
-            tokio::task::block_in_place(|| inflate(coding, &body, admission.limits.max_body_bytes, &mut account))?
-        }
+        coding => tokio::task::block_in_place(|| inflate(coding, &body, limits.max_body_bytes, account))?,
     };
-    Ok((Incoming { body, json_len }, account))
+    Ok(Incoming {
+        body,
+        json_len,
+        timeout,
+    })
 }
 
+/// Reads a body that nobody wants to its end where it is small, and says whether the connection can be used again.
+pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
+    let declared = declared(headers).unwrap_or(0);
+    // A client that waits for `100 Continue` has not sent its body, and shall not.
+    if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
+        return false;
+    }
+    let read = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES).collect();
+    matches!(tokio::time::timeout(DISCARD_TIME, read).await, Ok(Ok(_)))
+}
+
+/// Memory for a body is reserved ahead of its bytes up to this many times what has come.
+const GROWTH: usize = 16;
 /// Bytes of a body that nobody wants, read at most so that the connection can be used again.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// The time for it.
@@ -62,22 +78,15 @@ pub(super) fn too_large(limit: usize) -> Refusal {
 }
 
 /// Collects the chunks; one alone is not copied.
-async fn collect(
-    headers: &HeaderMap,
-    mut body: Body,
-    limit: usize,
-    account: &mut BodyAccount,
-) -> Result<Bytes, Refusal> {
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, account: &mut Account) -> Result<Bytes, Refusal> {
+    let declared = declared(headers);
     if declared.is_some_and(|declared| declared > limit as u64) {
         return Err(too_large(limit));
     }
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Refusal::bad(format!("the body ended early: {e}")))?;
+        let frame = frame.map_err(|e| ended_early(&e))?;
         let Ok(chunk) = frame.into_data() else { continue };
         if first.len() + rest.len() + chunk.len() > limit {
             return Err(too_large(limit));
@@ -88,36 +97,56 @@ async fn collect(
             continue;
         }
         if rest.is_empty() {
-            let room = declared
-                .and_then(|declared| usize::try_from(declared).ok())
-                .unwrap_or(2 * first.len());
-            rest.reserve(room.max(first.len() + chunk.len()));
             rest.extend_from_slice(&first);
             first = Bytes::new();
+        }
+        if rest.capacity() - rest.len() < chunk.len() {
+            // What is declared is not what comes: the room is bounded by what has come.
+            let have = rest.len() + chunk.len();
+            let whole = declared.and_then(|declared| usize::try_from(declared).ok());
+            rest.reserve(whole.unwrap_or(2 * have).clamp(have, GROWTH * have) - rest.len());
         }
         rest.extend_from_slice(&chunk);
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-fn json_len(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
-    let Some(value) = headers.get(HEADER_LENGTH) else {
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
+    let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    let len = value.to_str().ok().and_then(|text| text.parse().ok());
-    len.map(Some)
-        .ok_or_else(|| Refusal::bad(format!("Inference-Header-Content-Length is {value:?}, not a length")))
+    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    number
+        .map(Some)
+        .ok_or_else(|| Refusal::bad(format!("the header {name} is {value:?}, not {what}")))
+}
+
+/// A body that did not come to its end: its client is gone, or it was no proper body.
+fn ended_early(error: &axum::Error) -> Refusal {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(hyper::Error::is_incomplete_message) {
+            return Refusal::new(Reason::Cancelled, "the client went away");
+        }
+        cause = error.source();
+    }
+    Refusal::bad(format!("the body ended early: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::Limits;
+    use crate::admission::{Admission, Limits};
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use http::HeaderValue;
     use prometheus::IntGauge;
     use std::io::Write;
+    use std::sync::Arc;
 
     fn admission() -> Arc<Admission> {
         let limits = Limits {
@@ -145,7 +174,8 @@ mod tests {
                 )
             })
             .collect();
-        receive(&map, body, &admission()).await.map(|(incoming, _)| incoming)
+        let admission = admission();
+        receive(&map, body, &admission.limits, &mut admission.open_account()).await
     }
 
     fn chunks(chunks: &[&'static [u8]]) -> Body {

@@ -4,7 +4,7 @@
 //! asked for it and it is worth it.
 
 use super::body::too_large;
-use crate::admission::BodyAccount;
+use crate::admission::Account;
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use flate2::Compression;
@@ -41,7 +41,7 @@ impl Coding {
 /// Bytes inflated between two looks at the limits.
 const STEP_BYTES: u64 = 256 << 10;
 
-pub(super) fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut BodyAccount) -> Result<Bytes, Refusal> {
+pub(super) fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut Account) -> Result<Bytes, Refusal> {
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(body),
         Coding::Gzip => Box::new(GzDecoder::new(body)),

@@ -3,6 +3,7 @@
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
 use super::{JSON, Server, body, coding};
+use crate::admission::Account;
 use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
@@ -12,11 +13,14 @@ use axum::extract::{Path, Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Version};
-use std::sync::Arc;
+use std::time::Duration;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply, InferRequest};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// Replies of this many bytes are counted until they are written.
+const HELD_BYTES: usize = 64 << 10;
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// A request as it came.
@@ -25,6 +29,8 @@ pub(super) struct Incoming {
     pub(super) body: Bytes,
     /// The length of the body's JSON part, where binary tensors follow.
     pub(super) json_len: Option<usize>,
+    /// What the client's header leaves to it.
+    pub(super) timeout: Option<Duration>,
 }
 
 /// A reply's body.
@@ -42,6 +48,10 @@ impl Exchange for Incoming {
         self.body.len()
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn decode(self) -> Result<InferRequest, Refusal> {
         Ok(InferRequest::decode(&self.body, self.json_len)?)
     }
@@ -52,34 +62,85 @@ impl Exchange for Incoming {
     }
 }
 
+/// A reply that is counted for as long as it is in memory, however slowly its client reads.
+struct Held {
+    body: Bytes,
+    _account: Account,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+fn held(body: Bytes, mut account: Account) -> Bytes {
+    // A small one has gone to the socket's buffer before anybody could count it.
+    if body.len() < HELD_BYTES {
+        return body;
+    }
+    account.set(body.len());
+    Bytes::from_owner(Held {
+        body,
+        _account: account,
+    })
+}
+
+/// Answers without having read the body; a small one is passed over, so that the connection can be used again.
+async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
+    let passed_over = body::skip(&head.headers, body).await;
+    let response = refusal.into_response();
+    if passed_over {
+        response
+    } else {
+        close_after(head, response)
+    }
+}
+
+/// The rest of an unread body would be taken for the next request: the client is told not to send one here.
+fn close_after(head: &Parts, mut response: Response) -> Response {
+    if head.version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
 pub(super) async fn infer(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let received = body::receive(&head.headers, body, &state.pipeline.admission).await;
-    let unread = received.is_err();
-    let found = state.find(&target);
-    let known = found.as_ref().ok().map(Arc::clone);
-    // What is wrong with the target goes before what is wrong with the body.
-    let (model, (incoming, _account)) = match found.and_then(|model| Ok((model, received?))) {
-        Ok(taken) => taken,
+    let model = match state.find(&target) {
+        Ok(model) => model,
         Err(refusal) => {
-            let model = known.as_ref().map_or("", |model| model.name.as_str());
-            state.metrics().count_refusal(model, None, &refusal);
-            let mut response = refusal.into_response();
-            if unread && head.version < Version::HTTP_2 {
-                // The rest of the body would be taken for the next request: the client is told not to send one here.
-                response
-                    .headers_mut()
-                    .insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            return response;
+            state.metrics().count_refusal("", None, &refusal);
+            return decline(&head, body, refusal).await;
         }
     };
-    let Outcome { reply, timings } = state.pipeline.infer(&model, incoming, Stopwatch::start()).await;
+    let (passage, mut account) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => return decline(&head, body, refusal).await,
+    };
+    let limits = &state.pipeline.admission.limits;
+    let incoming = match body::receive(&head.headers, body, limits, &mut account).await {
+        Ok(incoming) => incoming,
+        Err(refusal) => {
+            passage.refuse(&refusal);
+            return close_after(&head, refusal.into_response());
+        }
+    };
+    let outcome = state
+        .pipeline
+        .infer(passage, account, incoming, Stopwatch::start())
+        .await;
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = outcome;
     let mut response = match reply {
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
             let (body, encoding) = coding::deflate(&head.headers, outgoing.body);
-            let mut response = Response::new(Body::from(body));
+            let mut response = Response::new(Body::from(held(body, account)));
             if let Some(encoding) = encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }

@@ -22,6 +22,14 @@ pub(crate) struct Accepted {
     pub(crate) ids: Vec<i64>,
 }
 
+impl Accepted {
+    /// Bytes of the tensors that were sent.
+    pub(crate) fn bytes(&self) -> usize {
+        let parts = self.parts.iter().flatten().map(|part| part.data.len());
+        parts.sum::<usize>() + size_of_val(self.ids.as_slice())
+    }
+}
+
 /// What a request is held against.
 pub(crate) struct Terms<'a> {
     pub(crate) model: &'a str,

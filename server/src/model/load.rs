@@ -101,6 +101,7 @@ impl Loader {
             version: version.to_string(),
             signature,
             join,
+            share: Arc::default(),
             stage,
             metrics,
             stats: Stats::default(),

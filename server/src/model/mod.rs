@@ -9,6 +9,7 @@ pub(crate) mod load;
 pub(crate) mod stats;
 pub(crate) mod submit;
 
+use crate::admission::Share;
 use crate::batch::BatchQueue;
 use crate::features::Join;
 use crate::metrics::ModelMetrics;
@@ -29,6 +30,8 @@ pub(crate) struct Model {
     pub(crate) version: String,
     pub(crate) signature: Signature,
     pub(crate) join: Option<Join>,
+    /// Its requests in flight.
+    pub(crate) share: Arc<Share>,
     /// Requests of this model that are in the feature stage.
     pub(crate) stage: Arc<FeatureStage>,
     pub(crate) metrics: ModelMetrics,

@@ -37,6 +37,11 @@ impl Queued {
 }
 
 impl Model {
+    /// Refuses a request at once where the queue is so long that it would not be answered within `limit`.
+    pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
+        self.queue.expect(limit)
+    }
+
     /// Sends a request through the queue and a session; one that is larger than a run goes in pieces.
     pub(crate) async fn infer(&self, work: Work) -> Result<Done, Refusal> {
         let Work { parts, rows, urgency } = work;

@@ -147,10 +147,13 @@ impl Engine {
     /// Serves batches until the queue is closed and empty.
     pub(crate) fn serve(mut self, queue: &BatchQueue, clock: &SessionClock, batch_rows: &Histogram) {
         let mut last_run = Duration::ZERO;
+        queue.add_session();
         while let Some(jobs) = queue.take(clock, last_run) {
+            let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
             self.answer(jobs, batch_rows);
             last_run = began.elapsed();
+            queue.note_run(rows, last_run);
         }
         clock.settle();
     }

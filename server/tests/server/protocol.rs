@@ -167,7 +167,7 @@ async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
             &[("inference-header-content-length", "twelve")],
             good(),
             400,
-            "Inference-Header-Content-Length",
+            "inference-header-content-length",
         ),
         (
             infer,
