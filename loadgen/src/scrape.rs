@@ -171,7 +171,7 @@ mod tests {
         tierlab_inferences_total{model=\"mlp\"} 99\n\
         tierlab_tier_requests_total{role=\"feature\",tier=\"s3\"} 4\n\
         tierlab_tier_requests_total{role=\"model\",tier=\"s3\"} 7\n\
-        tierlab_session_seconds_total{model=\"ctr\",instance=\"0\",state=\"compute\"} 1.5 1700000000\n\
+        tierlab_session_seconds_total{model=\"ctr\",session=\"0\",state=\"compute\"} 1.5 1700000000\n\
         tierlab_batch_rows_sum{model=\"ctr\"} 10\ntierlab_batch_rows_count{model=\"ctr\"} 5\n\
         tierlab_batch_rows_bucket{model=\"ctr\",le=\"+Inf\"} 5\n";
 

@@ -1,7 +1,7 @@
 //! Names of the metrics that the server exports and the load generator scrapes. Each is registered, typed, by its
 //! owner; the names live here because they are read on the other side of a process boundary. Units are in the names.
 
-/// Infer requests answered, by `model`, `mode` and HTTP `code`.
+/// Infer requests answered, by `model`, `mode`, `protocol` (http, grpc) and HTTP `code`.
 pub const REQUESTS: &str = "tierlab_requests_total";
 /// Server time of an infer request, histogram, by `model`, `tier`, `mode`.
 pub const REQUEST_SECONDS: &str = "tierlab_request_duration_seconds";
@@ -15,16 +15,44 @@ pub const REFUSALS: &str = "tierlab_refusals_total";
 pub const CANCELLED: &str = "tierlab_cancelled_total";
 /// Requests between admission and reply.
 pub const IN_FLIGHT: &str = "tierlab_in_flight_requests";
+/// Requests between admission and reply at most.
+pub const IN_FLIGHT_LIMIT: &str = "tierlab_in_flight_limit_requests";
 /// Requests waiting in a model's batch queue, by `model`.
 pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 /// Rows of each run of a session, histogram, by `model`.
 pub const BATCH_ROWS: &str = "tierlab_batch_rows";
-/// Time of a session's thread, by `model`, `instance` and `state` (compute, storage_wait, no_requests).
+/// Time of a session's thread, by `model`, `session` and `state` (compute, storage_wait, no_requests).
 pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
 /// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, session, warmup, features).
 pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";
-/// What runs: value 1, by `version`, `onnxruntime`, `tier`.
+/// What runs: value 1, by `version`, `onnxruntime`, `providers`, `model_tier`, `feature_tier`, `feature_location` and
+/// `feature_notes`.
 pub const BUILD_INFO: &str = "tierlab_build_info";
+/// Trace spans, by `outcome` (sent, failed, dropped).
+pub const SPANS: &str = "tierlab_spans_total";
+
+/// CPU time of the process, user and system. The names of this group are those of every Prometheus client.
+pub const PROCESS_CPU_SECONDS: &str = "process_cpu_seconds_total";
+/// Memory of the process in RAM.
+pub const PROCESS_RESIDENT_BYTES: &str = "process_resident_memory_bytes";
+/// Address space of the process.
+pub const PROCESS_VIRTUAL_BYTES: &str = "process_virtual_memory_bytes";
+/// Threads of the process.
+pub const PROCESS_THREADS: &str = "process_threads";
+/// Open file descriptors.
+pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
+/// File descriptors at most.
+pub const PROCESS_MAX_FDS: &str = "process_max_fds";
+/// When the process started, Unix time.
+pub const PROCESS_START_SECONDS: &str = "process_start_time_seconds";
+/// Time since the server began to start.
+pub const UPTIME_SECONDS: &str = "tierlab_uptime_seconds";
+/// Threads of the async runtime.
+pub const RUNTIME_WORKERS: &str = "tierlab_runtime_workers";
+/// Tasks of the async runtime.
+pub const RUNTIME_TASKS: &str = "tierlab_runtime_tasks";
+/// Time in which the async runtime's threads were not parked.
+pub const RUNTIME_BUSY_SECONDS: &str = "tierlab_runtime_busy_seconds_total";
 
 /// Requests that a tier made of its device or server, by `tier` and `role` (model, feature).
 pub const TIER_REQUESTS: &str = "tierlab_tier_requests_total";
@@ -45,6 +73,8 @@ pub const CACHE_HITS: &str = "tierlab_cache_hits_total";
 pub const CACHE_MISSES: &str = "tierlab_cache_misses_total";
 /// Misses that joined a read already under way, by `tier`.
 pub const CACHE_JOINED: &str = "tierlab_cache_joined_reads_total";
+/// Blocks that left the cache to make room or because of their age, by `tier`.
+pub const CACHE_EVICTIONS: &str = "tierlab_cache_evictions_total";
 /// Bytes held by the cache, by `tier`.
 pub const CACHE_BYTES: &str = "tierlab_cache_bytes";
 /// Bytes that the cache may hold, by `tier`.

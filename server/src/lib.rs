@@ -10,6 +10,7 @@ pub mod config;
 mod connections;
 mod features;
 mod http;
+pub mod log;
 mod manage;
 mod management;
 mod metrics;
@@ -26,6 +27,8 @@ mod settings;
 mod state;
 mod stopwatch;
 mod tensors;
+mod trace;
 
 pub use config::{Config, ConfigError, Sources};
+pub use log::LogFormat;
 pub use server::{ServerError, run};

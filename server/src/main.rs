@@ -6,18 +6,17 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierlab_server::{Config, ConfigError, Sources};
+use tierlab_server::{Config, ConfigError, LogFormat, Sources};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// How often a parent's death is looked for.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
 /// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
 ///
-/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}. Logs go to stderr
-/// (RUST_LOG sets their level). SIGTERM or Ctrl-C drains: admitted requests are finished, then the exit code is 0.
+/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}. The log goes to
+/// stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then the exit code is 0.
 /// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version, after_help = EXAMPLES)]
@@ -40,6 +39,13 @@ struct Args {
     /// Sets one key of the configuration; may be given again. TIERLAB_A__B=VALUE in the environment does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// How the log is written, over `log.format` of the configuration: lines for people, or one JSON object a line.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
+    /// What is logged, over `log.level`: error, warn, info, debug, trace, or a filter such as `info,access=debug`, which
+    /// adds a line for each request.
+    #[arg(long, value_name = "LEVEL", env = "RUST_LOG")]
+    log_level: Option<String>,
     /// Drains and exits when the process that started this one has ended.
     #[arg(long)]
     exit_with_parent: bool,
@@ -50,15 +56,12 @@ Examples:
   tierlab-server --tier nvme
   tierlab-server --config configs/server.toml --tier s3 --set tiers.s3.endpoint=http://127.0.0.1:9000
   tierlab-server --tier nvme --feature-tier nfs --set 'models=[\"ctr\"]' --set cache.capacity_bytes=0
+  tierlab-server --tier nvme --log-format json --log-level info,access=debug
+  tierlab-server --tier nvme --set telemetry.otlp_endpoint=http://127.0.0.1:4318
   ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
 
 fn start(args: Args) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
+    let (log_format, log_level) = (args.log_format, args.log_level);
     let config = Config::read(&Sources {
         config: args.config,
         tier: args.tier,
@@ -81,6 +85,9 @@ fn start(args: Args) -> Result<()> {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
     })?;
+    let (format, level) = config.log();
+    let level = log_level.as_deref().filter(|level| !level.is_empty()).unwrap_or(level);
+    tierlab_server::log::start(log_format.unwrap_or(format), level)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if config.worker_threads() > 0 {
         builder.worker_threads(config.worker_threads());

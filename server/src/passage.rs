@@ -1,11 +1,13 @@
 //! One request on its way: where it is, and that it is counted exactly once.
 //!
-//! In: the stages' reports. Out: metrics and statistics: answered, refused, or, when the passage is dropped on the way,
+//! In: the stages' reports. Out: metrics statistics and spans: answered, refused, or, when the passage is dropped on the way,
 //! given up by its client, with the place where that was.
 
 use crate::metrics::{Metrics, Mode};
 use crate::model::Model;
 use crate::refusal::{Reason, Refusal};
+use crate::trace::{self, Answered};
+use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
 
 /// Where a request can wait, and its client lose patience.
@@ -40,6 +42,8 @@ pub(crate) struct Passage<'a> {
     pub(super) place: Place,
     /// Once they are known.
     pub(super) rows: Option<usize>,
+    /// When its stages began; until its body is there, when it came.
+    pub(super) began: Instant,
     open: bool,
 }
 
@@ -50,6 +54,7 @@ impl<'a> Passage<'a> {
             model,
             place: Place::Body,
             rows: None,
+            began: Instant::now(),
             open: true,
         }
     }
@@ -71,12 +76,25 @@ impl<'a> Passage<'a> {
                 let rows = self.rows.unwrap_or(1);
                 self.model.metrics.count_answer(rows, timings);
                 self.model.stats.count_answer(rows, timings);
+                self.note(None, timings);
             }
             Err(refusal) => self.count_refusal(refusal, timings),
         }
     }
 
+    fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
+        trace::note(|| Answered {
+            model: self.model.name.clone(),
+            version: self.model.version.clone(),
+            rows: self.rows,
+            began: self.began,
+            timings: *timings,
+            refusal,
+        });
+    }
+
     fn count_refusal(&self, refusal: &Refusal, timings: &StageTimings) {
+        self.note(Some(refusal.reason), timings);
         let mode = self.rows.map(Mode::of_rows);
         self.metrics.count_refusal(&self.model.name, mode, refusal);
         self.model.stats.count_failure(timings);

@@ -80,6 +80,7 @@ impl Pipeline {
         incoming: E,
         mut watch: Stopwatch,
     ) -> Outcome<E::Reply> {
+        passage.began = watch.started();
         let reply = self.stages(&mut passage, &mut account, incoming, &mut watch).await;
         passage.settle(&reply, watch.timings());
         Outcome {

@@ -4,7 +4,7 @@
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
 use crate::admission::Admission;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::connections::Front;
 use crate::features::FeatureTier;
 use crate::http;
@@ -16,6 +16,7 @@ use crate::pipeline::Pipeline;
 use crate::repository::LoadError;
 use crate::runtime::Runtime;
 use crate::state::State;
+use crate::trace::otlp::Telemetry;
 use prometheus::Registry;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -42,6 +43,9 @@ pub enum ServerError {
     /// ONNX Runtime, or a model, cannot be loaded.
     #[error("{0}")]
     Load(String),
+    /// A value of the configuration that could not be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
     /// Requests were still in flight at the end of the drain time.
     #[error("{0} admitted requests were not finished within the drain time (`drain.timeout_ms`)")]
     Drain(u64),
@@ -67,6 +71,10 @@ pub async fn run(
     let on_registry = |e: prometheus::Error| ServerError::Load(format!("metrics: {e}"));
     let metrics = Arc::new(Metrics::register(&registry).map_err(on_registry)?);
     let storage_metrics = StorageMetrics::register(&registry).map_err(on_registry)?;
+    metrics
+        .in_flight_limit
+        .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
+    let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
     let management = Management::new(config.management.clone());
@@ -80,6 +88,7 @@ pub async fn run(
         listener,
         router: http::router(Arc::clone(&state)),
         bounds: config.connections,
+        telemetry: telemetry.clone(),
     };
     let front = tokio::spawn(front.serve(draining));
     tokio::pin!(shutdown);
@@ -97,7 +106,11 @@ pub async fn run(
     state.drain();
     tracing::info!("shutting down: no new connections, admitted requests are finished");
     drain.send_replace(true);
-    finish(front, &state, config.drain).await
+    let finished = finish(front, &state, config.drain).await;
+    if let Some(telemetry) = telemetry {
+        telemetry.finish().await;
+    }
+    finished
 }
 
 /// Waits for the connections, then for the sessions.

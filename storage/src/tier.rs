@@ -83,7 +83,7 @@ pub struct ReadMany {
 /// What a tier is, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `flight`, `gds`.
+    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,

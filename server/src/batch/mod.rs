@@ -11,6 +11,7 @@ pub(crate) mod split;
 
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{FeatureStage, SessionClock};
+use crate::trace::Link;
 use bytes::Bytes;
 use pace::Pace;
 use prometheus::IntGauge;
@@ -52,7 +53,7 @@ pub(crate) struct Job {
     /// The place in the queue: when it was queued, later by what its priority costs.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) span: tracing::Span,
+    pub(crate) link: Link,
     pub(crate) reply: oneshot::Sender<Result<Done, Refusal>>,
 }
 

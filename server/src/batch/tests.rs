@@ -11,7 +11,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
         shape: vec![rows as i64, width],
         data: Bytes::new(),
     };
-    let span = tracing::Span::none();
+    let link = crate::trace::Link::here();
     (
         Job {
             parts: vec![part],
@@ -19,7 +19,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             enqueued: now,
             rank: now,
             deadline: now + deadline,
-            span,
+            link,
             reply,
         },
         replies,

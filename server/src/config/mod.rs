@@ -6,9 +6,13 @@
 
 mod files;
 mod raw;
+mod telemetry;
+
+pub(crate) use telemetry::TelemetryConfig;
 
 use crate::admission::Limits;
 use crate::connections::Bounds;
+use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::{Device, Search};
 use files::{parse_tiers, read_table, read_tiers};
@@ -30,6 +34,13 @@ const ENV_PREFIX: &str = "TIERLAB_";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
+
+impl ConfigError {
+    /// A value that turned out to be unusable, by its key.
+    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
+        Self(format!("`{key}`: {what}"))
+    }
+}
 
 fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError(message.into()))
@@ -68,6 +79,8 @@ pub struct Config {
     pub(crate) device: Device,
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
+    pub(crate) telemetry: TelemetryConfig,
+    log: (LogFormat, String),
 }
 
 impl Config {
@@ -190,6 +203,8 @@ impl Config {
             device: raw.runtime.device,
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
+            telemetry: raw.telemetry.build(&file.to_string())?,
+            log: (raw.log.format, raw.log.level),
         })
     }
 
@@ -197,6 +212,12 @@ impl Config {
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// How the log is written, and its filter.
+    #[must_use]
+    pub fn log(&self) -> (LogFormat, &str) {
+        (self.log.0, &self.log.1)
     }
 
     /// Threads of the async runtime; 0 means one per core.

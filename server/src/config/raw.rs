@@ -1,5 +1,6 @@
 //! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
 
+use super::telemetry::{RawLog, RawTelemetry};
 use crate::runtime::Device;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub(super) struct Raw {
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
     pub(super) admin: RawAdmin,
+    pub(super) log: RawLog,
+    pub(super) telemetry: RawTelemetry,
 }
 
 impl Default for Raw {
@@ -37,6 +40,8 @@ impl Default for Raw {
             drain: RawDrain::default(),
             repository: RawRepository::default(),
             admin: RawAdmin::default(),
+            log: RawLog::default(),
+            telemetry: RawTelemetry::default(),
         }
     }
 }

@@ -7,6 +7,8 @@
 mod activity;
 mod guarded;
 
+use crate::trace::observe;
+use crate::trace::otlp::Telemetry;
 use activity::{Activity, Open, Register};
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -52,6 +54,8 @@ pub(crate) struct Front {
     pub(crate) listener: TcpListener,
     pub(crate) router: Router,
     pub(crate) bounds: Bounds,
+    /// Where spans of requests go, where they go anywhere.
+    pub(crate) telemetry: Option<Arc<Telemetry>>,
 }
 
 impl Front {
@@ -67,6 +71,7 @@ impl Front {
             router: self.router,
             builder: builder(&self.bounds),
             bounds: self.bounds,
+            telemetry: self.telemetry,
         });
         loop {
             let accepted = tokio::select! {
@@ -137,6 +142,7 @@ struct Server {
     router: Router,
     builder: auto::Builder<TokioExecutor>,
     bounds: Bounds,
+    telemetry: Option<Arc<Telemetry>>,
 }
 
 impl Server {
@@ -148,10 +154,11 @@ impl Server {
         let io = TokioIo::new(Guarded::new(stream, &self.bounds, Arc::clone(activity)));
         let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
             let (mut router, open) = (self.router.clone(), activity.open());
-            async move {
-                let response = router.call(request.map(Body::new)).await?;
-                Ok::<_, Infallible>(response.map(|body| Reply { body, _open: open }))
-            }
+            let answered = observe(self.telemetry.clone(), request.map(Body::new), async move |request| {
+                let Ok(response) = router.call(request).await;
+                response
+            });
+            async move { Ok::<_, Infallible>(answered.await.map(|body| Reply { body, _open: open })) }
         });
         let mut connection = pin!(self.builder.serve_connection(io, service));
         let ended = tokio::select! {

@@ -6,6 +6,7 @@
 use crate::batch::{Done, Job, Part, split};
 use crate::model::Model;
 use crate::refusal::{Reason, Refusal};
+use crate::trace::Link;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::BatchingConfig;
 use tokio::sync::oneshot;
@@ -65,7 +66,7 @@ impl Model {
             enqueued,
             rank: enqueued + cost(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
-            span: tracing::debug_span!("infer", model = %self.name, rows),
+            link: Link::here(),
             reply,
         })?;
         Ok(Queued(replied))

@@ -181,8 +181,8 @@ impl Engine {
             }
             Err(error) => {
                 for job in jobs {
-                    let _in_span = job.span.enter();
-                    tracing::warn!(error = %error.message, "a run failed");
+                    job.link
+                        .within(|| tracing::warn!(error = %error.message, "a run failed"));
                     let reason = if error.bad_input {
                         Reason::BadRequest
                     } else {

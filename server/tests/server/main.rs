@@ -7,4 +7,5 @@ mod lifecycle;
 mod management;
 mod models;
 mod protocol;
+mod seen;
 mod storage;

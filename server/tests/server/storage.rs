@@ -45,10 +45,10 @@ async fn without_a_cache_every_row_comes_from_the_tier() {
         assert!(timings.tier_requests >= 1 && timings.get(Stage::Cache).is_zero());
     }
     let idle = server
-        .metric("tierlab_session_seconds_total{instance=\"0\",model=\"ctr\",state=\"no_requests\"}")
+        .metric("tierlab_session_seconds_total{model=\"ctr\",session=\"0\",state=\"no_requests\"}")
         .await;
     let storage = server
-        .metric("tierlab_session_seconds_total{instance=\"0\",model=\"ctr\",state=\"storage_wait\"}")
+        .metric("tierlab_session_seconds_total{model=\"ctr\",session=\"0\",state=\"storage_wait\"}")
         .await;
     assert!(idle > 0.0 && storage > 0.0, "{idle} {storage}");
 }

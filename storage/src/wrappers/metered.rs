@@ -51,6 +51,7 @@ pub struct StorageMetrics {
     cache_hits: IntCounterVec,
     cache_misses: IntCounterVec,
     cache_joined: IntCounterVec,
+    cache_evictions: IntCounterVec,
     cache_bytes: IntGaugeVec,
     cache_capacity_bytes: IntGaugeVec,
 }
@@ -98,6 +99,11 @@ impl StorageMetrics {
                 "Misses that joined a read already under way.",
                 &of_cache,
             )?,
+            cache_evictions: counter(
+                names::CACHE_EVICTIONS,
+                "Blocks that left the cache to make room or because of their age.",
+                &of_cache,
+            )?,
             cache_bytes: gauge(names::CACHE_BYTES, "Bytes held by the cache.", &of_cache)?,
             cache_capacity_bytes: gauge(names::CACHE_CAPACITY_BYTES, "Bytes that the cache may hold.", &of_cache)?,
         })
@@ -124,6 +130,7 @@ impl StorageMetrics {
             hits: self.cache_hits.with_label_values(&[tier]),
             misses: self.cache_misses.with_label_values(&[tier]),
             joined: self.cache_joined.with_label_values(&[tier]),
+            evictions: self.cache_evictions.with_label_values(&[tier]),
             bytes: self.cache_bytes.with_label_values(&[tier]),
             capacity_bytes: self.cache_capacity_bytes.with_label_values(&[tier]),
         }
@@ -165,6 +172,7 @@ pub struct CacheMetrics {
     pub(super) hits: IntCounter,
     pub(super) misses: IntCounter,
     pub(super) joined: IntCounter,
+    pub(super) evictions: IntCounter,
     pub(super) bytes: IntGauge,
     pub(super) capacity_bytes: IntGauge,
 }

@@ -38,9 +38,15 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Self {
         let weight = |_: &ExtentKey, bytes: &Bytes| u32::try_from(bytes.len() as u64 + ENTRY_BYTES).unwrap_or(u32::MAX);
+        let evictions = metrics.evictions.clone();
         let mut extents = moka::future::Cache::builder()
             .max_capacity(config.capacity_bytes)
             .weigher(weight)
+            .eviction_listener(move |_, _, cause| {
+                if cause.was_evicted() {
+                    evictions.inc();
+                }
+            })
             .eviction_policy(match config.policy {
                 Policy::TinyLfu => EvictionPolicy::tiny_lfu(),
                 Policy::Lru => EvictionPolicy::lru(),

@@ -3,9 +3,16 @@
 //! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
 //! histograms once per model, so that answering costs no label look-up.
 
+mod build;
+mod process;
+
+pub(crate) use build::BuildInfo;
+
 use crate::passage::Place;
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::SessionClock;
+use crate::trace;
+use process::ProcessCollector;
 use prometheus::core::Collector;
 use prometheus::{
     Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -35,6 +42,24 @@ impl Mode {
     }
 }
 
+/// The protocol by which a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    Http,
+    Grpc,
+}
+
+impl Front {
+    const ALL: [Self; 2] = [Self::Http, Self::Grpc];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
 /// Upper bounds of the latency histograms, in seconds: 20 µs to 10 s, about three to a decade.
 const LATENCY_BUCKETS: [f64; 19] = [
     0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.001, 0.002, 0.003_5, 0.005, 0.01, 0.02, 0.035, 0.05,
@@ -53,11 +78,14 @@ pub(crate) struct Metrics {
     cancelled: IntCounterVec,
     /// Requests between admission and reply.
     pub(crate) in_flight: IntGauge,
+    /// The most of them.
+    pub(crate) in_flight_limit: IntGauge,
     queue_depth: IntGaugeVec,
     batch_rows: HistogramVec,
     session_seconds: CounterVec,
     load_seconds: GaugeVec,
     build_info: GaugeVec,
+    spans: IntCounterVec,
     clocks: Mutex<Vec<Weak<SessionClock>>>,
 }
 
@@ -69,7 +97,11 @@ impl Metrics {
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let on = Registrar(registry);
         let metrics = Self {
-            requests: on.counters(names::REQUESTS, "Infer requests answered.", &["model", "mode", "code"])?,
+            requests: on.counters(
+                names::REQUESTS,
+                "Infer requests answered, well or not.",
+                &["model", "mode", "protocol", "code"],
+            )?,
             request_seconds: on.histograms(
                 names::REQUEST_SECONDS,
                 "Server time of an infer request that was answered well.",
@@ -90,6 +122,10 @@ impl Metrics {
                 &["stage"],
             )?,
             in_flight: on.add(IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."))?,
+            in_flight_limit: on.add(IntGauge::new(
+                names::IN_FLIGHT_LIMIT,
+                "Requests between admission and reply at most; more are refused.",
+            ))?,
             queue_depth: on.add(IntGaugeVec::new(
                 Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
                 &["model"],
@@ -105,12 +141,18 @@ impl Metrics {
                     names::SESSION_SECONDS,
                     "Time of a session's thread: computing, idle while features are read, idle without requests.",
                 ),
-                &["model", "instance", "state"],
+                &["model", "session", "state"],
             ))?,
             load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
             build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BuildInfo::LABELS)?,
+            spans: on.counters(
+                names::SPANS,
+                "Trace spans of requests, by what became of them.",
+                &["outcome"],
+            )?,
             clocks: Mutex::default(),
         };
+        registry.register(Box::new(ProcessCollector::new()?))?;
         // At zero from the start: a series that appears with its first refusal has no rate.
         for reason in Reason::ALL {
             metrics.refusals.with_label_values(&[reason.as_str()]);
@@ -123,16 +165,7 @@ impl Metrics {
 
     /// States what runs; called once.
     pub(crate) fn set_build_info(&self, info: &BuildInfo) {
-        let labels = [
-            info.version,
-            &info.onnxruntime,
-            &info.providers,
-            &info.model_tier,
-            &info.feature_tier,
-            &info.feature_location,
-            &info.feature_notes,
-        ];
-        self.build_info.with_label_values(&labels).set(1.0);
+        self.build_info.with_label_values(&info.values()).set(1.0);
     }
 
     /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
@@ -142,7 +175,8 @@ impl Metrics {
         if refusal.reason != Reason::Cancelled {
             let mode = mode.map_or("unknown", Mode::as_str);
             let code = refusal.reason.status().to_string();
-            self.requests.with_label_values(&[model, mode, &code]).inc();
+            let labels = [model, mode, trace::front().as_str(), &code];
+            self.requests.with_label_values(&labels).inc();
         }
     }
 
@@ -154,7 +188,10 @@ impl Metrics {
     /// The metrics of one model.
     pub(crate) fn for_model(&self, model: &str, tier: &str) -> ModelMetrics {
         let mode = |mode: Mode| ModeMetrics {
-            ok: self.requests.with_label_values(&[model, mode.as_str(), "200"]),
+            ok: Front::ALL.map(|front| {
+                self.requests
+                    .with_label_values(&[model, mode.as_str(), front.as_str(), "200"])
+            }),
             total: self.request_seconds.with_label_values(&[model, tier, mode.as_str()]),
             stages: Stage::ALL.map(|stage| {
                 self.stage_seconds
@@ -178,6 +215,16 @@ impl Metrics {
             compute: state("compute"),
             storage_wait: state("storage_wait"),
             no_requests: state("no_requests"),
+        }
+    }
+
+    /// The counters of the spans that are sent.
+    pub(crate) fn for_spans(&self) -> SpanCounts {
+        let outcome = |outcome: &str| self.spans.with_label_values(&[outcome]);
+        SpanCounts {
+            sent: outcome("sent"),
+            failed: outcome("failed"),
+            dropped: outcome("dropped"),
         }
     }
 
@@ -229,30 +276,6 @@ impl Registrar<'_> {
     }
 }
 
-/// What the `tierlab_build_info` metric says.
-#[derive(Debug)]
-pub(crate) struct BuildInfo {
-    pub(crate) version: &'static str,
-    pub(crate) onnxruntime: String,
-    pub(crate) providers: String,
-    pub(crate) model_tier: String,
-    pub(crate) feature_tier: String,
-    pub(crate) feature_location: String,
-    pub(crate) feature_notes: String,
-}
-
-impl BuildInfo {
-    const LABELS: [&'static str; 7] = [
-        "version",
-        "onnxruntime",
-        "providers",
-        "model_tier",
-        "feature_tier",
-        "feature_location",
-        "feature_notes",
-    ];
-}
-
 /// One model's metrics, resolved.
 pub(crate) struct ModelMetrics {
     realtime: ModeMetrics,
@@ -263,7 +286,8 @@ pub(crate) struct ModelMetrics {
 }
 
 struct ModeMetrics {
-    ok: IntCounter,
+    /// In the order of [`Front::ALL`].
+    ok: [IntCounter; Front::ALL.len()],
     total: Histogram,
     stages: [Histogram; Stage::COUNT],
 }
@@ -275,13 +299,24 @@ impl ModelMetrics {
             Mode::Realtime => &self.realtime,
             Mode::Batch => &self.batch,
         };
-        mode.ok.inc();
+        mode.ok[trace::front() as usize].inc();
         mode.total.observe(timings.total().as_secs_f64());
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
             histogram.observe(timings.get(stage).as_secs_f64());
         }
         self.inferences.inc_by(rows as u64);
     }
+}
+
+/// What becomes of spans.
+#[derive(Debug, Clone)]
+pub(crate) struct SpanCounts {
+    /// The collector has taken them.
+    pub(crate) sent: IntCounter,
+    /// It has not.
+    pub(crate) failed: IntCounter,
+    /// They found the queue full.
+    pub(crate) dropped: IntCounter,
 }
 
 /// Where the time of one session's thread goes.

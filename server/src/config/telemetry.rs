@@ -1,0 +1,132 @@
+//! `[log]` and `[telemetry]` of the server's configuration: how the log is written, and where spans go.
+
+use super::{ConfigError, fail};
+use crate::log::LogFormat;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// `[log]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawLog {
+    pub(super) format: LogFormat,
+    pub(super) level: String,
+}
+
+impl Default for RawLog {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".into(),
+        }
+    }
+}
+
+/// `[telemetry]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawTelemetry {
+    otlp_endpoint: Option<String>,
+    sampling_ratio: f64,
+    queue_requests: usize,
+    timeout_ms: u64,
+}
+
+impl Default for RawTelemetry {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: None,
+            sampling_ratio: 1.0,
+            queue_requests: 2048,
+            timeout_ms: 5_000,
+        }
+    }
+}
+
+/// Where spans go, and which.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TelemetryConfig {
+    /// The URL that takes traces; none sends no spans.
+    pub(crate) traces_url: Option<String>,
+    /// The share of the requests that have a span, among those whose client does not say.
+    pub(crate) sampling_ratio: f64,
+    /// Requests whose spans wait to be sent at most.
+    pub(crate) queue_requests: usize,
+    /// The time of one export.
+    pub(crate) timeout: Duration,
+}
+
+impl RawTelemetry {
+    pub(super) fn build(self, file: &str) -> Result<TelemetryConfig, ConfigError> {
+        let bad = |key: &str, what: &str| fail(format!("{file}: `telemetry.{key}` {what}"));
+        if !(0.0..=1.0).contains(&self.sampling_ratio) {
+            return bad("sampling_ratio", "must be a share from 0 to 1");
+        }
+        if self.queue_requests == 0 || self.queue_requests > 1 << 20 {
+            return bad("queue_requests", "must be from 1 to 1048576");
+        }
+        if self.timeout_ms == 0 {
+            return bad("timeout_ms", "must be at least 1");
+        }
+        let traces_url = match self.otlp_endpoint {
+            None => None,
+            Some(endpoint) => match traces_url(&endpoint) {
+                // The endpoint may hold a password: it is not repeated.
+                None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
+                url => url,
+            },
+        };
+        Ok(TelemetryConfig {
+            traces_url,
+            sampling_ratio: self.sampling_ratio,
+            queue_requests: self.queue_requests,
+            timeout: Duration::from_millis(self.timeout_ms),
+        })
+    }
+}
+
+/// A collector's address, with the path for traces where it has none of its own.
+fn traces_url(endpoint: &str) -> Option<String> {
+    let uri: http::Uri = endpoint.parse().ok()?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty());
+    known.then(|| match uri.path() {
+        "" | "/" => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
+        _ => endpoint.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_base_or_a_whole_url() {
+        for (endpoint, url) in [
+            ("http://127.0.0.1:4318", Some("http://127.0.0.1:4318/v1/traces")),
+            (
+                "https://collector.example/",
+                Some("https://collector.example/v1/traces"),
+            ),
+            ("http://c/otlp/v1/traces", Some("http://c/otlp/v1/traces")),
+            ("127.0.0.1:4318", None),
+            ("grpc://c:4317", None),
+            ("", None),
+        ] {
+            assert_eq!(traces_url(endpoint).as_deref(), url, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_key_without_secrets() {
+        let refused = |text: &str| {
+            let raw: RawTelemetry = toml::from_str(text).unwrap();
+            raw.build("server.toml").unwrap_err().to_string()
+        };
+        assert!(refused("sampling_ratio = 1.5").contains("telemetry.sampling_ratio"));
+        assert!(refused("sampling_ratio = nan").contains("telemetry.sampling_ratio"));
+        assert!(refused("queue_requests = 0").contains("telemetry.queue_requests"));
+        assert!(refused("timeout_ms = 0").contains("telemetry.timeout_ms"));
+        let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
+        assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
+    }
+}
