@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit bench-storage bench-storage-nfs bench-storage-s3 selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,7 @@ lab: build ## measure every tier with embedded defaults: a table and results/<ru
 lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, five repeats
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint doc unit ## format, lints, docs and every test
+test: setup lint doc unit check-dashboards ## format, lints, docs, every test and every query of the dashboards
 
 setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 	scripts/setup test
@@ -42,6 +42,11 @@ doc: ## the crates' documentation, without warnings
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked
 	$(RUN_TESTS) --locked
+
+check-dashboards: ## every query of dashboards, rules and alerts on a real Prometheus; promtool's unit tests of them
+	scripts/setup onnxruntime prometheus
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/check-dashboards --bin $(BIN)
 
 bench-storage: ## each tier beside the peer a storage engineer would trust; results go to BENCH_OUT
 	scripts/setup fio
