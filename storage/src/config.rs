@@ -294,7 +294,7 @@ impl TierConfig {
         }
     }
 
-    /// The tier's own `[cache]`, for whoever composes its cache.
+    /// The tier's own `[cache]`, for whoever composes its cache; keys that it leaves out are the defaults.
     #[must_use]
     pub fn cache(&self) -> Option<CacheConfig> {
         match self {
@@ -367,13 +367,7 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
     let tier = tiers::open(config).await?;
     match config {
-        TierConfig::Wrapped(wrapped) => {
-            if wrapped.wrappers.cache.is_some() {
-                let kind = config.kind();
-                tracing::warn!(kind, "the tier's [cache] is left to whoever composes its cache");
-            }
-            wrapped.wrappers.wrap(tier).await
-        }
+        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier).await,
         _ => Ok(tier),
     }
 }

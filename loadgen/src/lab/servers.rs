@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tierlab_protocol::metrics;
 
 const BUCKET: &str = "tierlab";
 /// What the embedded S3 server accepts; it listens on loopback only.
@@ -196,6 +197,14 @@ impl Fleet {
         let (child, ready): (_, ServerReady) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
         self.servers.push(child);
         let control = Control::new(&format!("http://{}", ready.listen))?;
+        let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
+        if has != capacity as f64 {
+            return Err(RunError::Child(format!(
+                "{what} has a cache of {has} bytes, not the {capacity} of `lab.cache` `{}` (log: {})",
+                cache.name,
+                log.display()
+            )));
+        }
         let model = control.model(&plan.model).await?;
         if prepared.table_bytes > 0 && model.joined.is_none() {
             return Err(RunError::Child(format!(

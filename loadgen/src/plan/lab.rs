@@ -114,6 +114,8 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         .iter()
         .map(|name| tier(name, raw.tier.get(name)))
         .collect::<Result<_, _>>()?;
+    let server_set = overlays("lab.server", &raw.server)?;
+    leave_capacity(&tiers, &server_set)?;
     Ok(LabPlan {
         tiers,
         caches: caches(&raw)?,
@@ -121,7 +123,7 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         work: below(base, &raw.work),
         server_config: below(base, &raw.server_config),
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
-        server_set: overlays("lab.server", &raw.server)?,
+        server_set,
     })
 }
 
@@ -143,6 +145,24 @@ fn tier(name: &str, raw: Option<&super::raw::RawTier>) -> Result<TierPlan, Strin
             overlays(&format!("lab.tier.{name}.set"), &tier.set)
         })?,
     })
+}
+
+/// Refuses settings of what a cache state is made of: they would go before it, and every state would be the same.
+fn leave_capacity(tiers: &[TierPlan], server_set: &[String]) -> Result<(), String> {
+    let key = |pair: &str| pair.split_once('=').map_or("", |(key, _)| key).trim().to_owned();
+    let of_tiers = tiers.iter().flat_map(|tier| {
+        let at = format!("lab.tier.{}.set", tier.name);
+        tier.set.iter().map(move |pair| (at.clone(), key(pair)))
+    });
+    let of_server = server_set.iter().map(|pair| ("lab.server".to_owned(), key(pair)));
+    for (at, key) in of_tiers.chain(of_server) {
+        if format!(".{key}").ends_with(".cache.capacity_bytes") {
+            return Err(format!(
+                "`{at}` sets `{key}`: a lab chooses the cache's capacity by `[[lab.cache]]`, whose `share` is of the table"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn caches(raw: &RawLab) -> Result<Vec<CacheState>, String> {

@@ -2,8 +2,10 @@
 //!
 //! In: `server.toml`, the `tiers/*.toml` beside it (one document, under `tiers.NAME`), `TIERLAB_A__B=value` variables, and
 //! `--set a.b=value` flags, each over the ones before. Out: a validated configuration, or an error that names file and key.
-//! Parse, then build: nothing deeper reads files or the environment.
+//! Parse, then build: nothing deeper reads files or the environment. The feature cache has two places, the server's
+//! `[cache]` and the feature tier's own.
 
+mod cache;
 mod files;
 mod raw;
 mod telemetry;
@@ -15,6 +17,7 @@ use crate::connections::Bounds;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::{Device, Search};
+use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawRepository};
 use serde::Deserialize;
@@ -23,9 +26,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_protocol::model::is_plain_name;
-use tierlab_storage::TierConfig;
 use tierlab_storage::config::overlay;
 use tierlab_storage::wrappers::CacheConfig;
+use tierlab_storage::{StorageError, TierConfig};
 
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
@@ -72,6 +75,7 @@ pub struct Config {
     pub(crate) management: Settings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
+    /// Over the feature tier.
     pub(crate) cache: CacheConfig,
     pub(crate) limits: Limits,
     pub(crate) connections: Bounds,
@@ -99,16 +103,24 @@ impl Config {
         }
         document.insert("tiers".into(), toml::Value::Table(tiers));
         let mut library = None;
+        let mut layers = vec![document.clone()];
+        let mut lay = |setting: &str| {
+            overlay(&mut document, setting)?;
+            let mut layer = toml::Table::new();
+            overlay(&mut layer, setting)?;
+            layers.push(layer);
+            Ok::<(), StorageError>(())
+        };
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
-                overlay(&mut document, &format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+                lay(&format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
             }
         }
         for set in &sources.set {
-            overlay(&mut document, set).map_err(|e| ConfigError(format!("--set {e}")))?;
+            lay(set).map_err(|e| ConfigError(format!("--set {e}")))?;
         }
         let tiers = match document.remove("tiers") {
             Some(toml::Value::Table(tiers)) => tiers,
@@ -122,12 +134,17 @@ impl Config {
                 what.trim_end()
             ))
         })?;
-        Self::build(raw, &parse_tiers(&sources.config, tiers)?, sources, library)
+        let tiers = parse_tiers(&sources.config, tiers)?;
+        let cache = |tier: &str| {
+            cache_of(tier, &layers).map_err(|e| ConfigError(format!("{}: [cache]: {e}", sources.config.display())))
+        };
+        Self::build(raw, &tiers, cache, sources, library)
     }
 
     fn build(
         raw: Raw,
         tiers: &BTreeMap<String, TierConfig>,
+        cache: impl FnOnce(&str) -> Result<CacheConfig, ConfigError>,
         sources: &Sources,
         library: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
@@ -143,11 +160,11 @@ impl Config {
                     "no tier `{name}`: {file} and the tiers/ beside it have {names}"
                 ))
             };
-            tiers.get(name).cloned().ok_or_else(unknown)
+            Ok((name.clone(), tiers.get(name).cloned().ok_or_else(unknown)?))
         };
         let (models, features) = (sources.model_tier.as_ref(), sources.feature_tier.as_ref());
-        let model_tier = pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
-        let feature_tier = pick(
+        let (_, model_tier) = pick("--model-tier", [models, flag_tier, raw.model_tier.as_ref(), file_tier])?;
+        let (feature_tier_name, feature_tier) = pick(
             "--feature-tier",
             [features, flag_tier, raw.feature_tier.as_ref(), file_tier],
         )?;
@@ -184,7 +201,7 @@ impl Config {
             },
             model_tier,
             feature_tier,
-            cache: raw.cache,
+            cache: cache(&feature_tier_name)?,
             limits: Limits {
                 max_in_flight: raw.admission.max_in_flight,
                 max_body_bytes: raw.admission.max_body_bytes,

@@ -14,7 +14,9 @@ pub(super) struct Raw {
     pub(super) tier: Option<String>,
     pub(super) model_tier: Option<String>,
     pub(super) feature_tier: Option<String>,
-    pub(super) cache: CacheConfig,
+    // Checked here; what is in force depends on the tier.
+    #[serde(rename = "cache")]
+    _cache: CacheConfig,
     pub(super) admission: RawAdmission,
     pub(super) connections: RawConnections,
     pub(super) runtime: RawRuntime,
@@ -33,7 +35,7 @@ impl Default for Raw {
             tier: None,
             model_tier: None,
             feature_tier: None,
-            cache: CacheConfig::default(),
+            _cache: CacheConfig::default(),
             admission: RawAdmission::default(),
             connections: RawConnections::default(),
             runtime: RawRuntime::default(),

@@ -67,6 +67,38 @@ fn files_environment_and_flags_overlay_each_other() {
 }
 
 #[test]
+fn a_tiers_own_cache_wins_in_the_files_and_a_setting_wins_over_both() {
+    let folder = folder("[cache]\ncapacity_bytes = 1\nblock_bytes = 512\npolicy = \"lru\"");
+    let tier = "kind = \"nvme\"\nroot = \"data\"\n[cache]\ncapacity_bytes = 7\nblock_bytes = 1024";
+    std::fs::write(folder.path().join("tiers/nvme.toml"), tier).unwrap();
+    let cache = |tier: &str, environment: &[(&str, &str)], set: &[&str]| {
+        let sources = Sources {
+            feature_tier: Some(tier.into()),
+            set: set.iter().map(ToString::to_string).collect(),
+            environment: environment.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+            ..sources(&folder)
+        };
+        let CacheConfig {
+            capacity_bytes,
+            block_bytes,
+            policy,
+            ..
+        } = Config::read(&sources).unwrap().cache;
+        assert_eq!(policy, tierlab_storage::wrappers::cache::Policy::Lru);
+        (capacity_bytes, block_bytes)
+    };
+    assert_eq!(cache("memory", &[], &[]), (1, 512));
+    assert_eq!(cache("nvme", &[], &[]), (7, 1024));
+    assert_eq!(cache("nvme", &[("TIERLAB_CACHE__CAPACITY_BYTES", "0")], &[]), (0, 1024));
+    let own = ("TIERLAB_TIERS__NVME__CACHE__CAPACITY_BYTES", "9");
+    assert_eq!(cache("nvme", &[own], &[]), (9, 1024));
+    assert_eq!(cache("memory", &[own], &[]), (1, 512));
+    assert_eq!(cache("nvme", &[own], &["cache.capacity_bytes=0"]), (0, 1024));
+    let both = ["cache.capacity_bytes=3", "tiers.nvme.cache.capacity_bytes=4"];
+    assert_eq!(cache("nvme", &[own], &both), (4, 1024));
+}
+
+#[test]
 fn errors_name_file_and_key() {
     let message = |server: &str, change: &dyn Fn(&mut Sources)| {
         let folder = folder(server);

@@ -52,3 +52,31 @@ async fn without_a_cache_every_row_comes_from_the_tier() {
         .await;
     assert!(idle > 0.0 && storage > 0.0, "{idle} {storage}");
 }
+
+#[tokio::test]
+async fn a_tiers_own_cache_goes_before_the_servers_and_a_flag_before_both() {
+    let data = Data::generate(&[ModelKind::Ctr], 1000);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tiers")).unwrap();
+    let config = folder.path().join("server.toml");
+    std::fs::write(&config, "[cache]\ncapacity_bytes = 2097152\nblock_bytes = 512").unwrap();
+    let tier = "kind = \"nvme\"\nroot = \"none\"\n[cache]\ncapacity_bytes = 1048576";
+    std::fs::write(folder.path().join("tiers/nvme.toml"), tier).unwrap();
+    let mut arguments = on_tier(&data, "nvme");
+    arguments.extend(["--config".to_owned(), config.display().to_string()]);
+    let capacity = "tierlab_cache_capacity_bytes{tier=\"nvme\"}";
+    for (set, bytes) in [
+        (vec![], 1_048_576.0),
+        (vec!["cache.capacity_bytes=3145728"], 3_145_728.0),
+        (vec!["cache.capacity_bytes=0"], 0.0),
+    ] {
+        let server = Server::start(&arguments, &set);
+        assert_eq!(server.metric(capacity).await, bytes, "{set:?}");
+        for id in [7, 7, 500] {
+            server.infer("ctr", entity_ids(&[id])).await.inferred();
+        }
+        let (hits, misses) = if bytes > 0.0 { (1.0, 2.0) } else { (0.0, 0.0) };
+        assert_eq!(server.metric("tierlab_cache_hits_total{tier=\"nvme\"}").await, hits, "{set:?}");
+        assert_eq!(server.metric("tierlab_cache_misses_total{tier=\"nvme\"}").await, misses);
+    }
+}

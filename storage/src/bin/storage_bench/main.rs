@@ -58,7 +58,7 @@ async fn run(options: &Options) -> Result<()> {
     let config = TierConfig::parse_with(&name, &text, &options.set)?;
     let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
     let mut counter = None;
-    let tier: Arc<dyn Tier> = match options.cache_config() {
+    let tier: Arc<dyn Tier> = match options.cache_config(config.cache()) {
         None => tier,
         Some(cache) => {
             let counted = Counted::new(tier);

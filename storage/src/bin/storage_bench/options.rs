@@ -60,12 +60,12 @@ pub(crate) struct Options {
     /// After the measurement keep the tier open for this long without a read, and report the CPU time that takes
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     idle: f64,
-    /// Put a cache of this size in front of the tier; 0 is none
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
-    cache: u64,
-    /// Bytes of the cache's blocks
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = bytes)]
-    cache_block: u64,
+    /// Put a cache of this size in front of the tier; 0 is none. Left out, the `[cache]` of the tier's TOML decides
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    cache: Option<u64>,
+    /// Bytes of the cache's blocks, likewise
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    cache_block: Option<u64>,
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -130,12 +130,15 @@ impl Options {
         })
     }
 
-    pub(crate) fn cache_config(&self) -> Option<CacheConfig> {
-        (self.cache > 0).then_some(CacheConfig {
-            capacity_bytes: self.cache,
-            block_bytes: self.cache_block,
-            ..CacheConfig::default()
-        })
+    /// The cache in front of a tier whose TOML has `own`.
+    pub(crate) fn cache_config(&self, own: Option<CacheConfig>) -> Option<CacheConfig> {
+        let own = own.unwrap_or(CacheConfig::off());
+        let config = CacheConfig {
+            capacity_bytes: self.cache.unwrap_or(own.capacity_bytes),
+            block_bytes: self.cache_block.unwrap_or(own.block_bytes),
+            ..own
+        };
+        (config.capacity_bytes > 0).then_some(config)
     }
 }
 
