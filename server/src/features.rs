@@ -114,6 +114,11 @@ impl Join {
         })
     }
 
+    /// The kind of the tier that the rows come from.
+    pub(crate) fn tier_kind(&self) -> &'static str {
+        self.tier.kind
+    }
+
     /// Whether an input is filled by the table.
     pub(crate) fn fills(&self, input: usize) -> bool {
         self.columns.iter().any(|(index, _)| *index == input)

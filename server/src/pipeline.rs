@@ -19,9 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
 use tierlab_protocol::timing::{Stage, StageTimings};
+use tierlab_storage::deadline;
 
 /// Bodies of this many bytes are decoded off the async threads' path.
 const HEAVY_BYTES: usize = 1 << 20;
+/// Taken from the time of the tier, at most a tenth of all: so that it can still say why it had nothing.
+const TIER_RESERVE: Duration = Duration::from_millis(2);
 
 /// A front's side of one infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
@@ -121,7 +124,9 @@ impl Pipeline {
 
         let work = async {
             passage.place = Place::Tier;
-            let (rows, parts) = (accepted.rows, join_features(model, accepted, watch).await?);
+            let rows = accepted.rows;
+            let joining = join_features(model, accepted, watch);
+            let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
             passage.place = Place::Batch;
             let urgency = Urgency { deadline, priority };
             let done = model.infer(Work { parts, rows, urgency }).await;
@@ -135,12 +140,13 @@ impl Pipeline {
             Ok::<_, Refusal>(done)
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
-            let waited_for_rows = passage.place == Place::Tier;
-            watch.mark(if waited_for_rows { Stage::Tier } else { Stage::Batch });
-            return Err(Refusal::new(
-                Reason::Deadline,
-                format!("no answer within {} ms", limit.as_millis()),
-            ));
+            let (stage, waited_for) = match &model.join {
+                Some(join) if passage.place == Place::Tier => (Stage::Tier, format!("tier `{}`", join.tier_kind())),
+                _ => (Stage::Batch, "a session".to_owned()),
+            };
+            watch.mark(stage);
+            let what = format!("no answer within {} ms; it waited for {waited_for}", limit.as_millis());
+            return Err(Refusal::new(Reason::Deadline, what));
         };
         let outgoing = encode::<E>(model, id, &selected, done?.outputs);
         watch.mark(Stage::Encode);

@@ -1,8 +1,9 @@
 //! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
 
 use std::fmt;
+use std::time::Duration;
 use tierlab_protocol::infer::BadRequest;
-use tierlab_storage::{ErrorKind, StorageError};
+use tierlab_storage::{ErrorKind, StorageError, deadline};
 
 /// What kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,9 +126,11 @@ impl Refusal {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// A read of the tier `kind` that failed.
+    /// A read of the tier `kind` that failed. What had to be given up because the request's time was over is the
+    /// deadline's doing, and not the tier's.
     pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
         let reason = match error.kind() {
+            ErrorKind::Timeout if deadline::remaining(Duration::MAX).is_zero() => Reason::Deadline,
             ErrorKind::Corrupt | ErrorKind::Changed | ErrorKind::OutOfRange | ErrorKind::Invalid => Reason::Corrupt,
             _ => Reason::Tier,
         };

@@ -6,6 +6,7 @@
 //! - [`tier`]: the trait, and the types of its calls
 //! - [`path`]: validated object paths
 //! - [`error`]: what can go wrong with a read
+//! - [`deadline`]: when the one who asked stops waiting
 //! - [`config`]: a tier's TOML, and [`open`], which builds a tier from it
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
@@ -14,6 +15,7 @@
 
 pub mod config;
 pub mod conformance;
+pub mod deadline;
 pub mod error;
 #[cfg(feature = "origin")]
 pub mod origin;

@@ -40,6 +40,8 @@ pub struct ReadCost {
     pub requests: u32,
     /// Of these, repeats after a failure.
     pub retries: u32,
+    /// Of these, sent a second time because the first was slow to be answered.
+    pub hedges: u32,
     /// Blocks that a cache had.
     pub cache_hits: u32,
     /// Blocks that a cache had not.
@@ -57,6 +59,7 @@ impl ReadCost {
         self.wire_bytes += other.wire_bytes;
         self.requests += other.requests;
         self.retries += other.retries;
+        self.hedges += other.hedges;
         self.cache_hits += other.cache_hits;
         self.cache_misses += other.cache_misses;
     }

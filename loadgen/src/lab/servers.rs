@@ -197,8 +197,8 @@ impl Fleet {
         let (child, ready): (_, ServerReady) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
         self.servers.push(child);
         let control = Control::new(&format!("http://{}", ready.listen))?;
-        let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
-        if has != capacity as f64 {
+        let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
+        if has != capacity {
             return Err(RunError::Child(format!(
                 "{what} has a cache of {has} bytes, not the {capacity} of `lab.cache` `{}` (log: {})",
                 cache.name,

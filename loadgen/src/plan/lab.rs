@@ -113,7 +113,7 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         .tiers
         .iter()
         .map(|name| tier(name, raw.tier.get(name)))
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<Vec<_>, _>>()?;
     let server_set = overlays("lab.server", &raw.server)?;
     leave_capacity(&tiers, &server_set)?;
     Ok(LabPlan {

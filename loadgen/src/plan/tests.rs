@@ -128,11 +128,17 @@ fn nonsense_labs_are_refused_by_key() {
             "`lab.tier.nvme.origin`",
         ),
         (
-            with("rows = 10", "rows = 10\n[lab.tier.nvme]\nset = { cache = { capacity_bytes = 1 } }"),
+            with(
+                "rows = 10",
+                "rows = 10\n[lab.tier.nvme]\nset = { cache = { capacity_bytes = 1 } }",
+            ),
             "`lab.tier.nvme.set` sets `cache.capacity_bytes`",
         ),
         (
-            with("rows = 10", "rows = 10\n[lab.server]\ntiers.s3.cache.capacity_bytes = 1"),
+            with(
+                "rows = 10",
+                "rows = 10\n[lab.server]\ntiers.s3.cache.capacity_bytes = 1",
+            ),
             "`[[lab.cache]]`",
         ),
         (with("rows = 10", "row = 10"), "row"),

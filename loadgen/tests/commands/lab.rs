@@ -189,7 +189,8 @@ fn a_cache_that_is_not_there_cannot_be_filled() {
     let place = lab_place(&format!("{PLAN}{warm}"));
     let ended = run(lab(&place, "r"));
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("reports no capacity"), "{}", ended.stderr);
+    let mismatch = "has a cache of 0 bytes, not the 5 of `lab.cache`";
+    assert!(ended.stderr.contains(mismatch), "{}", ended.stderr);
     assert!(calls(&place).contains("cache.capacity_bytes=5"), "{}", calls(&place));
 }
 

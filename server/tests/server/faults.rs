@@ -187,6 +187,37 @@ async fn a_tier_that_fails_is_named_and_the_server_recovers_by_itself() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tier_that_stalls_is_given_up_with_the_request_and_named() {
+    let data = Data::generate(&[ModelKind::Ctr], 100);
+    let bucket = tempfile::tempdir().unwrap();
+    copy(data.0.path(), &bucket.path().join("tierlab"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("tiers.s3.endpoint=http://{}", listener.local_addr().unwrap());
+    let origin = S3Origin::open(bucket.path()).unwrap();
+    let faults = origin.faults().clone();
+    tokio::spawn(origin.serve(listener, std::future::pending()));
+    // With a cache in front, rows are fetched for whoever asks, and only the request ends at its deadline.
+    for (cache, given_up) in [("cache.capacity_bytes=0", "given up after 2 attempts"), ("cache.block_bytes=4096", "waited for")] {
+        let set = [endpoint.as_str(), cache, "tiers.s3.timeout_ms=60000", "tiers.s3.attempt_ms=30000"];
+        faults.set("".parse().unwrap());
+        let server = Server::start(&["--tier".into(), "s3".into()], &set);
+        faults.set("stall-rate=1".parse().unwrap());
+        let request = json_request(entity_ids(&[5]), Some(200_000), None);
+        let reply = server.post("/v2/models/ctr/infer", request).await;
+        assert_eq!(reply.status, 504, "{}", reply.text());
+        for named in ["tier `s3`", given_up] {
+            assert!(reply.error().contains(named), "{named}: {}", reply.text());
+        }
+        faults.set("".parse().unwrap());
+        let began = Instant::now();
+        // A fetch that was begun for the cache is waited for; its attempt is given up after 30 s and not with the request.
+        let patient = json_request(entity_ids(&[99]), Some(60_000_000), None);
+        assert_eq!(server.post("/v2/models/ctr/infer", patient).await.status, 200);
+        assert!(began.elapsed() < PATIENCE);
+    }
+}
+
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

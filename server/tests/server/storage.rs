@@ -76,7 +76,11 @@ async fn a_tiers_own_cache_goes_before_the_servers_and_a_flag_before_both() {
             server.infer("ctr", entity_ids(&[id])).await.inferred();
         }
         let (hits, misses) = if bytes > 0.0 { (1.0, 2.0) } else { (0.0, 0.0) };
-        assert_eq!(server.metric("tierlab_cache_hits_total{tier=\"nvme\"}").await, hits, "{set:?}");
+        assert_eq!(
+            server.metric("tierlab_cache_hits_total{tier=\"nvme\"}").await,
+            hits,
+            "{set:?}"
+        );
         assert_eq!(server.metric("tierlab_cache_misses_total{tier=\"nvme\"}").await, misses);
     }
 }

@@ -25,6 +25,7 @@ or in the host's name below `localhost`.
 
 The keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 0 to 1, drawn from a seed:
   error-rate      answered with 500 or 503
+  retry-after-s   these say in their header Retry-After, and are then 503 or 429
   slow-rate       answered after slow-ms (2000) more
   stall-rate, truncate-rate, reset-rate
                   bodies that stop, that end early, whose connection is reset

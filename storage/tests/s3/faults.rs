@@ -2,9 +2,9 @@
 //! wrong byte, errors that name the object, and reads that succeed once the fault is gone, through the same tier.
 
 use crate::bed::{Bed, path, put, rows};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierlab_storage::conformance::content;
-use tierlab_storage::{ErrorKind, Read, Tier};
+use tierlab_storage::{ErrorKind, Read, Tier, deadline};
 
 const SIZE: u64 = 300_007;
 
@@ -112,21 +112,88 @@ async fn slow_replies_are_hedged_within_the_share_and_counted() {
         .await;
     assert!(tier.info().notes.iter().any(|note| note == "hedged reads"));
     let object = put(&tier, "o", 6, 10_000).await;
-    let (mut reads, mut requests) = (0, 0);
+    let (mut reads, mut requests, mut hedges) = (0, 0, 0);
     for plan in ["", "slow-rate=0.05,slow-ms=1000,seed=3"] {
         bed.fault(plan);
         for at in 0..64 {
             let read = tier.read(&object, at..at + 100).await.unwrap();
             assert_eq!(read.bytes, content(6, at..at + 100));
             assert_eq!(read.cost.retries, 0, "a hedge is no retry");
+            // The GET that lost is paid for with all its bytes.
+            assert_eq!(read.cost.wire_bytes, u64::from(read.cost.requests) * 100);
             reads += 1;
             requests += read.cost.requests;
+            hedges += read.cost.hedges;
         }
     }
     assert!(requests > reads, "nothing was hedged");
+    assert_eq!(requests - reads, hedges);
     assert!(
         f64::from(requests - reads) <= 0.2 * f64::from(reads),
         "{requests} for {reads}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
+    let bed = Bed::new().await;
+    let tier = bed
+        .tier("part_bytes = 65536\nconcurrency = 2\ntimeout_ms = 60000\nattempt_ms = 30000")
+        .await;
+    let object = put(&tier, "o", 8, SIZE).await;
+    let within = async |ms, range: std::ops::Range<u64>| {
+        let began = Instant::now();
+        let until = began + Duration::from_millis(ms);
+        let read = deadline::within(until, tier.read(&object, range.clone())).await;
+        (
+            read.map(|read| (read.bytes == content(8, range), read.cost.retries)),
+            began.elapsed(),
+        )
+    };
+    bed.fault("stall-rate=1");
+    // One GET, and several of which some wait for a slot.
+    for range in [0..1000, 0..SIZE] {
+        let (read, took) = within(300, range).await;
+        let error = read.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.object()),
+            (ErrorKind::Timeout, "s3://tierlab/o"),
+            "{error}"
+        );
+        // Far from the 30 s that an attempt has otherwise.
+        assert!(took < Duration::from_secs(10), "{took:?}: {error}");
+    }
+    let (read, _) = within(0, 0..1000).await;
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::Timeout);
+    // Of the requests of this seed the first stalls, the next two do not: the first leaves time for another.
+    bed.fault("stall-rate=0.5,seed=14");
+    let (read, _) = within(2000, 0..1000).await;
+    assert_eq!(read.unwrap(), (true, 1));
+    bed.fault("");
+    let (read, _) = within(60_000, 0..SIZE).await;
+    assert_eq!(read.unwrap(), (true, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_asks_to_be_left_alone_is() {
+    let bed = Bed::new().await;
+    let tier = bed.tier("retries = 2\nattempt_ms = 20000\ntimeout_ms = 20000").await;
+    let object = put(&tier, "o", 9, 1000).await;
+    // Of the requests of this seed the first is refused, the next is not.
+    bed.fault("error-rate=0.5,retry-after-s=1,seed=14");
+    let began = Instant::now();
+    let read = tier.read(&object, 0..1000).await.unwrap();
+    assert_eq!((read.bytes, read.cost.retries), (content(9, 0..1000).into(), 1));
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_secs(1), "asked again after {waited:?}");
+    // What asks for more than there is time for is not waited for at all.
+    bed.fault("error-rate=1,retry-after-s=30");
+    let error = tier.read(&object, 0..1000).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let detail = error.detail();
+    assert!(
+        detail.contains("left alone for 30 s") && detail.contains("1 attempts"),
+        "{detail}"
     );
 }
 

@@ -10,8 +10,10 @@ use std::time::Duration;
 /// fault or none. The default is none, at full speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultPlan {
-    /// GETs and HEADs answered with 500 or 503.
+    /// GETs and HEADs answered with 500 or 503; where `retry_after_s` is set, with 503 or 429.
     pub error_rate: f64,
+    /// What these ask for in `Retry-After`, in seconds.
+    pub retry_after_s: Option<u32>,
     /// GETs and HEADs that wait for `slow` before anything else happens.
     pub slow_rate: f64,
     /// That wait.
@@ -36,6 +38,7 @@ impl Default for FaultPlan {
     fn default() -> Self {
         Self {
             error_rate: 0.0,
+            retry_after_s: None,
             slow_rate: 0.0,
             slow: Duration::from_secs(2),
             stall_rate: 0.0,
@@ -50,8 +53,8 @@ impl Default for FaultPlan {
 }
 
 /// The keys of a plan, for messages and help.
-pub const KEYS: &str = "error-rate, slow-rate, slow-ms, stall-rate, truncate-rate, reset-rate, change-rate, \
-                        first-byte-ms, mb-per-s, seed";
+pub const KEYS: &str = "error-rate, retry-after-s, slow-rate, slow-ms, stall-rate, truncate-rate, reset-rate, \
+                        change-rate, first-byte-ms, mb-per-s, seed";
 /// The longest wait that a plan may ask for, in milliseconds: 10 minutes.
 const MAX_WAIT_MS: u64 = 600_000;
 
@@ -74,6 +77,9 @@ impl FromStr for FaultPlan {
                 "slow-ms" => plan.slow = wait(setting, value)?,
                 "first-byte-ms" => plan.first_byte = wait(setting, value)?,
                 "mb-per-s" => plan.bytes_per_s = Some(speed(setting, value)?),
+                "retry-after-s" => {
+                    plan.retry_after_s = Some(value.trim().parse().map_err(|e| format!("`{setting}`: {e}"))?);
+                }
                 "seed" => plan.seed = value.trim().parse().map_err(|e| format!("`{setting}`: {e}"))?,
                 key => return Err(format!("`{key}` is no fault; the keys are {KEYS}")),
             }
@@ -165,6 +171,8 @@ impl FaultPlan {
         }
         if fault == Some(Fault::Status(500)) && coin < 0.5 {
             fault = Some(Fault::Status(503));
+        } else if fault == Some(Fault::Status(500)) && self.retry_after_s.is_some() {
+            fault = Some(Fault::Status(429));
         }
         Fate { fault, at }
     }
@@ -211,11 +219,12 @@ mod tests {
 
     #[test]
     fn plans_read_as_written() {
-        let plan: FaultPlan = "error-rate=0.1, first-byte-ms=30,mb-per-s=90,slow-ms=5,seed=7"
+        let plan: FaultPlan = "error-rate=0.1, retry-after-s=2,first-byte-ms=30,mb-per-s=90,slow-ms=5,seed=7"
             .parse()
             .unwrap();
         let want = FaultPlan {
             error_rate: 0.1,
+            retry_after_s: Some(2),
             first_byte: Duration::from_millis(30),
             bytes_per_s: Some(90e6),
             slow: Duration::from_millis(5),
@@ -233,6 +242,7 @@ mod tests {
             "mb-per-s=0",
             "mb-per-s=inf",
             "fire-rate=1",
+            "retry-after-s=soon",
         ] {
             assert!(bad.parse::<FaultPlan>().is_err(), "{bad}");
         }

@@ -4,7 +4,7 @@
 use super::faults::{Fate, Fault, FaultPlan, Faults};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
 use hyper::service::Service;
 use hyper::{Method, Request, Response};
 use s3s::service::S3Service;
@@ -59,7 +59,7 @@ impl Service<Request<Incoming>> for Shaped {
                 tokio::time::sleep(wait).await;
             }
             if let Some(Fault::Status(status)) = fate.fault {
-                return Ok(refusal(status).map(|body| ShapedBody::plain(body, reset)));
+                return Ok(refusal(status, plan.retry_after_s).map(|body| ShapedBody::plain(body, reset)));
             }
             let mut reply = inner.call(request.map(Body::from)).await?;
             let changed = is_get && fate.fault == Some(Fault::Change) && reply.status().is_success();
@@ -81,14 +81,21 @@ impl Service<Request<Incoming>> for Shaped {
     }
 }
 
-fn refusal(status: u16) -> Response<Body> {
-    let code = if status == 503 { "SlowDown" } else { "InternalError" };
+fn refusal(status: u16, retry_after_s: Option<u32>) -> Response<Body> {
+    let code = if matches!(status, 503 | 429) {
+        "SlowDown"
+    } else {
+        "InternalError"
+    };
     let text = format!("<Error><Code>{code}</Code><Message>a fault asked for</Message></Error>");
     let mut reply = Response::new(Body::from(text));
     *reply.status_mut() = status.try_into().unwrap_or_default();
     reply
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    if let Some(seconds) = retry_after_s {
+        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
     reply
 }
 

@@ -1,21 +1,78 @@
-//! Counts the HTTP requests that really went out. In: requests marked with a counter. Out: their number, retries
-//! included. What reqwest repeats on a pooled connection that closed before the request left is not seen here.
+//! What the HTTP requests of one range came to. In: requests marked with a tally, and their replies. Out: how many
+//! really went out, and when the server asked to be asked again. What reqwest repeats on a pooled connection that closed
+//! before the request left is not seen here.
 
 use async_trait::async_trait;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-/// A counter that travels with a request.
+/// A tally that travels with the requests of one range.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Attempts(Arc<AtomicU32>);
+pub(super) struct Attempts(Arc<Tally>);
+
+#[derive(Debug, Default)]
+struct Tally {
+    requests: AtomicU32,
+    hedges: AtomicU32,
+    lost_bytes: AtomicU64,
+    retry_after: Mutex<Option<Duration>>,
+}
 
 impl Attempts {
-    pub(super) fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+    /// Requests that went out.
+    pub(super) fn requests(&self) -> u32 {
+        self.0.requests.load(Ordering::Relaxed)
+    }
+
+    /// Of these, second ones by hedging.
+    pub(super) fn hedges(&self) -> u32 {
+        self.0.hedges.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_hedge(&self) {
+        self.0.hedges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes asked for by requests whose reply was not used.
+    pub(super) fn lost_bytes(&self) -> u64 {
+        self.0.lost_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_lost(&self, bytes: u64) {
+        self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How long the server asked to be left alone, if it did since the last time this was called.
+    pub(super) fn take_retry_after(&self) -> Option<Duration> {
+        self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn see(&self, status: StatusCode, headers: &HeaderMap) {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
+            *self.0.retry_after.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        }
+    }
+}
+
+/// The wait that a `Retry-After` asks for: seconds, or a date (RFC 9110, 10.2.3). None for what is neither.
+fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+    match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(
+            httpdate::parse_http_date(text)
+                .ok()?
+                .duration_since(now)
+                .unwrap_or_default(),
+        ),
     }
 }
 
@@ -44,9 +101,54 @@ struct CountingService {
 #[async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if let Some(attempts) = request.extensions().get::<Attempts>() {
-            attempts.0.fetch_add(1, Ordering::Relaxed);
+        let attempts = request.extensions().get::<Attempts>().cloned();
+        if let Some(attempts) = &attempts {
+            attempts.0.requests.fetch_add(1, Ordering::Relaxed);
         }
-        self.inner.execute(request).await
+        let response = self.inner.execute(request).await?;
+        if let Some(attempts) = attempts {
+            attempts.see(response.status(), response.headers());
+        }
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_wait_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let wait = |text| retry_after(text, now);
+        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
+        assert_eq!(wait(" 0 "), Some(Duration::ZERO));
+        assert_eq!(wait("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(wait("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        for neither in ["", "-1", "1.5", "soon"] {
+            assert_eq!(wait(neither), None, "{neither}");
+        }
+    }
+
+    #[test]
+    fn only_refusals_for_load_say_when_to_come_back() {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
+        let seen = |status: u16, headers: &HeaderMap| {
+            let attempts = Attempts::default();
+            attempts.see(status.try_into().unwrap(), headers);
+            attempts.take_retry_after()
+        };
+        for (status, want) in [(503, Some(7)), (429, Some(7)), (500, None), (200, None)] {
+            assert_eq!(seen(status, &headers), want.map(Duration::from_secs), "{status}");
+        }
+        assert_eq!(seen(503, &HeaderMap::new()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_read_or_passed_over(text in ".{0,40}") {
+            let _ = retry_after(&text, SystemTime::now());
+        }
     }
 }

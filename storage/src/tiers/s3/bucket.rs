@@ -3,9 +3,10 @@
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
 use super::client::{self, Clients};
-use super::fetch::Patience;
 use super::hedge::Hedging;
+use super::patience::Patience;
 use crate::config::S3Config;
+use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use object_store::aws::AmazonS3;
@@ -93,22 +94,21 @@ impl Bucket {
         }
     }
 
-    /// Gives a call its time, and its error a name.
+    /// Gives a call its time, at most what the caller has left, and its error a name.
     pub(super) async fn within<T>(
         &self,
         key: &Key,
         call: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, StorageError> {
-        match tokio::time::timeout(self.patience.limit, call).await {
+        let limit = deadline::remaining(self.patience.limit);
+        match tokio::time::timeout(limit, call).await {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
-            Err(_) => Err(self.late(key)),
+            Err(_) => {
+                let limit = limit.as_millis();
+                let detail = format!("{} did not answer within {limit} ms, retries included", self.endpoint);
+                Err(StorageError::new(ErrorKind::Timeout, self.object(key), detail))
+            }
         }
-    }
-
-    fn late(&self, key: &Key) -> StorageError {
-        let limit = self.patience.limit.as_millis();
-        let detail = format!("{} did not answer within {limit} ms, retries included", self.endpoint);
-        StorageError::new(ErrorKind::Timeout, self.object(key), detail)
     }
 
     /// Looks an object up.

@@ -5,9 +5,9 @@
 //! a task of its own that streams into its slice of the one buffer; many small ones are joined over small gaps. Knows
 //! nothing of caches.
 //!
-//! Costs: `requests` are the HTTP requests that went out, hedges included, `retries` the repeats after a failure;
-//! `wire_bytes` are the body bytes that were taken, gaps included, without HTTP headers; `queue` is the wait for one of `concurrency`
-//! slots; `device` runs from sending a GET to its last byte and contains retries and backoff; `copy` is what it took
+//! Costs: `requests` are the HTTP requests that went out, `retries` of these the repeats after a failure, `hedges` the
+//! GETs sent a second time; `wire_bytes` are the body bytes that were taken, gaps included, without HTTP headers, and
+//! those that a losing hedge asked for; `queue` is the wait for one of `concurrency` slots; `device` runs from sending a GET to its last byte and contains retries and backoff; `copy` is what it took
 //! to cut small parts out of larger replies. Bytes are copied once on arrival, which counts as `device`.
 
 mod attempts;
@@ -15,17 +15,21 @@ mod bucket;
 mod client;
 mod fetch;
 mod hedge;
+mod patience;
 mod plan;
 mod profile;
 mod put;
+mod reply;
 
 use crate::config::S3Config;
+use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
 use bytes::{Bytes, BytesMut};
+use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -118,10 +122,20 @@ impl S3Tier {
                 gets.push(Get { of, range, into });
             }
         }
+        // Taken here: the tasks below do not inherit it.
+        let deadline = deadline::current();
         let one = |get: Get| {
             let (bucket, slots) = (Arc::clone(&self.bucket), Arc::clone(&self.slots));
             let (key, version) = (key.clone(), version.to_owned());
-            async move { get.run(&bucket, &slots, &key, &version).await }
+            async move {
+                let wanted = Wanted {
+                    key: &key,
+                    version: &version,
+                    range: get.range.clone(),
+                    deadline,
+                };
+                get.run(&bucket, &slots, wanted).await
+            }
         };
         let mut cost = ReadCost::default();
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
@@ -173,23 +187,29 @@ impl Get {
         self,
         bucket: &Bucket,
         slots: &Semaphore,
-        key: &Key,
-        version: &str,
+        wanted: Wanted<'_>,
     ) -> Result<(usize, u64, BytesMut, ReadCost), StorageError> {
         let queued = Instant::now();
         // The semaphore is never closed.
-        let slot = slots.acquire().await;
+        let slot = match wanted.deadline {
+            None => slots.acquire().await,
+            Some(deadline) => {
+                let slot = tokio::time::timeout_at(deadline.into(), slots.acquire()).await;
+                slot.map_err(|_| bucket.busy(wanted.key))?
+            }
+        };
         let sent = Instant::now();
         let start = self.range.start;
-        let got = bucket.get(key, version, self.range, self.into).await?;
+        let got = bucket.get(wanted, self.into).await?;
         drop(slot);
         let cost = ReadCost {
             via: ViaSet::of(Via::Http),
             queue: sent - queued,
             device: sent.elapsed(),
-            wire_bytes: got.bytes.len() as u64,
+            wire_bytes: got.wire_bytes,
             requests: got.requests,
             retries: got.retries,
+            hedges: got.hedges,
             ..ReadCost::default()
         };
         Ok((self.of, start, got.bytes, cost))

@@ -1,0 +1,53 @@
+//! When the one who asked stops waiting. In: an instant and a future. Out: the same future, in which a tier that
+//! retries can see what time is left, so that it neither sends what nobody waits for nor spends all of it on one
+//! attempt. Knows nothing of requests or tiers; ends nothing by itself.
+//!
+//! The deadline goes with the task: what is spawned does not inherit it. So a fetch that a cache or a stage makes for all
+//! who wait, on a task of its own, does not end with the deadline of the one who happened to come first.
+
+use std::time::{Duration, Instant};
+use tokio::task::futures::TaskLocalFuture;
+
+tokio::task_local! {
+    static DEADLINE: Instant;
+}
+
+/// Runs a future that is of no use after `deadline`. Inside another one's, the earlier deadline counts.
+pub fn within<F: Future>(deadline: Instant, future: F) -> TaskLocalFuture<Instant, F> {
+    DEADLINE.scope(current().map_or(deadline, |outer| outer.min(deadline)), future)
+}
+
+/// The deadline that the calling task works under, if there is one.
+#[must_use]
+pub fn current() -> Option<Instant> {
+    DEADLINE.try_get().ok()
+}
+
+/// The time left, at most `limit`.
+#[must_use]
+pub fn remaining(limit: Duration) -> Duration {
+    current().map_or(limit, |deadline| {
+        limit.min(deadline.saturating_duration_since(Instant::now()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_earlier_deadline_counts_and_spawned_tasks_have_none() {
+        let (hour, now) = (Duration::from_secs(3600), Instant::now());
+        assert_eq!((current(), remaining(hour)), (None, hour));
+        within(now + hour, async {
+            assert_eq!(current(), Some(now + hour));
+            assert!(remaining(hour) <= hour && remaining(hour) > hour / 2);
+            assert_eq!(remaining(Duration::from_millis(3)), Duration::from_millis(3));
+            within(now + 2 * hour, async { assert_eq!(current(), Some(now + hour)) }).await;
+            within(now, async { assert_eq!(remaining(hour), Duration::ZERO) }).await;
+            assert_eq!(tokio::spawn(async { current() }).await.unwrap(), None);
+        })
+        .await;
+        assert_eq!(current(), None);
+    }
+}
