@@ -198,8 +198,16 @@ async fn a_tier_that_stalls_is_given_up_with_the_request_and_named() {
     let faults = origin.faults().clone();
     tokio::spawn(origin.serve(listener, std::future::pending()));
     // With a cache in front, rows are fetched for whoever asks, and only the request ends at its deadline.
-    for (cache, given_up) in [("cache.capacity_bytes=0", "given up after 2 attempts"), ("cache.block_bytes=4096", "waited for")] {
-        let set = [endpoint.as_str(), cache, "tiers.s3.timeout_ms=60000", "tiers.s3.attempt_ms=30000"];
+    for (cache, given_up) in [
+        ("cache.capacity_bytes=0", "given up after 2 attempts"),
+        ("cache.block_bytes=4096", "waited for"),
+    ] {
+        let set = [
+            endpoint.as_str(),
+            cache,
+            "tiers.s3.timeout_ms=60000",
+            "tiers.s3.attempt_ms=30000",
+        ];
         faults.set("".parse().unwrap());
         let server = Server::start(&["--tier".into(), "s3".into()], &set);
         faults.set("stall-rate=1".parse().unwrap());

@@ -1,0 +1,331 @@
+//! The metrics of this crate. In: a registry. Out: counters and gauges, resolved to the labels of one tier, for the
+//! wrappers that count with them. Their names are in `tierlab_protocol::metrics`.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::ReadCost;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+use std::time::Duration;
+use tierlab_protocol::metrics as names;
+
+/// Upper ends of the read-time buckets, in seconds: 20 us to 10 s, three to a decade.
+const READ_BUCKETS: [f64; 18] = [
+    20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1.0, 2.0, 5.0,
+    10.0,
+];
+
+/// What a tier is read for: the `role` label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Model files.
+    Model,
+    /// Feature rows.
+    Feature,
+}
+
+impl Role {
+    /// The label's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Feature => "feature",
+        }
+    }
+}
+
+/// The metrics of every tier and wrapper of a process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct StorageMetrics {
+    requests: IntCounterVec,
+    wire_bytes: IntCounterVec,
+    read_bytes: IntCounterVec,
+    retries: IntCounterVec,
+    hedges: IntCounterVec,
+    errors: IntCounterVec,
+    read_seconds: HistogramVec,
+    damaged_rows: IntCounterVec,
+    cache: CacheFamilies,
+    staged: StagedFamilies,
+    emulated_faults: IntCounterVec,
+}
+
+#[derive(Debug, Clone)]
+struct CacheFamilies {
+    hits: IntCounterVec,
+    misses: IntCounterVec,
+    joined: IntCounterVec,
+    evictions: IntCounterVec,
+    bytes: IntGaugeVec,
+    capacity_bytes: IntGaugeVec,
+}
+
+#[derive(Debug, Clone)]
+struct StagedFamilies {
+    hits: IntCounterVec,
+    misses: IntCounterVec,
+    written: IntCounterVec,
+    evicted: IntCounterVec,
+    torn: IntCounterVec,
+    skipped: IntCounterVec,
+    failures: IntCounterVec,
+    bytes: IntGaugeVec,
+    capacity_bytes: IntGaugeVec,
+}
+
+/// Makes families of metrics and puts them on a registry.
+struct Registrar<'a>(&'a Registry);
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, family: prometheus::Result<C>) -> prometheus::Result<C> {
+        let family = family?;
+        self.0.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+
+    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+}
+
+impl StorageMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// One of the names is taken in this registry.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let on = Registrar(registry);
+        let of_tier = ["tier", "role"];
+        let read_seconds = HistogramOpts::new(names::TIER_READ_SECONDS, "Time of a read call of a tier.");
+        let read_seconds = HistogramVec::new(read_seconds.buckets(READ_BUCKETS.to_vec()), &of_tier);
+        let requests = "Requests made of a tier's device or server.";
+        let wire_bytes = "Bytes that came from a tier, over-read included.";
+        let hedges = "Requests sent a second time because the first was slow to be answered.";
+        let damaged = "Rows that failed their checksum, by whether a second read mended them.";
+        let faults = "Faults that an emulated service injected.";
+        Ok(Self {
+            requests: on.counter(names::TIER_REQUESTS, requests, &of_tier)?,
+            wire_bytes: on.counter(names::TIER_WIRE_BYTES, wire_bytes, &of_tier)?,
+            read_bytes: on.counter(names::TIER_READ_BYTES, "Bytes asked of a tier.", &of_tier)?,
+            retries: on.counter(names::TIER_RETRIES, "Retries of a tier.", &of_tier)?,
+            hedges: on.counter(names::TIER_HEDGES, hedges, &of_tier)?,
+            errors: on.counter(names::TIER_ERRORS, "Failed reads of a tier.", &["tier", "role", "kind"])?,
+            read_seconds: on.add(read_seconds)?,
+            damaged_rows: on.counter(names::DAMAGED_ROWS, damaged, &["tier", "outcome"])?,
+            cache: CacheFamilies::register(&on)?,
+            staged: StagedFamilies::register(&on)?,
+            emulated_faults: on.counter(names::EMULATED_FAULTS, faults, &["tier", "kind"])?,
+        })
+    }
+
+    /// Metrics that nobody scrapes.
+    ///
+    /// # Errors
+    /// None that is known: the registry is new.
+    pub fn unscraped() -> Result<Self, StorageError> {
+        Self::register(&Registry::new())
+            .map_err(|e| StorageError::new(ErrorKind::Invalid, "the storage metrics", e.to_string()))
+    }
+
+    /// The metrics of one tier in one role.
+    #[must_use]
+    pub fn tier(&self, tier: &str, role: Role) -> TierMetrics {
+        let labels = [tier, role.as_str()];
+        TierMetrics {
+            requests: self.requests.with_label_values(&labels),
+            wire_bytes: self.wire_bytes.with_label_values(&labels),
+            read_bytes: self.read_bytes.with_label_values(&labels),
+            retries: self.retries.with_label_values(&labels),
+            hedges: self.hedges.with_label_values(&labels),
+            errors: ErrorKind::ALL.map(|kind| self.errors.with_label_values(&[tier, role.as_str(), kind.as_str()])),
+            read_seconds: self.read_seconds.with_label_values(&labels),
+        }
+    }
+
+    /// The metrics of the cache over one tier.
+    #[must_use]
+    pub fn cache(&self, tier: &str) -> CacheMetrics {
+        let of = &self.cache;
+        CacheMetrics {
+            hits: of.hits.with_label_values(&[tier]),
+            misses: of.misses.with_label_values(&[tier]),
+            joined: of.joined.with_label_values(&[tier]),
+            evictions: of.evictions.with_label_values(&[tier]),
+            bytes: of.bytes.with_label_values(&[tier]),
+            capacity_bytes: of.capacity_bytes.with_label_values(&[tier]),
+        }
+    }
+
+    /// The metrics of the stage of one tier.
+    #[must_use]
+    pub fn staged(&self, tier: &str) -> StagedMetrics {
+        let of = &self.staged;
+        StagedMetrics {
+            hits: of.hits.with_label_values(&[tier]),
+            misses: of.misses.with_label_values(&[tier]),
+            written: of.written.with_label_values(&[tier]),
+            evicted: of.evicted.with_label_values(&[tier]),
+            torn: of.torn.with_label_values(&[tier]),
+            skipped: of.skipped.with_label_values(&[tier]),
+            failures: of.failures.with_label_values(&[tier]),
+            bytes: of.bytes.with_label_values(&[tier]),
+            capacity_bytes: of.capacity_bytes.with_label_values(&[tier]),
+        }
+    }
+
+    /// The metrics of the service emulated over one tier.
+    #[must_use]
+    pub fn emulated(&self, tier: &str) -> EmulatedMetrics {
+        let faults = |kind: ErrorKind| self.emulated_faults.with_label_values(&[tier, kind.as_str()]);
+        EmulatedMetrics {
+            faults: ErrorKind::ALL.map(faults),
+        }
+    }
+
+    /// For whoever checks the rows that come from one tier.
+    #[must_use]
+    pub fn damaged_rows(&self, tier: &str) -> DamagedRows {
+        DamagedRows {
+            mended: self.damaged_rows.with_label_values(&[tier, "mended"]),
+            refused: self.damaged_rows.with_label_values(&[tier, "refused"]),
+        }
+    }
+}
+
+impl CacheFamilies {
+    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+        let of = ["tier"];
+        let joined = "Misses that joined a read already under way.";
+        let evictions = "Blocks that left the cache to make room or because of their age.";
+        Ok(Self {
+            hits: on.counter(names::CACHE_HITS, "Blocks that the cache had.", &of)?,
+            misses: on.counter(names::CACHE_MISSES, "Blocks that the cache had not.", &of)?,
+            joined: on.counter(names::CACHE_JOINED, joined, &of)?,
+            evictions: on.counter(names::CACHE_EVICTIONS, evictions, &of)?,
+            bytes: on.gauge(names::CACHE_BYTES, "Bytes held by the cache.", &of)?,
+            capacity_bytes: on.gauge(names::CACHE_CAPACITY_BYTES, "Bytes that the cache may hold.", &of)?,
+        })
+    }
+}
+
+impl StagedFamilies {
+    fn register(on: &Registrar<'_>) -> prometheus::Result<Self> {
+        let of = ["tier"];
+        let torn = "Staged blocks that failed their checksum or could not be read, and came from the tier instead.";
+        let skipped = "Blocks not staged: too many were waiting, or a write had just failed.";
+        Ok(Self {
+            hits: on.counter(names::STAGED_HITS, "Blocks read from the stage.", &of)?,
+            misses: on.counter(names::STAGED_MISSES, "Blocks that the stage had not.", &of)?,
+            written: on.counter(names::STAGED_WRITTEN, "Blocks written to the stage.", &of)?,
+            evicted: on.counter(names::STAGED_EVICTED, "Blocks that left the stage for others.", &of)?,
+            torn: on.counter(names::STAGED_TORN, torn, &of)?,
+            skipped: on.counter(names::STAGED_SKIPPED, skipped, &of)?,
+            failures: on.counter(names::STAGED_FAILURES, "Writes to the stage that failed.", &of)?,
+            bytes: on.gauge(names::STAGED_BYTES, "Bytes held by the stage.", &of)?,
+            capacity_bytes: on.gauge(names::STAGED_CAPACITY_BYTES, "Bytes that the stage may hold.", &of)?,
+        })
+    }
+}
+
+/// The metrics of one tier in one role.
+#[derive(Debug, Clone)]
+pub struct TierMetrics {
+    requests: IntCounter,
+    wire_bytes: IntCounter,
+    read_bytes: IntCounter,
+    retries: IntCounter,
+    hedges: IntCounter,
+    /// In the order of [`ErrorKind::ALL`].
+    errors: [IntCounter; ErrorKind::ALL.len()],
+    read_seconds: Histogram,
+}
+
+impl TierMetrics {
+    pub(super) fn time(&self, took: Duration) {
+        self.read_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn record(&self, asked: u64, cost: &ReadCost) {
+        self.read_bytes.inc_by(asked);
+        self.wire_bytes.inc_by(cost.wire_bytes);
+        self.requests.inc_by(u64::from(cost.requests));
+        self.retries.inc_by(u64::from(cost.retries));
+        self.hedges.inc_by(u64::from(cost.hedges));
+    }
+
+    pub(super) fn record_error(&self, error: &StorageError) {
+        of_kind(&self.errors, error.kind()).inc();
+    }
+}
+
+/// The metrics of the cache over one tier.
+#[derive(Debug, Clone)]
+pub struct CacheMetrics {
+    pub(super) hits: IntCounter,
+    pub(super) misses: IntCounter,
+    pub(super) joined: IntCounter,
+    pub(super) evictions: IntCounter,
+    pub(super) bytes: IntGauge,
+    pub(super) capacity_bytes: IntGauge,
+}
+
+/// The metrics of the stage of one tier.
+#[derive(Debug, Clone)]
+pub struct StagedMetrics {
+    pub(super) hits: IntCounter,
+    pub(super) misses: IntCounter,
+    pub(super) written: IntCounter,
+    pub(super) evicted: IntCounter,
+    pub(super) torn: IntCounter,
+    pub(super) skipped: IntCounter,
+    pub(super) failures: IntCounter,
+    pub(super) bytes: IntGauge,
+    pub(super) capacity_bytes: IntGauge,
+}
+
+/// The metrics of the service emulated over one tier.
+#[derive(Debug, Clone)]
+pub struct EmulatedMetrics {
+    /// In the order of [`ErrorKind::ALL`].
+    faults: [IntCounter; ErrorKind::ALL.len()],
+}
+
+impl EmulatedMetrics {
+    pub(super) fn count(&self, fault: ErrorKind) {
+        of_kind(&self.faults, fault).inc();
+    }
+}
+
+/// Rows of one tier that failed their checksum.
+#[derive(Debug, Clone)]
+pub struct DamagedRows {
+    /// They were right when they were read again.
+    pub mended: IntCounter,
+    /// They were not, and were refused.
+    pub refused: IntCounter,
+}
+
+fn of_kind(counters: &[IntCounter; ErrorKind::ALL.len()], kind: ErrorKind) -> &IntCounter {
+    // The position of a kind is its discriminant: ALL is in the order of the enum.
+    &counters[kind as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_counter() {
+        let metrics = StorageMetrics::unscraped().unwrap().emulated("x");
+        for kind in ErrorKind::ALL {
+            metrics.count(kind);
+        }
+        assert!(metrics.faults.iter().all(|counter| counter.get() == 1));
+    }
+}
