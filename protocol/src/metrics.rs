@@ -62,6 +62,8 @@ pub const TIER_WIRE_BYTES: &str = "tierlab_tier_wire_bytes_total";
 pub const TIER_READ_BYTES: &str = "tierlab_tier_read_bytes_total";
 /// Retries of a tier, by `tier` and `role`.
 pub const TIER_RETRIES: &str = "tierlab_tier_retries_total";
+/// Requests of a tier sent a second time because the first was slow to be answered, by `tier` and `role`.
+pub const TIER_HEDGES: &str = "tierlab_tier_hedges_total";
 /// Failed reads of a tier, by `tier`, `role` and `kind` of error.
 pub const TIER_ERRORS: &str = "tierlab_tier_errors_total";
 /// Time of a read call, histogram, by `tier` and `role`.
@@ -79,3 +81,28 @@ pub const CACHE_EVICTIONS: &str = "tierlab_cache_evictions_total";
 pub const CACHE_BYTES: &str = "tierlab_cache_bytes";
 /// Bytes that the cache may hold, by `tier`.
 pub const CACHE_CAPACITY_BYTES: &str = "tierlab_cache_capacity_bytes";
+
+/// Blocks read from the stage, by `tier`.
+pub const STAGED_HITS: &str = "tierlab_staged_hits_total";
+/// Blocks that the stage had not, by `tier`.
+pub const STAGED_MISSES: &str = "tierlab_staged_misses_total";
+/// Blocks written to the stage, by `tier`.
+pub const STAGED_WRITTEN: &str = "tierlab_staged_written_blocks_total";
+/// Blocks that left the stage for others, by `tier`.
+pub const STAGED_EVICTED: &str = "tierlab_staged_evicted_blocks_total";
+/// Staged blocks that failed their checksum or could not be read, and came from the tier instead, by `tier`.
+pub const STAGED_TORN: &str = "tierlab_staged_torn_blocks_total";
+/// Blocks not staged because too many were waiting or a write had just failed, by `tier`.
+pub const STAGED_SKIPPED: &str = "tierlab_staged_skipped_blocks_total";
+/// Writes to the stage that failed, by `tier`.
+pub const STAGED_FAILURES: &str = "tierlab_staged_failures_total";
+/// Bytes held by the stage, by `tier`.
+pub const STAGED_BYTES: &str = "tierlab_staged_bytes";
+/// Bytes that the stage may hold, by `tier`.
+pub const STAGED_CAPACITY_BYTES: &str = "tierlab_staged_capacity_bytes";
+
+/// Faults that an emulated service injected, by `tier` and `kind` of error.
+pub const EMULATED_FAULTS: &str = "tierlab_emulated_faults_total";
+
+/// Feature rows that failed their checksum, by `tier` and `outcome`: mended by a second read, or refused.
+pub const DAMAGED_ROWS: &str = "tierlab_damaged_rows_total";

@@ -1,7 +1,8 @@
 //! The feature join: entity ids to the rows of a table on the feature tier, and rows to input tensors.
 //!
 //! In: ids. Out: one contiguous tensor per joined column, and the time spent where. Every row is proven by its own
-//! checksum before a byte of it is used. All rows of a request are one read of the tier. Knows nothing of HTTP or sessions.
+//! checksum before a byte of it is used; one that fails is forgotten by what lies around the tier and read once more. All
+//! rows of a request are one read of the tier. Knows nothing of HTTP or sessions.
 
 use crate::batch::Part;
 use crate::refusal::{Reason, Refusal};
@@ -15,6 +16,7 @@ use tierlab_protocol::model::FEATURES_PREFIX;
 use tierlab_protocol::table::{self, Column, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_storage::wrappers::DamagedRows;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
 
 /// Rows of this many bytes together are checked and laid out off the async threads.
@@ -29,6 +31,8 @@ pub(crate) struct FeatureTier {
     pub(crate) rows: Arc<dyn Tier>,
     /// The kind, for messages and metrics.
     pub(crate) kind: &'static str,
+    /// Rows that came damaged.
+    pub(crate) damaged: DamagedRows,
 }
 
 /// A table as it was when it was opened.
@@ -145,17 +149,30 @@ impl Join {
     /// Reads the rows of `ids` and lays them out, giving the time to the stages cache, tier and join.
     ///
     /// # Errors
-    /// An id that the table does not hold; a damaged row; a tier that fails.
+    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails.
     pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
+        let (open, mut rows) = self.read(ids, watch).await?;
+        let heavy = ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES;
+        let damaged = work(heavy, || damaged(&open, ids, &rows));
+        if !damaged.is_empty() {
+            self.mend(&open, ids, &damaged, &mut rows, watch).await?;
+        }
+        let joined = work(heavy, || self.lay_out(ids.len(), &rows));
+        watch.mark(Stage::Join);
+        Ok(joined)
+    }
+
+    /// The rows as the tier has them, and the table that they are of.
+    async fn read(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<(Arc<OpenTable>, Vec<Bytes>), Refusal> {
         let mut open = self.current();
         let mut reopened = false;
-        let parts = loop {
+        loop {
             let ranges = self.ranges(&open, ids)?;
             watch.mark(Stage::Join);
             match self.tier.rows.read_many(&open.object, &ranges).await {
                 Ok(read) => {
                     account(watch, &read.cost);
-                    break read.parts;
+                    return Ok((open, read.parts));
                 }
                 Err(error) if error.kind() == ErrorKind::Changed && !reopened => {
                     watch.mark(Stage::Tier);
@@ -167,14 +184,51 @@ impl Join {
                     return Err(Refusal::tier(self.tier.kind, &error));
                 }
             }
-        };
-        let joined = if ids.len().saturating_mul(open.header.stride as usize) < HEAVY_BYTES {
-            self.lay_out(&open, ids, &parts)
-        } else {
-            tokio::task::block_in_place(|| self.lay_out(&open, ids, &parts))
-        };
+        }
+    }
+
+    /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
+    async fn mend(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        damaged: &[usize],
+        rows: &mut [Bytes],
+        watch: &mut Stopwatch,
+    ) -> Result<(), Refusal> {
+        let ids: Vec<i64> = damaged.iter().map(|&at| ids[at]).collect();
+        let ranges = self.ranges(open, &ids)?;
         watch.mark(Stage::Join);
-        joined
+        self.tier.rows.forget(&open.object, &ranges).await;
+        let read = self.tier.rows.read_many(&open.object, &ranges).await;
+        let read = read.map_err(|error| {
+            watch.mark(Stage::Tier);
+            Refusal::tier(self.tier.kind, &error)
+        })?;
+        account(watch, &read.cost);
+        let mut refusal = None;
+        for ((&at, &id), row) in damaged.iter().zip(&ids).zip(read.parts) {
+            match open.header.check_row(id, &row) {
+                Ok(()) => self.tier.damaged.mended.inc(),
+                Err(e) => {
+                    self.tier.damaged.refused.inc();
+                    refusal.get_or_insert_with(|| Refusal::new(Reason::Corrupt, format!("{}: {e}", self.path)));
+                }
+            }
+            rows[at] = row;
+        }
+        match refusal {
+            None => {
+                tracing::warn!(object = %self.path, rows = ids.len(), "damaged rows were right when read again");
+                Ok(())
+            }
+            Some(refusal) => {
+                tracing::error!(error = %refusal, "a damaged row is not served");
+                // Nobody keeps it, so that it is right once the object is.
+                self.tier.rows.forget(&open.object, &ranges).await;
+                Err(refusal)
+            }
+        }
     }
 
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
@@ -194,23 +248,18 @@ impl Join {
             .collect()
     }
 
-    fn lay_out(&self, open: &OpenTable, ids: &[i64], rows: &[Bytes]) -> Result<Joined, Refusal> {
-        for (&id, row) in ids.iter().zip(rows) {
-            open.header.check_row(id, row).map_err(|e| {
-                tracing::error!(object = %self.path, error = %e, "a damaged row is not served");
-                Refusal::new(Reason::Corrupt, format!("{}: {e}", self.path))
-            })?;
-        }
-        let count = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+    /// Rows that are known to be right, as tensors.
+    fn lay_out(&self, count: usize, rows: &[Bytes]) -> Joined {
+        let shape_rows = i64::try_from(count).unwrap_or(i64::MAX);
         let joined = self.columns.iter().map(|(input, column)| {
             let from = column.offset as usize;
             let len = column.byte_len().unwrap_or(0);
-            let mut data = Vec::with_capacity(len * ids.len());
+            let mut data = Vec::with_capacity(len * count);
             for row in rows {
                 data.extend_from_slice(&row[from..from + len]);
             }
             let mut shape = Vec::with_capacity(column.shape.len() + 1);
-            shape.push(count);
+            shape.push(shape_rows);
             shape.extend_from_slice(&column.shape);
             (
                 *input,
@@ -220,7 +269,7 @@ impl Join {
                 },
             )
         });
-        Ok(joined.collect())
+        joined.collect()
     }
 
     fn current(&self) -> Arc<OpenTable> {
@@ -250,6 +299,23 @@ impl Join {
         let fresh = Arc::new(fresh);
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
         Ok(fresh)
+    }
+}
+
+/// The rows that fail their checksum, by their place.
+fn damaged(open: &OpenTable, ids: &[i64], rows: &[Bytes]) -> Vec<usize> {
+    let rows = ids.iter().zip(rows).enumerate();
+    rows.filter(|(_, (id, row))| open.header.check_row(**id, row).is_err())
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// Does some work, off the async threads' path where it is heavy.
+fn work<T>(heavy: bool, work: impl FnOnce() -> T) -> T {
+    if heavy {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 
@@ -292,10 +358,12 @@ fn account(watch: &mut Stopwatch, cost: &ReadCost) {
         watch.mark_split(Stage::Cache, cost.cache, Stage::Tier);
     }
     let timings = watch.timings_mut();
+    // A second read comes after the first: their times add.
+    let TierSplit { queue, device, copy } = timings.tier_split;
     timings.tier_split = TierSplit {
-        queue: cost.queue,
-        device: cost.device,
-        copy: cost.copy,
+        queue: queue + cost.queue,
+        device: device + cost.device,
+        copy: copy + cost.copy,
     };
     timings.via = timings.via.union(cost.via);
     timings.tier_requests += cost.requests;

@@ -167,10 +167,12 @@ async fn open_tiers(
     storage_metrics: &StorageMetrics,
 ) -> Result<(Arc<dyn Tier>, FeatureTier), ServerError> {
     let open = async |tier: &TierConfig| {
-        tierlab_storage::open(tier).await.map_err(|error| ServerError::Tier {
-            kind: tier.kind(),
-            error,
-        })
+        tierlab_storage::open_counted(tier, storage_metrics)
+            .await
+            .map_err(|error| ServerError::Tier {
+                kind: tier.kind(),
+                error,
+            })
     };
     let models = open(&config.model_tier).await?;
     let features = if config.feature_tier == config.model_tier {
@@ -187,6 +189,7 @@ async fn open_tiers(
         uncached: wrap(&features, Role::Feature, &off)?,
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
+        damaged: storage_metrics.damaged_rows(kind),
     };
     Ok((wrap(&models, Role::Model, &off)?, features))
 }

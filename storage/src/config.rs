@@ -7,7 +7,7 @@ use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
 use crate::tiers::nvme::{Driver, Tuning};
-use crate::wrappers::{CacheConfig, WrapperConfig};
+use crate::wrappers::{CacheConfig, StorageMetrics, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -365,9 +365,17 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
 /// # Errors
 /// What is missing, where, and what to do.
 pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    open_counted(config, &StorageMetrics::unscraped()?).await
+}
+
+/// As [`open`], with the metrics of what lies around the tier.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
     let tier = tiers::open(config).await?;
     match config {
-        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier).await,
+        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier, metrics).await,
         _ => Ok(tier),
     }
 }

@@ -24,7 +24,7 @@ pub mod tier;
 pub mod tiers;
 pub mod wrappers;
 
-pub use config::{TierConfig, open};
+pub use config::{TierConfig, open, open_counted};
 pub use error::{ErrorKind, StorageError};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};

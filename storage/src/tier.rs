@@ -134,6 +134,12 @@ pub trait Tier: Send + Sync + 'static {
     /// Reads many ranges as one request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
 
+    /// Drops what wrappers keep of these ranges of a version, because their bytes turned out to be damaged: the next read
+    /// of them asks the tier itself. A tier that keeps nothing has nothing to do.
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        let _ = (object, ranges);
+    }
+
     /// The objects whose path begins with the segments of `prefix` (all of them for `None`), in order of path.
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError>;
 

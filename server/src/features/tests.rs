@@ -1,10 +1,12 @@
 use super::*;
 use async_trait::async_trait;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tierlab_protocol::table::TableSchema;
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::TierConfig;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
+use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {
@@ -25,13 +27,18 @@ fn table(rows: u64) -> Vec<u8> {
 
 async fn tier_with(table: Vec<u8>) -> FeatureTier {
     let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
-    let tier = FeatureTier {
+    let tier = feature_tier(tier);
+    put(&tier, table).await;
+    tier
+}
+
+fn feature_tier(tier: Arc<dyn Tier>) -> FeatureTier {
+    FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
         kind: "memory",
-    };
-    put(&tier, table).await;
-    tier
+        damaged: StorageMetrics::unscraped().unwrap().damaged_rows("memory"),
+    }
 }
 
 async fn put(tier: &FeatureTier, table: Vec<u8>) {
@@ -97,6 +104,81 @@ async fn unknown_ids_and_damaged_rows_are_named_and_never_served() {
         assert!(refusal.message.contains(part), "{refusal} should name {part}");
     }
     assert!(join.rows(&[11, 108], &mut watch).await.is_ok());
+}
+
+/// A tier of which the next reads of rows come damaged.
+struct Flipping {
+    inner: Arc<dyn Tier>,
+    flips: AtomicU32,
+}
+
+#[async_trait]
+impl Tier for Flipping {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        self.inner.stat(path).await
+    }
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let mut read = self.inner.read_many(object, ranges).await?;
+        if self.flips.load(Ordering::SeqCst) > 0 {
+            self.flips.fetch_sub(1, Ordering::SeqCst);
+            read.parts = read
+                .parts
+                .iter()
+                .map(|part| part.iter().map(|byte| byte ^ 1).collect())
+                .collect();
+        }
+        Ok(read)
+    }
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.inner.put(path, body).await
+    }
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner.delete(path).await
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
+    let flipping = Arc::new(Flipping {
+        inner: tier_with(table(100)).await.uncached,
+        flips: AtomicU32::new(0),
+    });
+    let metrics = StorageMetrics::unscraped().unwrap();
+    let cache = CacheConfig {
+        block_bytes: 512,
+        ..CacheConfig::default()
+    };
+    let tier = compose(flipping.clone(), Role::Feature, &cache, &metrics).unwrap();
+    let tier = feature_tier(tier);
+    let counts = || (tier.damaged.mended.get(), tier.damaged.refused.get());
+    let join = join(tier.clone()).await.unwrap();
+    let mut watch = Stopwatch::start();
+    // Damaged on its way into the cache, and right when read again: nobody notices but the metrics.
+    flipping.flips.store(1, Ordering::SeqCst);
+    let joined = join.rows(&[12, 12, 109], &mut watch).await.unwrap();
+    let seconds = joined[0].1.data.chunks_exact(4).step_by(2);
+    let seconds: Vec<f32> = seconds.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(seconds, [24.0, 24.0, 218.0]);
+    assert_eq!(counts(), (3, 0));
+    assert!(watch.timings().tier_requests >= 2);
+    // What the cache holds now is right.
+    let mut watch = Stopwatch::start();
+    join.rows(&[12], &mut watch).await.unwrap();
+    assert_eq!((watch.timings().cache_hits, watch.timings().cache_misses), (1, 0));
+    // Damaged twice: refused, and not kept.
+    flipping.flips.store(2, Ordering::SeqCst);
+    let refusal = join.rows(&[60], &mut watch).await.unwrap_err();
+    assert_eq!(refusal.reason, Reason::Corrupt);
+    assert!(refusal.message.contains("features/t.rows"), "{refusal}");
+    assert_eq!(counts(), (3, 1));
+    assert!(join.rows(&[60], &mut watch).await.is_ok());
+    assert_eq!(counts(), (3, 1));
 }
 
 #[tokio::test]

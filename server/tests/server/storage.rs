@@ -1,6 +1,6 @@
 //! The cache as requests see it.
 
-use crate::harness::{Data, Server, entity_ids, on_tier};
+use crate::harness::{Data, Reply, Server, entity_ids, on_tier, refused};
 use tierlab_models::generators::ModelKind;
 use tierlab_protocol::timing::Stage;
 use tierlab_protocol::via::Via;
@@ -83,4 +83,105 @@ async fn a_tiers_own_cache_goes_before_the_servers_and_a_flag_before_both() {
         );
         assert_eq!(server.metric("tierlab_cache_misses_total{tier=\"nvme\"}").await, misses);
     }
+}
+
+/// Arguments that serve `data` from nvme through a stage in `folder`, without a cache.
+fn staged(data: &Data, folder: &std::path::Path) -> Vec<String> {
+    let mut arguments = on_tier(data, "nvme");
+    let root = format!("tiers.nvme.staged.root={}", folder.display());
+    for set in [
+        root.as_str(),
+        "tiers.nvme.staged.block_bytes=65536",
+        "cache.capacity_bytes=0",
+    ] {
+        arguments.extend(["--set".to_owned(), set.to_owned()]);
+    }
+    arguments
+}
+
+fn staged_series(name: &str) -> String {
+    format!("tierlab_staged_{name}{{tier=\"nvme\"}}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_while_staging_starts_again_with_every_byte_right() {
+    const ROWS: i64 = 20_000;
+    let data = Data::generate(&[ModelKind::Ctr], ROWS as u64);
+    let folder = tempfile::tempdir().unwrap();
+    let batch = |n: i64| entity_ids(&(0..32).map(|i| (n * 617 + i * 625) % ROWS).collect::<Vec<_>>());
+    let mut want = Vec::new();
+    let plain = Server::start(&on_tier(&data, "nvme"), &[]);
+    for n in 0..40 {
+        want.push(plain.infer("ctr", batch(n)).await.floats());
+    }
+    drop(plain);
+    let same = |got: &[f32], want: &[f32]| {
+        // Requests that met in one run are computed in another order.
+        got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5)
+    };
+    let (mut used_again, mut written) = (0.0, 0.0);
+    for round in 0..5_u64 {
+        let server = Server::start(&staged(&data, folder.path()), &[]);
+        let asked = (0..40).map(|n| server.infer_request("ctr", batch(n)).send());
+        // Killed at some moment while blocks are being read, written and recorded; the last round is left to end.
+        let moment = std::time::Duration::from_millis(if round < 4 { 3 + 17 * round } else { 60_000 });
+        let answered = tokio::time::timeout(moment, futures::future::join_all(asked)).await;
+        if round < 4 {
+            // Dropping it is SIGKILL.
+            drop(server);
+            continue;
+        }
+        for (reply, want) in answered.unwrap().into_iter().zip(&want) {
+            let reply = Reply::of(reply.unwrap()).await;
+            assert!(same(&reply.floats(), want), "{}", reply.text());
+        }
+        (used_again, written) = (
+            server.metric(&staged_series("hits_total")).await,
+            server.metric(&staged_series("written_blocks_total")).await,
+        );
+        for (series, is) in [("torn_blocks_total", 0.0), ("failures_total", 0.0)] {
+            assert_eq!(server.metric(&staged_series(series)).await, is, "{series}");
+        }
+        // No wrong byte was even mended.
+        for outcome in ["mended", "refused"] {
+            let series = format!("tierlab_damaged_rows_total{{outcome=\"{outcome}\",tier=\"nvme\"}}");
+            assert_eq!(server.metric(&series).await, 0.0, "{series}");
+        }
+    }
+    assert!(
+        used_again > 0.0,
+        "nothing was used again; {written} blocks were written"
+    );
+}
+
+#[tokio::test]
+async fn a_stage_that_cannot_be_opened_is_an_error_at_the_start() {
+    let data = Data::generate(&[ModelKind::Ctr], 10);
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("file");
+    std::fs::write(&taken, "no folder").unwrap();
+    let output = refused(&staged(&data, &taken));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    for named in [taken.to_str().unwrap(), "staged.root"] {
+        assert!(message.contains(named), "{named}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn faults_of_an_emulated_service_are_counted() {
+    let data = Data::generate(&[ModelKind::Ctr], 100);
+    let faulty = "tiers.nvme.emulated.errors=[{ kind = \"unavailable\", rate = 0.2 }]";
+    let set = [faulty, "tiers.nvme.emulated.retries=10", "cache.capacity_bytes=0"];
+    let server = Server::start(&on_tier(&data, "nvme"), &set);
+    for id in 0..40 {
+        server.infer("ctr", entity_ids(&[id])).await.inferred();
+    }
+    let faults = server
+        .metric("tierlab_emulated_faults_total{kind=\"unavailable\",tier=\"nvme\"}")
+        .await;
+    let retries = server
+        .metric("tierlab_tier_retries_total{role=\"feature\",tier=\"nvme\"}")
+        .await;
+    assert!(retries > 0.0 && faults >= retries, "{faults} faults, {retries} retries");
 }

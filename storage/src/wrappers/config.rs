@@ -3,6 +3,7 @@
 
 use super::cache::CacheConfig;
 use super::emulated::{Emulated, EmulatedConfig};
+use super::metrics::StorageMetrics;
 use super::staged::{Staged, StagedConfig};
 use crate::error::StorageError;
 use crate::tier::Tier;
@@ -19,7 +20,7 @@ pub struct WrapperConfig {
     /// A copy on a local folder, of what was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<StagedConfig>,
-    /// A cache in memory: for [`compose`](super::compose), which has the metrics that a cache needs.
+    /// A cache in memory, for [`compose`](super::compose): whoever reads from the tier knows if rows or whole files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
 }
@@ -32,13 +33,18 @@ impl WrapperConfig {
     ///
     /// # Errors
     /// A table that makes no sense, or a folder that cannot be staged on; the error names the key.
-    pub(crate) async fn wrap(&self, tier: Arc<dyn Tier>) -> Result<Arc<dyn Tier>, StorageError> {
+    pub(crate) async fn wrap(
+        &self,
+        tier: Arc<dyn Tier>,
+        metrics: &StorageMetrics,
+    ) -> Result<Arc<dyn Tier>, StorageError> {
+        let kind = tier.info().kind;
         let mut tier = tier;
         if let Some(config) = &self.emulated {
-            tier = Arc::new(Emulated::new(tier, config)?);
+            tier = Arc::new(Emulated::new(tier, config, metrics.emulated(kind))?);
         }
         if let Some(config) = &self.staged {
-            tier = Arc::new(Staged::open(tier, config).await?);
+            tier = Arc::new(Staged::open(tier, config, metrics.staged(kind)).await?);
         }
         Ok(tier)
     }

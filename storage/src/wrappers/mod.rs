@@ -8,13 +8,15 @@ pub mod cache;
 mod config;
 pub mod emulated;
 pub mod metered;
+mod metrics;
 mod single_flight;
 pub mod staged;
 
 pub use cache::{Cache, CacheConfig};
 pub use config::WrapperConfig;
 pub use emulated::{Emulated, EmulatedConfig};
-pub use metered::{Metered, Role, StorageMetrics};
+pub use metered::Metered;
+pub use metrics::{CacheMetrics, DamagedRows, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics};
 pub use staged::{Staged, StagedConfig, StagedCounts};
 
 use crate::error::StorageError;

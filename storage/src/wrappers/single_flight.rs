@@ -158,6 +158,11 @@ impl<V> SingleFlight<V> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nobody joins a fetch of this any more.
+    pub(super) fn forget(&self, key: &ExtentKey) {
+        self.under_way().remove(key);
+    }
+
     /// Joins the fetches under way, and registers one for all other keys.
     pub(super) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
@@ -224,12 +229,16 @@ impl<V> Lead<V> {
         Answer(self.sender.clone())
     }
 
-    /// Nobody can join any more. Only the first call does anything: the same keys may be under way again.
+    /// Nobody can join any more. Only the first call does anything, and only to this fetch: the same keys may be under
+    /// way again.
     pub(super) fn leave(&mut self) {
         let keys = std::mem::take(&mut self.keys);
+        let this = self.sender.subscribe();
         let mut under_way = self.flight.under_way();
         for key in &keys {
-            under_way.remove(key);
+            if under_way.get(key).is_some_and(|outcome| outcome.same_channel(&this)) {
+                under_way.remove(key);
+            }
         }
     }
 }

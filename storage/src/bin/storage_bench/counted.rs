@@ -40,6 +40,10 @@ impl Tier for Counted {
         self.tier.read_many(object, ranges).await
     }
 
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        self.tier.forget(object, ranges).await;
+    }
+
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         self.tier.list(prefix).await
     }

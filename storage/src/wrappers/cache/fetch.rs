@@ -74,6 +74,12 @@ impl Kept {
         self.extents.get(key).await
     }
 
+    /// Lets go of an extent, and of a fetch of it that is under way: nobody joins that any more.
+    pub(super) async fn forget(&self, key: &ExtentKey) {
+        self.flights.forget(key);
+        self.extents.invalidate(key).await;
+    }
+
     /// Counts a call's look-ups.
     pub(super) fn record(&self, cost: &ReadCost, joined: u64) {
         self.metrics.hits.inc_by(u64::from(cost.cache_hits));

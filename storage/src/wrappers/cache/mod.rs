@@ -9,7 +9,7 @@
 
 mod fetch;
 
-use super::metered::CacheMetrics;
+use super::metrics::CacheMetrics;
 use super::single_flight::{ExtentKey, Version, share_of};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -310,6 +310,14 @@ impl Tier for Cache {
         let parts = parts.collect::<Result<_, _>>()?;
         cost.cache = started.elapsed().saturating_sub(waited.max(waited_around));
         Ok(ReadMany { parts, cost })
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        let version = Version::of(object);
+        for extent in ranges.iter().flat_map(|range| self.extents_of(object, range)) {
+            self.kept.forget(&version.extent(&extent)).await;
+        }
+        self.kept.inner().forget(object, ranges).await;
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

@@ -468,3 +468,52 @@ async fn every_way_of_keeping_conforms() {
         suite.run().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_is_read_of_the_tier_again() {
+    for granularity in [Granularity::Block, Granularity::Range] {
+        let config = CacheConfig {
+            capacity_bytes: 1 << 20,
+            granularity,
+            ..CacheConfig::default()
+        };
+        let Bench {
+            gated, cache, object, ..
+        } = bench_of(100, &config).await;
+        let other = 20_000..20_100;
+        for _ in 0..2 {
+            cache.read(&object, ROW).await.unwrap();
+            cache.read(&object, other.clone()).await.unwrap();
+        }
+        assert_eq!(gated.reads().len(), 2, "{granularity:?}");
+        cache.forget(&object, &one(ROW)).await;
+        let read = cache.read(&object, ROW).await.unwrap();
+        assert_eq!((read.bytes, read.cost.cache_misses), (content(1, ROW).into(), 1));
+        assert_eq!(cache.read(&object, other).await.unwrap().cost.cache_hits, 1);
+        assert_eq!(gated.reads().len(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_joins_a_fetch_that_was_forgotten() {
+    let Bench {
+        gated, cache, object, ..
+    } = bench(0, 1 << 20).await;
+    let read = || {
+        let (cache, object) = (cache.clone(), object.clone());
+        tokio::spawn(async move { cache.read(&object, ROW).await.unwrap().bytes })
+    };
+    let first = read();
+    until(|| gated.reads().len() == 1).await;
+    cache.forget(&object, &one(ROW)).await;
+    let second = read();
+    until(|| gated.reads().len() == 2).await;
+    // The first one's end leaves the second one's fetch to be joined.
+    gated.gate.add_permits(1);
+    let third = read();
+    gated.gate.add_permits(9);
+    for read in [first, second, third] {
+        assert_eq!(read.await.unwrap(), content(1, ROW));
+    }
+    assert!(gated.reads().len() <= 3);
+}

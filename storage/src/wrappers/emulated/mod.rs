@@ -13,7 +13,8 @@ mod timer;
 pub use config::{EmulatedConfig, InjectedError, Stall};
 pub use latency::LatencyConfig;
 
-use crate::error::StorageError;
+use super::metrics::EmulatedMetrics;
+use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
@@ -40,6 +41,7 @@ pub struct Emulated {
     opened: Instant,
     model: Mutex<Model>,
     timer: Timer,
+    metrics: EmulatedMetrics,
 }
 
 /// What a call will meet.
@@ -47,6 +49,8 @@ pub struct Emulated {
 struct Drawn<'a> {
     requests: Vec<Request>,
     retries: u32,
+    /// Every error met, those that a repeat has healed among them.
+    met: Vec<ErrorKind>,
     /// The first error that no repeat has healed.
     fault: Option<&'a Fault>,
 }
@@ -62,7 +66,7 @@ impl Emulated {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the key, or the thread of its timer cannot be started.
-    pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig) -> Result<Self, StorageError> {
+    pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig, metrics: EmulatedMetrics) -> Result<Self, StorageError> {
         let service = config.resolve()?;
         let timer = Timer::start().map_err(|e| StorageError::from_io("emulated-timer", &e))?;
         Ok(Self {
@@ -73,6 +77,7 @@ impl Emulated {
             opened: Instant::now(),
             model: Mutex::default(),
             timer,
+            metrics,
         })
     }
 
@@ -89,6 +94,7 @@ impl Emulated {
         for bytes in bytes {
             let (mut latency, mut fault) = self.attempt(&mut rng);
             let mut pause = self.service.retry_delay;
+            drawn.met.extend(fault.map(|fault| fault.kind));
             for _ in 0..self.service.retries {
                 if !fault.is_some_and(|fault| fault.kind.is_transient()) {
                     break;
@@ -97,6 +103,7 @@ impl Emulated {
                 latency += pause + again;
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 fault = next;
+                drawn.met.extend(fault.map(|fault| fault.kind));
                 drawn.retries += 1;
             }
             let bytes = if fault.is_some() { 0 } else { bytes };
@@ -123,8 +130,10 @@ impl Emulated {
         let Drawn {
             requests,
             retries,
+            met,
             fault,
         } = self.draw(call, bytes);
+        met.into_iter().for_each(|fault| self.metrics.count(fault));
         let arrived = self.opened.elapsed();
         let plan = {
             let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,6 +219,10 @@ impl Tier for Emulated {
         self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
             .await?;
         read
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        self.inner.forget(object, ranges).await;
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

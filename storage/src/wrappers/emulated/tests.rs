@@ -2,6 +2,7 @@ use super::*;
 use crate::conformance::{Suite, content};
 use crate::error::ErrorKind;
 use crate::tiers::memory::MemoryTier;
+use crate::wrappers::StorageMetrics;
 use bytes::Bytes;
 use futures::future::join_all;
 use std::time::Duration;
@@ -10,8 +11,12 @@ fn config(text: &str) -> EmulatedConfig {
     toml::from_str(text).unwrap()
 }
 
+fn uncounted() -> EmulatedMetrics {
+    StorageMetrics::unscraped().unwrap().emulated("memory")
+}
+
 fn emulated(text: &str) -> Emulated {
-    Emulated::new(Arc::new(MemoryTier::new()), &config(text)).unwrap()
+    Emulated::new(Arc::new(MemoryTier::new()), &config(text), uncounted()).unwrap()
 }
 
 async fn object(tier: &dyn Tier) -> Object {
@@ -62,7 +67,7 @@ async fn the_same_calls_meet_the_same_errors() {
     for _ in 0..2 {
         let inner: Arc<dyn Tier> = Arc::new(MemoryTier::new());
         let object = object(&*inner).await;
-        let tier = Emulated::new(inner, &config(text)).unwrap();
+        let tier = Emulated::new(inner, &config(text), uncounted()).unwrap();
         let mut outcomes = Vec::new();
         for _ in 0..100 {
             let read = tier.read(&object, 0..10).await;
@@ -109,7 +114,7 @@ async fn bounded_retries_hide_some_errors_and_count_them() {
     let inner: Arc<dyn Tier> = Arc::new(MemoryTier::new());
     let object = object(&*inner).await;
     let text = "retries = 10\nerrors = [{ kind = \"unavailable\", rate = 0.3 }]";
-    let tier = Emulated::new(inner.clone(), &config(text)).unwrap();
+    let tier = Emulated::new(inner.clone(), &config(text), uncounted()).unwrap();
     let mut retries = 0;
     for _ in 0..100 {
         let read = tier.read(&object, 7..77).await.unwrap();
@@ -122,7 +127,7 @@ async fn bounded_retries_hide_some_errors_and_count_them() {
     for (kind, attempts) in [("unavailable", 3), ("denied", 1)] {
         let text =
             format!("retries = 2\nretry_delay_ms = 2\nerrors = [{{ kind = \"{kind}\", rate = 1.0, after_ms = 1 }}]");
-        let failing = Emulated::new(inner.clone(), &config(&text)).unwrap();
+        let failing = Emulated::new(inner.clone(), &config(&text), uncounted()).unwrap();
         let drawn = failing.draw(0, std::iter::once(9));
         assert_eq!(drawn.retries, attempts - 1);
         let pauses = if attempts == 3 { 2 + 4 } else { 0 };

@@ -12,7 +12,8 @@ const BLOCK_LIMITS: Range<u64> = (64 << 10)..(64 << 20) + 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagedConfig {
-    /// A local folder, made where it is missing. One tier of one process at a time may use it.
+    /// A local folder, made where it is missing. One tier of one process at a time may use it. A folder that cannot be
+    /// made, written or locked is an error at the start; one that fails later costs only the staging.
     pub root: PathBuf,
     /// Bytes on disk at most; the least recently used blocks go first.
     #[serde(default = "default_capacity_bytes")]
@@ -60,6 +61,10 @@ impl StagedConfig {
 /// What a stage has done since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedCounts {
+    /// Blocks read from the folder.
+    pub hits: u64,
+    /// Blocks that had to come from the tier, broken ones included.
+    pub misses: u64,
     /// Blocks written.
     pub staged: u64,
     /// Blocks that had to go for others.

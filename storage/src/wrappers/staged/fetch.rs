@@ -21,7 +21,7 @@ pub(super) struct Landed {
 }
 
 impl Stage {
-    fn extent(&self, object: &Object, block: u64) -> Range<u64> {
+    pub(super) fn extent(&self, object: &Object, block: u64) -> Range<u64> {
         block * self.block_bytes..((block + 1) * self.block_bytes).min(object.size)
     }
 
@@ -116,7 +116,7 @@ impl Stage {
             (now == 0 || now + len <= PENDING_BYTES).then_some(now + len)
         });
         if admitted.is_err() {
-            self.tally.skipped.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            self.tally.skipped.add(blocks.len());
             return;
         }
         let header = self.header(object);

@@ -15,8 +15,10 @@ mod folder;
 mod journal;
 mod ledger;
 mod read;
+mod tally;
 mod writer;
 
+use super::metrics::StagedMetrics;
 use super::single_flight::SingleFlight;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -35,8 +37,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
+use tally::Tally;
 use tokio::sync::oneshot;
-use writer::{Job, Tally, Writer};
+use writer::{Job, Writer};
 
 pub use config::{StagedConfig, StagedCounts};
 
@@ -79,19 +82,23 @@ impl Staged {
     ///
     /// # Errors
     /// A key that makes no sense, a folder that cannot be made or is in use, or no io_uring; the error says what to do.
-    pub async fn open(inner: Arc<dyn Tier>, config: &StagedConfig) -> Result<Self, StorageError> {
+    pub async fn open(
+        inner: Arc<dyn Tier>,
+        config: &StagedConfig,
+        metrics: StagedMetrics,
+    ) -> Result<Self, StorageError> {
         config.check()?;
         let (root, block_bytes) = (config.root.clone(), config.block_bytes);
         let name = root.display().to_string();
         let (folder, found) = blocking(&name, move || Folder::open(&root, block_bytes)).await?;
-        Self::with_folder(inner, config, folder, found).await
+        Self::with_folder(inner, config, metrics, (folder, found)).await
     }
 
     async fn with_folder(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
-        folder: Folder,
-        found: Vec<Found>,
+        metrics: StagedMetrics,
+        (folder, found): (Folder, Vec<Found>),
     ) -> Result<Self, StorageError> {
         let options = LocalOptions {
             root: config.root.clone(),
@@ -101,7 +108,12 @@ impl Staged {
             direct: config.direct,
         };
         let local = NvmeTier::open_with(options).await?;
-        let (ledger, tally) = (Arc::new(Ledger::load(found)), Arc::new(Tally::default()));
+        let (ledger, tally) = (
+            Arc::new(Ledger::load(found)),
+            Tally::new(metrics, config.capacity_bytes),
+        );
+        let tally = Arc::new(tally);
+        tally.tell_bytes(ledger.bytes());
         let writer = Writer::new(folder, ledger.clone(), tally.clone(), config.capacity_bytes);
         let (jobs, to_do) = channel();
         let thread = std::thread::Builder::new()
@@ -140,11 +152,13 @@ impl Staged {
         let tally = &self.stage.tally;
         let last_failure = tally.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
         StagedCounts {
-            staged: tally.staged.load(Ordering::Relaxed),
-            evicted: tally.evicted.load(Ordering::Relaxed),
-            broken: tally.broken.load(Ordering::Relaxed),
-            skipped: tally.skipped.load(Ordering::Relaxed),
-            failures: tally.failures.load(Ordering::Relaxed),
+            hits: tally.hits.so_far(),
+            misses: tally.misses.so_far(),
+            staged: tally.staged.so_far(),
+            evicted: tally.evicted.so_far(),
+            broken: tally.broken.so_far(),
+            skipped: tally.skipped.so_far(),
+            failures: tally.failures.so_far(),
             last_failure: last_failure.clone(),
             bytes: self.stage.ledger.bytes(),
         }
@@ -162,6 +176,16 @@ impl Drop for Staged {
 }
 
 impl Stage {
+    /// The blocks that hold the ranges, in order, none twice.
+    fn blocks_of(&self, ranges: &[Range<u64>]) -> Vec<u64> {
+        let full = ranges.iter().filter(|range| !range.is_empty());
+        let blocks = full.flat_map(|range| range.start / self.block_bytes..range.end.div_ceil(self.block_bytes));
+        let mut blocks: Vec<u64> = blocks.collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
     fn header(&self, object: &Object) -> Header {
         Header {
             origin: self.origin.clone(),
@@ -241,11 +265,7 @@ impl Tier for Staged {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let stage = &self.stage;
-        let full = ranges.iter().filter(|range| !range.is_empty());
-        let blocks = full.flat_map(|range| range.start / stage.block_bytes..range.end.div_ceil(stage.block_bytes));
-        let mut blocks: Vec<u64> = blocks.collect();
-        blocks.sort_unstable();
-        blocks.dedup();
+        let blocks = stage.blocks_of(ranges);
         let lookup = stage.ledger.find(&stage.header(object), &blocks);
         let Lookup { missing, .. } = &lookup;
         let (staged, landed) = try_join(
@@ -255,6 +275,8 @@ impl Tier for Staged {
         .await?;
         let mut cost = staged.cost;
         cost.merge(&landed.cost);
+        stage.tally.misses.add(lookup.missing.len() + staged.broken.len());
+        stage.tally.hits.add(lookup.held.len() - staged.broken.len());
         let mut sources = staged.parts;
         sources.extend(landed.parts);
         if !staged.broken.is_empty() {
@@ -272,6 +294,11 @@ impl Tier for Staged {
         let parts = parts.collect::<Result<_, _>>()?;
         cost.copy += copying.elapsed();
         Ok(ReadMany { parts, cost })
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        self.stage.forget(object, ranges);
+        self.stage.inner.forget(object, ranges).await;
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

@@ -9,10 +9,10 @@ use super::writer::Job;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost, ReadMany, Tier};
+use crate::wrappers::single_flight::Version;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Times that a file is looked up again because the writer has written to it meanwhile.
@@ -146,12 +146,29 @@ impl Stage {
         into.parts.extend(whole.map(take));
     }
 
+    /// Takes the blocks of these ranges out, because what they hold is damaged although it fits its checksums: so it came
+    /// from the tier. Those on their way to the folder are taken out when they are there.
+    pub(super) fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        let (header, blocks) = (self.header(object), self.blocks_of(ranges));
+        let version = Version::of(object);
+        for block in &blocks {
+            self.flights.forget(&version.extent(&self.extent(object, *block)));
+        }
+        let lookup = self.ledger.find(&header, &blocks);
+        lookup.held.iter().for_each(|held| self.reject(lookup.id, held));
+        if !lookup.missing.is_empty() {
+            let blocks = lookup.missing;
+            // An error would mean that the thread has ended: then nothing is staged any more.
+            let _ = self.jobs.send(Job::Forget { header, blocks });
+        }
+    }
+
     /// A staged block that cannot be used is forgotten, unless it has gone by itself.
     fn reject(&self, id: u64, held: &Held) {
         if !self.ledger.reject(id, held) {
             return;
         }
-        let count = self.tally.broken.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = self.tally.broken.add(1);
         if count.is_power_of_two() {
             let file = data_name(id);
             tracing::warn!(

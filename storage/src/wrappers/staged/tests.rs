@@ -4,7 +4,6 @@ use crate::tier::ReadCost;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::{Cache, CacheConfig, Emulated, StorageMetrics};
 use futures::future::join_all;
-use prometheus::Registry;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -121,8 +120,14 @@ fn config(root: &Path, capacity_bytes: u64) -> StagedConfig {
     }
 }
 
+fn uncounted() -> StagedMetrics {
+    StorageMetrics::unscraped().unwrap().staged("memory")
+}
+
 async fn open(origin: &Arc<Origin>, root: &Path) -> Staged {
-    Staged::open(origin.clone(), &config(root, 64 << 20)).await.unwrap()
+    Staged::open(origin.clone(), &config(root, 64 << 20), uncounted())
+        .await
+        .unwrap()
 }
 
 /// Reads and compares.
@@ -208,7 +213,7 @@ async fn the_folder_is_used_again_after_a_restart() {
         block_bytes: 2 * BLOCK,
         ..config(folder.path(), 64 << 20)
     };
-    let tier = Staged::open(origin.clone(), &other).await.unwrap();
+    let tier = Staged::open(origin.clone(), &other, uncounted()).await.unwrap();
     assert_eq!(tier.counts().bytes, 0);
     expect(&tier, &origin.get("x"), 1, 0..300_000).await;
     assert_eq!(origin.reads().len(), 1);
@@ -220,7 +225,9 @@ async fn versions_of_a_tier_in_memory_do_not_outlive_it() {
     let path = ObjectPath::new("x").unwrap();
     for seed in 1..4 {
         let memory: Arc<dyn Tier> = Arc::new(MemoryTier::new());
-        let tier = Staged::open(memory, &config(folder.path(), 64 << 20)).await.unwrap();
+        let tier = Staged::open(memory, &config(folder.path(), 64 << 20), uncounted())
+            .await
+            .unwrap();
         let body = Bytes::from(content(seed, 0..100_000));
         // The same version mark each time.
         let object = tier.put(&path, body.into()).await.unwrap();
@@ -273,6 +280,43 @@ async fn torn_and_flipped_pages_are_read_from_the_tier_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_turns_out_damaged_is_read_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::new(&[("x", 1, 5 * BLOCK)]);
+    let metrics = uncounted();
+    let tier = Staged::open(origin.clone(), &config(folder.path(), 64 << 20), metrics.clone())
+        .await
+        .unwrap();
+    let object = origin.get("x");
+    let row = 2 * BLOCK + 5..2 * BLOCK + 9;
+    expect(&tier, &object, 1, 0..object.size).await;
+    tier.settle().await;
+    // What came from the tier is staged with checksums that fit; only who knows the content sees that it is wrong.
+    origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 2;
+    expect(&tier, &object, 1, row.clone()).await;
+    tier.forget(&object, std::slice::from_ref(&row)).await;
+    expect(&tier, &object, 2, row.clone()).await;
+    // It is not staged yet, perhaps: that does not bring it back either.
+    origin.objects.lock().unwrap().get_mut(&object.path).unwrap().0 = 3;
+    tier.forget(&object, std::slice::from_ref(&row)).await;
+    expect(&tier, &object, 3, row.clone()).await;
+    tier.settle().await;
+    origin.reads();
+    expect(&tier, &object, 3, row).await;
+    expect(&tier, &object, 1, 0..2 * BLOCK).await;
+    assert!(origin.reads().is_empty());
+    let counts = tier.counts();
+    let of = |counter: &prometheus::IntCounter| counter.get();
+    assert_eq!((of(&metrics.hits), of(&metrics.misses)), (counts.hits, counts.misses));
+    assert_eq!((counts.hits, counts.misses), (1 + 1 + 2, 5 + 1 + 1));
+    assert_eq!((of(&metrics.torn), of(&metrics.written)), (2, 7));
+    assert_eq!(metrics.bytes.get(), counts.bytes.cast_signed());
+    assert_eq!(metrics.capacity_bytes.get(), 64 << 20);
+    drop(tier);
+    assert_eq!((metrics.bytes.get(), metrics.capacity_bytes.get()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versions_never_mix_and_old_ones_go() {
     let folder = tempfile::tempdir().unwrap();
     let origin = Origin::new(&[("x", 1, 300_000)]);
@@ -298,7 +342,7 @@ async fn the_stage_stays_within_its_bound() {
     let objects = [("a", 1, 30 * BLOCK), ("b", 2, 20 * BLOCK + 5), ("c", 3, 7)];
     let origin = Origin::new(&objects);
     let capacity = 12 * BLOCK;
-    let tier = Staged::open(origin.clone(), &config(folder.path(), capacity))
+    let tier = Staged::open(origin.clone(), &config(folder.path(), capacity), uncounted())
         .await
         .unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -336,7 +380,7 @@ async fn the_stage_stays_within_its_bound() {
     // A lower bound holds from the next start on.
     tier.settle().await;
     drop(tier);
-    let tier = Staged::open(origin.clone(), &config(folder.path(), 3 * BLOCK))
+    let tier = Staged::open(origin.clone(), &config(folder.path(), 3 * BLOCK), uncounted())
         .await
         .unwrap();
     tier.settle().await;
@@ -351,7 +395,7 @@ async fn a_full_disk_costs_only_the_staging() {
     let (stage_folder, found) = Folder::open(folder.path(), BLOCK).unwrap();
     let fault = stage_folder.fault.clone();
     let config = config(folder.path(), 64 << 20);
-    let tier = Staged::with_folder(origin.clone(), &config, stage_folder, found).await;
+    let tier = Staged::with_folder(origin.clone(), &config, uncounted(), (stage_folder, found)).await;
     let tier = tier.unwrap();
     let (x, y) = (origin.get("x"), origin.get("y"));
     expect(&tier, &x, 1, 0..5 * BLOCK).await;
@@ -441,18 +485,21 @@ async fn senseless_configs_and_shared_folders_are_refused() {
             block_bytes,
             ..config(folder.path(), capacity_bytes)
         };
-        let error = Staged::open(origin.clone(), &config).await.err().unwrap();
+        let error = Staged::open(origin.clone(), &config, uncounted()).await.err().unwrap();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, key));
     }
     let held = open(&origin, folder.path()).await;
-    let second = Staged::open(origin.clone(), &config(folder.path(), 1 << 30)).await;
+    let second = Staged::open(origin.clone(), &config(folder.path(), 1 << 30), uncounted()).await;
     let error = second.err().unwrap();
     assert!(error.detail().contains("staged.root"), "{error}");
     drop(held);
     open(&origin, folder.path()).await;
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
-    let error = Staged::open(origin, &config(&file, 1 << 30)).await.err().unwrap();
+    let error = Staged::open(origin, &config(&file, 1 << 30), uncounted())
+        .await
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("staged.root"), "{error}");
 }
 
@@ -470,10 +517,20 @@ async fn conforms(tier: Arc<dyn Tier>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_staged_tier_conforms() {
     let folder = tempfile::tempdir().unwrap();
-    let tier = Staged::open(Arc::new(MemoryTier::new()), &config(folder.path(), 64 << 20)).await;
+    let tier = Staged::open(
+        Arc::new(MemoryTier::new()),
+        &config(folder.path(), 64 << 20),
+        uncounted(),
+    )
+    .await;
     conforms(Arc::new(tier.unwrap())).await;
     // So small that blocks leave all the time.
-    let tier = Staged::open(Arc::new(MemoryTier::new()), &config(folder.path(), 3 * BLOCK)).await;
+    let tier = Staged::open(
+        Arc::new(MemoryTier::new()),
+        &config(folder.path(), 3 * BLOCK),
+        uncounted(),
+    )
+    .await;
     conforms(Arc::new(tier.unwrap())).await;
 }
 
@@ -481,7 +538,7 @@ async fn a_staged_tier_conforms() {
 async fn a_staged_local_folder_conforms() {
     let (folder, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let inner = NvmeTier::open(root.path(), 16, true).await.unwrap();
-    let tier = Staged::open(Arc::new(inner), &config(folder.path(), 8 << 20)).await;
+    let tier = Staged::open(Arc::new(inner), &config(folder.path(), 8 << 20), uncounted()).await;
     conforms(Arc::new(tier.unwrap())).await;
 }
 
@@ -490,12 +547,17 @@ async fn the_whole_composition_conforms() {
     let text = "latency = { distribution = \"lognormal\", median_us = 30, p99_us = 200 }\nretries = 9\n\
         errors = [{ kind = \"unavailable\", rate = 0.01 }]";
     let folder = tempfile::tempdir().unwrap();
-    let emulated = Emulated::new(Arc::new(MemoryTier::new()), &toml::from_str(text).unwrap()).unwrap();
-    let staged = Staged::open(Arc::new(emulated), &config(folder.path(), 4 << 20)).await;
+    let emulated = Emulated::new(
+        Arc::new(MemoryTier::new()),
+        &toml::from_str(text).unwrap(),
+        StorageMetrics::unscraped().unwrap().emulated("memory"),
+    )
+    .unwrap();
+    let staged = Staged::open(Arc::new(emulated), &config(folder.path(), 4 << 20), uncounted()).await;
     let staged: Arc<dyn Tier> = Arc::new(staged.unwrap());
     assert!(staged.info().notes.contains(&"emulated: custom".to_owned()));
     conforms(staged.clone()).await;
-    let metrics = StorageMetrics::register(&Registry::new()).unwrap();
+    let metrics = StorageMetrics::unscraped().unwrap();
     let cache = CacheConfig {
         capacity_bytes: 200_000,
         ..CacheConfig::default()
@@ -528,7 +590,7 @@ fn child() {
     runtime.unwrap().block_on(async {
         let origin = Origin::new(&OBJECTS);
         // Smaller than the objects, so that eviction and journals written anew are hit as well.
-        let tier = Staged::open(origin.clone(), &config(Path::new(root), 35 * BLOCK))
+        let tier = Staged::open(origin.clone(), &config(Path::new(root), 35 * BLOCK), uncounted())
             .await
             .unwrap();
         println!("READY");
@@ -567,7 +629,7 @@ async fn a_process_killed_while_staging_leaves_no_wrong_byte() {
         assert!(child.try_wait().unwrap().is_none(), "the child saw a wrong byte");
         child.kill().unwrap();
         child.wait().unwrap();
-        let tier = Staged::open(origin.clone(), &config(folder.path(), 35 * BLOCK))
+        let tier = Staged::open(origin.clone(), &config(folder.path(), 35 * BLOCK), uncounted())
             .await
             .unwrap();
         for (name, seed, size) in OBJECTS {

@@ -9,13 +9,14 @@ use super::fetch::Landed;
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
+use super::tally::Tally;
 use crate::wrappers::single_flight::Lead;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -40,36 +41,12 @@ pub(super) enum Job {
     },
     /// Record that a block is gone from the ledger.
     Drop { id: u64, block: u64 },
+    /// Take blocks out that turned out to be damaged, now that what was to be staged before this is.
+    Forget { header: Header, blocks: Vec<u64> },
     /// Say when everything before is done.
     Settle(oneshot::Sender<()>),
     /// End.
     Stop,
-}
-
-/// What is counted.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) staged: AtomicU64,
-    pub(super) evicted: AtomicU64,
-    pub(super) broken: AtomicU64,
-    pub(super) skipped: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) last_failure: Mutex<Option<String>>,
-    /// Bytes of the blocks in the queue.
-    pub(super) pending: AtomicU64,
-    pub(super) stopped: AtomicBool,
-}
-
-impl Tally {
-    fn failed(&self, what: &str, error: &io::Error) {
-        let before = self.failures.fetch_add(1, Ordering::Relaxed);
-        let text = format!("{what}: {error}");
-        // The first, and then ever more rarely: a full disk fails thousands of times.
-        if (before + 1).is_power_of_two() {
-            tracing::warn!(failures = before + 1, "staging failed, reads go to the tier: {text}");
-        }
-        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-    }
 }
 
 /// The thread's own.
@@ -101,6 +78,7 @@ impl Writer {
         // The bound may be lower than it was when this was staged.
         self.make_room(0, None);
         self.flush();
+        self.tally.tell_bytes(self.ledger.bytes());
         while let Ok(job) = jobs.recv() {
             let (mut leads, mut bytes, mut next) = (Vec::new(), 0, Some(job));
             while let Some(job) = next.take() {
@@ -116,8 +94,10 @@ impl Writer {
                         bytes += len;
                     }
                     Job::Drop { id, block } => self.drop_block(id, block),
+                    Job::Forget { header, blocks } => self.forget(&header, &blocks),
                     Job::Settle(done) => {
                         self.flush();
+                        self.tally.tell_bytes(self.ledger.bytes());
                         leads.clear();
                         let _ = done.send(());
                     }
@@ -128,6 +108,7 @@ impl Writer {
                 }
             }
             self.flush();
+            self.tally.tell_bytes(self.ledger.bytes());
             // Only now: until a block is staged, its fetch answers for it.
             drop(leads);
         }
@@ -136,7 +117,7 @@ impl Writer {
     /// Writes the blocks of one fetch.
     fn store(&mut self, header: &Header, blocks: &[(u64, Bytes)]) {
         if self.paused_until.is_some_and(|until| Instant::now() < until) {
-            self.tally.skipped.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            self.tally.skipped.add(blocks.len());
             return;
         }
         let id = match self.version(header) {
@@ -151,7 +132,7 @@ impl Writer {
             }
             let len = disk_bytes(bytes.len() as u64);
             if !self.make_room(len, Some(id)) {
-                self.tally.skipped.fetch_add(1, Ordering::Relaxed);
+                self.tally.skipped.add(1);
                 continue;
             }
             let at = block * header.block_bytes;
@@ -253,7 +234,7 @@ impl Writer {
             let Some((id, block)) = self.ledger.evict() else {
                 return;
             };
-            self.tally.evicted.fetch_add(1, Ordering::Relaxed);
+            self.tally.evicted.add(1);
             if self.ledger.is_empty(id) && writing != Some(id) && !self.records.contains_key(&id) {
                 self.remove(id);
             } else {
@@ -273,6 +254,18 @@ impl Writer {
         self.open.remove(&id);
         self.ledger.forget(id);
         self.folder.remove(id);
+    }
+
+    fn forget(&mut self, header: &Header, blocks: &[u64]) {
+        // What was written and is not recorded yet is in the ledger after this.
+        self.flush();
+        let lookup = self.ledger.find(header, blocks);
+        for held in &lookup.held {
+            if self.ledger.reject(lookup.id, held) {
+                self.tally.broken.add(1);
+                self.drop_block(lookup.id, held.block);
+            }
+        }
     }
 
     /// Records that a block is gone, then gives its disk space back. A record that gets lost when the machine dies does
@@ -311,7 +304,7 @@ impl Writer {
                 self.paused_until = Some(Instant::now() + PAUSE);
             } else {
                 self.ledger.publish(id, &records);
-                self.tally.staged.fetch_add(records.len() as u64, Ordering::Relaxed);
+                self.tally.staged.add(records.len());
                 self.compact(id);
             }
             self.remove_if_empty(id);
