@@ -9,12 +9,12 @@
 //! 16     8        header_len: where row 0 starts, a multiple of 4096, u64 LE
 //! 24     8        rows, u64 LE
 //! 32     8        first_id: the entity id of row 0; ids run first_id .. first_id + rows, i64 LE
-//! 40     4        rows_per_block: rows under one block checksum, u32 LE
+//! 40     4        rows_per_block: rows under one block checksum, u32 LE (0: blocks have none)
 //! 44     4        schema_len: bytes of the JSON schema, u32 LE
 //! 48     8        seed of the generator, u64 LE (0 for imported data)
 //! 56     8        zero
 //! 64     …        schema, JSON (`TableSchema`)
-//! …      4 × n    CRC-32C of each block's bytes (padding included), u32 LE; n = ceil(rows / rows_per_block)
+//! …      4 × n    CRC-32C of each block's bytes (padding included), u32 LE; n = ceil(rows / rows_per_block), or 0
 //! …               zeros up to header_len
 //! header_len      row 0, row 1, …
 //! ```
@@ -184,7 +184,7 @@ pub struct TableHeader {
     pub rows: u64,
     /// The entity id of row 0.
     pub first_id: i64,
-    /// Rows under one block checksum.
+    /// Rows under one block checksum; 0 where blocks have none, as where rows are laid out only when they are read.
     pub rows_per_block: u32,
     /// Seed of the generator; 0 for imported data.
     pub seed: u64,
@@ -215,6 +215,25 @@ impl TableHeader {
             rows_per_block,
             seed,
             block_crcs: vec![0; blocks],
+        };
+        header.check_limits()?;
+        Ok(header)
+    }
+
+    /// A header for a table whose rows are laid out when they are read: rows carry their checksums, blocks have none.
+    ///
+    /// # Errors
+    /// A schema that the format cannot hold, or ids beyond `i64`.
+    pub fn without_blocks(schema: TableSchema, rows: u64, first_id: i64) -> Result<Self, TableError> {
+        schema.validate()?;
+        let header = Self {
+            stride: schema.stride()?,
+            schema,
+            rows,
+            first_id,
+            rows_per_block: 0,
+            seed: 0,
+            block_crcs: Vec::new(),
         };
         header.check_limits()?;
         Ok(header)
@@ -350,10 +369,11 @@ impl TableHeader {
         schema.validate()?;
         let rows = u64_at(bytes, 24);
         let rows_per_block = u32_at(bytes, 40);
-        if rows_per_block == 0 {
-            return Err(header_error(40, "rows_per_block is 0"));
-        }
-        let crc_bytes = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
+        let blocks = match rows_per_block {
+            0 => 0,
+            rows_per_block => rows.div_ceil(u64::from(rows_per_block)),
+        };
+        let crc_bytes = usize::try_from(blocks)
             .ok()
             .and_then(|blocks| blocks.checked_mul(4))
             .and_then(|len| bytes[PRELUDE_BYTES + schema_len..].get(..len))

@@ -24,11 +24,13 @@ pub enum Via {
     Http,
     /// NFS READ from user space.
     Nfs,
+    /// Arrow Flight DoGet.
+    Flight,
 }
 
 impl Via {
     /// Every path, in the order of the enum.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Memory,
         Self::PageCache,
         Self::Direct,
@@ -37,6 +39,7 @@ impl Via {
         Self::Gds,
         Self::Http,
         Self::Nfs,
+        Self::Flight,
     ];
 
     /// The name used in headers, metrics and results.
@@ -51,6 +54,7 @@ impl Via {
             Self::Gds => "gds",
             Self::Http => "http",
             Self::Nfs => "nfs",
+            Self::Flight => "flight",
         }
     }
 }
@@ -79,7 +83,7 @@ pub struct UnknownVia(pub String);
 
 /// The set of paths that one request's or one batch's reads took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct ViaSet(u8);
+pub struct ViaSet(u16);
 
 impl ViaSet {
     /// A set of one.

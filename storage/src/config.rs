@@ -6,6 +6,7 @@
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
+use crate::tiers::flight::FlightConfig;
 use crate::tiers::nvme::{Driver, Tuning};
 use crate::wrappers::{CacheConfig, StorageMetrics, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -27,6 +28,8 @@ pub enum TierConfig {
     Nfs(NfsConfig),
     /// An S3-compatible bucket.
     S3(S3Config),
+    /// An Arrow Flight server.
+    Flight(FlightConfig),
     /// GPUDirect Storage: local files into device memory through cuFile.
     Gds {
         /// The directory.
@@ -59,6 +62,7 @@ enum Kind {
     Nvme(NvmeConfig),
     Nfs(NfsConfig),
     S3(S3Config),
+    Flight(FlightConfig),
     Gds {
         root: PathBuf,
         #[serde(default)]
@@ -289,6 +293,7 @@ impl TierConfig {
             Self::Nvme(_) => "nvme",
             Self::Nfs(_) => "nfs",
             Self::S3(_) => "s3",
+            Self::Flight(_) => "flight",
             Self::Gds { .. } => "gds",
             Self::Wrapped(wrapped) => wrapped.tier.kind(),
         }

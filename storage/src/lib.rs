@@ -11,7 +11,7 @@
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`conformance`]: the suite
-//! - [`origin`] (feature `origin`): the embedded S3 and NFSv3 servers
+//! - [`origin`] (feature `origin`): the embedded S3, NFSv3 and Flight servers
 
 pub mod config;
 pub mod conformance;

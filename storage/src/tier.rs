@@ -86,7 +86,7 @@ pub struct ReadMany {
 /// What a tier is, for results and logs. Never holds credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierInfo {
-    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `gds`.
+    /// The kind, as in configs: `memory`, `nvme`, `nfs`, `s3`, `flight`, `gds`.
     pub kind: &'static str,
     /// Root, URL or endpoint.
     pub location: String,

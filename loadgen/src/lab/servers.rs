@@ -50,12 +50,14 @@ impl Places {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct OriginReady {
     #[serde(default)]
     s3: Option<String>,
     #[serde(default)]
     nfs: Option<String>,
+    #[serde(default)]
+    flight: Option<String>,
 }
 
 /// Makes the folders and starts the origins.
@@ -77,12 +79,13 @@ pub(super) fn open_places(bench: &Bench<'_>) -> Result<Places, RunError> {
             .iter()
             .any(|tier| tier.name == name && tier.origin == Origin::Embedded)
     };
-    let mut ready = OriginReady { s3: None, nfs: None };
+    let mut ready = OriginReady::default();
     if let Some(program) = &bench.programs.origin {
         let mut command = Command::new(program);
         for (name, root, listen) in [
             ("s3", "--s3-root", "--s3-listen"),
             ("nfs", "--nfs-root", "--nfs-listen"),
+            ("flight", "--flight-root", "--flight-listen"),
         ] {
             if embedded(name) {
                 let root_folder = folder(name)?;
@@ -90,7 +93,10 @@ pub(super) fn open_places(bench: &Bench<'_>) -> Result<Places, RunError> {
                 places.folders.push(root_folder);
             }
         }
-        command.args(["--bucket", BUCKET, "--exit-with-parent"]);
+        if embedded("s3") {
+            command.args(["--bucket", BUCKET]);
+        }
+        command.arg("--exit-with-parent");
         let log = logs.join("origin.log");
         let (child, said) = Child::start("tierlab-origin", command, &log, lab.ready_timeout, bench.interrupt)?;
         places.origin = Some(child);
@@ -129,6 +135,7 @@ fn place(
             ports.push(format!("endpoint={}", said(&ready.s3)?));
         }
         ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
+        ("flight", Origin::Embedded) => ports.push(format!("url={}", said(&ready.flight)?)),
         ("nvme" | "gds", _) if tier.set.iter().all(|pair| !pair.starts_with("root=")) => {
             place.set.push(format!("root={}", folder(&tier.name)?.display()));
         }
@@ -263,6 +270,7 @@ mod tests {
     fn ports_are_set_but_not_part_of_a_places_identity() {
         let ready = |port: u16| OriginReady {
             s3: Some(format!("http://127.0.0.1:{port}")),
+            flight: Some(format!("grpc://127.0.0.1:{port}")),
             nfs: None,
         };
         let folder = |name: &str| Ok(Path::new("/work").join(name));
@@ -273,11 +281,13 @@ mod tests {
         assert!(one.set.contains(&"endpoint=http://127.0.0.1:1".to_owned()));
         assert!(one.set.contains(&"concurrency=4".to_owned()));
         assert!(place(&tier("nfs", Origin::Embedded, &[]), &ready(1), &folder).is_err());
+        let flight = place(&tier("flight", Origin::Embedded, &[]), &ready(3), &folder).unwrap();
+        assert_eq!(flight.set, ["url=grpc://127.0.0.1:3"]);
     }
 
     #[test]
     fn a_real_tier_is_where_its_plan_says() {
-        let ready = OriginReady { s3: None, nfs: None };
+        let ready = OriginReady::default();
         let folder = |name: &str| Ok(Path::new("/work").join(name));
         let own = place(&tier("nvme", Origin::Real, &["root=/mnt/fast"]), &ready, &folder).unwrap();
         assert_eq!(own.set, ["root=/mnt/fast"]);

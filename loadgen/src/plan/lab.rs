@@ -128,13 +128,13 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
 }
 
 fn tier(name: &str, raw: Option<&super::raw::RawTier>) -> Result<TierPlan, String> {
-    let served = matches!(name, "s3" | "nfs");
+    let served = matches!(name, "s3" | "nfs" | "flight");
     let origin = raw
         .and_then(|tier| tier.origin)
         .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
     if origin == Origin::Embedded && !served {
         return Err(format!(
-            "`lab.tier.{name}.origin` = \"embedded\": only the tiers `s3` and `nfs` have an embedded origin"
+            "`lab.tier.{name}.origin` = \"embedded\": only the tiers `s3`, `nfs` and `flight` have an embedded origin"
         ));
     }
     Ok(TierPlan {

@@ -40,6 +40,10 @@ fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
 /// The first damage found, with its offset; or a stop.
 pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<TableHeader, ModelsError> {
     let (file, header) = open(path)?;
+    if header.rows_per_block == 0 {
+        let what = "it has no block checksums, so it was not written as a file: generate or import it again";
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
     let check = |chunk: &Chunk, buffer: &mut [u8]| {
         file.read_exact_at(buffer, chunk.bytes.start)
             .map_err(ModelsError::io("read", path))?;

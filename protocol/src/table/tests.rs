@@ -60,6 +60,14 @@ proptest! {
     }
 
     #[test]
+    fn headers_without_blocks_read_back(rows in 0_u64..1 << 40, first_id in -1_000_i64..1_000) {
+        let header = TableHeader::without_blocks(ctr(1, 0).schema, rows, first_id).unwrap();
+        let bytes = header.encode();
+        prop_assert!(header.block(0).is_none());
+        prop_assert_eq!(TableHeader::decode(&bytes, header.file_len()).unwrap(), header);
+    }
+
+    #[test]
     fn any_damage_to_a_header_is_seen(rows in 1_u64..5_000, at in any::<prop::sample::Index>(), flip in 1_u8..=255) {
         let header = ctr(rows, 0);
         let mut bytes = header.encode();

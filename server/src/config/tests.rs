@@ -164,7 +164,7 @@ fn errors_name_file_and_key() {
 #[test]
 fn the_shipped_configuration_is_valid() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/server.toml");
-    for tier in ["memory", "nvme", "nfs", "s3", "gds"] {
+    for tier in ["memory", "nvme", "nfs", "s3", "flight", "gds"] {
         let sources = Sources {
             config: config.clone(),
             tier: Some(tier.into()),

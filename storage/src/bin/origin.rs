@@ -1,4 +1,4 @@
-//! `tierlab-origin`: serves folders over S3 and NFSv3. Parses flags, binds, prints one line, runs until told to stop.
+//! `tierlab-origin`: serves folders over S3, NFSv3 and Arrow Flight. Parses flags, binds, prints one line, runs until told to stop.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tierlab_storage::origin::{
+    flight::FlightOrigin,
     nfs::NfsOrigin,
     s3::{FaultPlan, S3Origin},
 };
@@ -18,10 +19,18 @@ use tracing_subscriber::EnvFilter;
 
 const AFTER_HELP: &str = "\
 Once ready, one line of JSON goes to stdout, absent parts left out:
-  {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\"}
+  {\"s3\":\"http://127.0.0.1:PORT\",\"bucket\":\"tierlab\",\"nfs\":\"nfs://127.0.0.1:PORT/export\",
+   \"flight\":\"grpc://127.0.0.1:PORT\"}
 
 S3 requests may be unsigned, or signed with access key `tierlab` and secret `tierlab-secret`. The bucket is in the path,
 or in the host's name below `localhost`.
+
+Flight serves the table features/NAME.rows below its root as the flight of the path [NAME]. Tickets are JSON:
+  {\"table\":NAME}, with \"ids\":[...] for some entities, \"form\":\"rows\" for the rows as they lie in the file
+  {\"object\":PATH}, with \"ranges\":[[START,END],...] for parts of it; either with \"version\" for no other one
+from Python:
+  client = pyarrow.flight.connect(URL); client.list_flights()
+  client.do_get(pyarrow.flight.Ticket(b'{\"table\":\"ctr\",\"ids\":[7,3]}')).read_all()
 
 The keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 0 to 1, drawn from a seed:
   error-rate      answered with 500 or 503
@@ -37,14 +46,15 @@ The keys of --s3-fault; rates are shares of the GETs and HEADs of objects, from 
 Examples:
   tierlab-origin --s3-root /tmp/s3
   tierlab-origin --s3-root /tmp/s3 --s3-fault first-byte-ms=30,mb-per-s=90,error-rate=0.01
+  tierlab-origin --flight-root /tmp/flight --flight-listen 127.0.0.1:8815
   tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049";
 
-/// Serve folders over S3 and NFSv3, for tests and for the lab
+/// Serve folders over S3, NFSv3 and Arrow Flight, for tests and for the lab
 #[derive(Debug, Parser)]
 #[command(version, after_help = AFTER_HELP)]
 struct Flags {
     /// Folder to serve over S3: each folder in it is a bucket; made when missing
-    #[arg(long, value_name = "DIR", required_unless_present = "nfs_root")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["nfs_root", "flight_root"])]
     s3_root: Option<PathBuf>,
     /// Address of the S3 server; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "s3_root")]
@@ -67,6 +77,12 @@ struct Flags {
     /// Address of the NFSv3 server, MOUNT included (IPv4); port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "nfs_root")]
     nfs_listen: SocketAddrV4,
+    /// Folder to serve over Arrow Flight; made when missing
+    #[arg(long, value_name = "DIR")]
+    flight_root: Option<PathBuf>,
+    /// Address of the Flight server; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", requires = "flight_root")]
+    flight_listen: SocketAddr,
     /// Allow addresses that other machines can reach: anyone there may read and write the folders
     #[arg(long)]
     allow_remote: bool,
@@ -92,6 +108,8 @@ struct Ready {
     bucket: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nfs: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flight: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -111,7 +129,11 @@ fn main() -> ExitCode {
         .nfs_root
         .as_ref()
         .map(|_| ("--nfs-listen", SocketAddr::V4(flags.nfs_listen)));
-    for (flag, address) in s3.into_iter().chain(nfs) {
+    let flight = flags
+        .flight_root
+        .as_ref()
+        .map(|_| ("--flight-listen", flags.flight_listen));
+    for (flag, address) in s3.into_iter().chain(nfs).chain(flight) {
         if !address.ip().is_loopback() && !flags.allow_remote {
             return refuse(&format!(
                 "{flag} {address} can be reached by other machines, and anyone there could read and write the folder; \
@@ -140,37 +162,9 @@ fn refuse(message: &str) -> ExitCode {
 
 async fn run(flags: Flags, parent: u32) -> Result<()> {
     let mut ready = Ready::default();
-    let s3 = match &flags.s3_root {
-        None => None,
-        Some(root) => {
-            let folder = || format!("cannot serve --s3-root {}", root.display());
-            let origin = S3Origin::open(root).with_context(folder)?;
-            origin
-                .ensure_bucket(&flags.bucket)
-                .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
-            origin.faults().set(flags.s3_fault);
-            let bound = TcpListener::bind(flags.s3_listen).await;
-            let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
-            ready.s3 = Some(format!("http://{}", listener.local_addr()?));
-            ready.bucket = Some(flags.bucket.clone());
-            Some((origin, listener))
-        }
-    };
-    let nfs = match &flags.nfs_root {
-        None => None,
-        Some(root) => {
-            let what = || {
-                format!(
-                    "cannot serve --nfs-root {} on --nfs-listen {}",
-                    root.display(),
-                    flags.nfs_listen
-                )
-            };
-            let origin = NfsOrigin::bind(flags.nfs_listen, root).await.with_context(what)?;
-            ready.nfs = Some(origin.url());
-            Some(origin)
-        }
-    };
+    let s3 = bind_s3(&flags, &mut ready).await?;
+    let nfs = bind_nfs(&flags, &mut ready).await?;
+    let flight = bind_flight(&flags, &mut ready).await?;
     let (stop, stopped) = watch::channel(false);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = async move {
@@ -202,10 +196,55 @@ async fn run(flags: Flags, parent: u32) -> Result<()> {
             None => Ok(()),
         }
     };
+    let flight = async {
+        match flight {
+            Some((origin, listener)) => origin
+                .serve(listener, wait(stopped.clone()))
+                .await
+                .context("Flight server"),
+            None => Ok(()),
+        }
+    };
     tokio::select! {
-        served = async { tokio::try_join!(s3, nfs) } => served.map(|_| ()),
+        served = async { tokio::try_join!(s3, nfs, flight) } => served.map(|_| ()),
         () = told => Ok(()),
     }
+}
+
+async fn bind_s3(flags: &Flags, ready: &mut Ready) -> Result<Option<(S3Origin, TcpListener)>> {
+    let Some(root) = &flags.s3_root else { return Ok(None) };
+    let folder = || format!("cannot serve --s3-root {}", root.display());
+    let origin = S3Origin::open(root).with_context(folder)?;
+    origin
+        .ensure_bucket(&flags.bucket)
+        .with_context(|| format!("cannot make --bucket {}", flags.bucket))?;
+    origin.faults().set(flags.s3_fault);
+    let bound = TcpListener::bind(flags.s3_listen).await;
+    let listener = bound.with_context(|| format!("cannot listen on --s3-listen {}", flags.s3_listen))?;
+    ready.s3 = Some(format!("http://{}", listener.local_addr()?));
+    ready.bucket = Some(flags.bucket.clone());
+    Ok(Some((origin, listener)))
+}
+
+async fn bind_nfs(flags: &Flags, ready: &mut Ready) -> Result<Option<NfsOrigin>> {
+    let Some(root) = &flags.nfs_root else { return Ok(None) };
+    let (listen, shown) = (flags.nfs_listen, root.display());
+    let bound = NfsOrigin::bind(listen, root).await;
+    let origin = bound.with_context(|| format!("cannot serve --nfs-root {shown} on --nfs-listen {listen}"))?;
+    ready.nfs = Some(origin.url());
+    Ok(Some(origin))
+}
+
+async fn bind_flight(flags: &Flags, ready: &mut Ready) -> Result<Option<(FlightOrigin, TcpListener)>> {
+    let Some(root) = &flags.flight_root else {
+        return Ok(None);
+    };
+    let opened = FlightOrigin::open(root).await;
+    let origin = opened.with_context(|| format!("cannot serve --flight-root {}", root.display()))?;
+    let bound = TcpListener::bind(flags.flight_listen).await;
+    let listener = bound.with_context(|| format!("cannot listen on --flight-listen {}", flags.flight_listen))?;
+    ready.flight = Some(format!("grpc://{}", listener.local_addr()?));
+    Ok(Some((origin, listener)))
 }
 
 /// Resolves once the process has another parent than the one that started it.

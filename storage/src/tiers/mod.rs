@@ -1,5 +1,6 @@
 //! The tiers. In: a validated [`TierConfig`]. Out: the tier it names. Knows nothing of wrappers.
 
+pub mod flight;
 pub mod gds;
 pub mod memory;
 pub mod nfs;
@@ -19,6 +20,7 @@ pub(crate) async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageEr
         TierConfig::Nvme(config) => nvme::open(config).await?,
         TierConfig::Nfs(config) => Arc::new(nfs::NfsTier::connect(config).await?),
         TierConfig::S3(config) => Arc::new(s3::S3Tier::connect(config).await?),
+        TierConfig::Flight(config) => Arc::new(flight::FlightTier::connect(config).await?),
         TierConfig::Gds { root, device } => Arc::new(gds::GdsTier::open(root, *device).await?),
         // What lies around a tier is not this room's.
         TierConfig::Wrapped(wrapped) => Box::pin(open(&wrapped.tier)).await?,

@@ -1,0 +1,156 @@
+//! The keys of a Flight tier's TOML. In: what serde reads. Out: checked values. Reaches out to nothing.
+
+use crate::error::{ErrorKind, StorageError};
+use serde::{Deserialize, Serialize};
+
+/// An Arrow Flight server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlightConfig {
+    /// `grpc://host:port`.
+    pub url: String,
+    /// What is spoken with the server.
+    #[serde(default)]
+    pub dialect: Dialect,
+    /// The int64 column of entity ids, where the server sends typed columns.
+    #[serde(default = "default_id_column")]
+    pub id_column: String,
+    /// Connections; each has many calls under way.
+    #[serde(default = "default_connections")]
+    pub connections: u32,
+    /// DoGets in flight at most.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: u32,
+    /// Ranges, or rows, of one DoGet at most; a read of more becomes several that are in flight together.
+    #[serde(default = "default_ranges_per_request")]
+    pub ranges_per_request: u32,
+    /// Bytes of one DoGet at most, likewise.
+    #[serde(default = "default_part_bytes")]
+    pub part_bytes: u64,
+    /// Bytes of one message, which holds one batch, that are accepted at most.
+    #[serde(default = "default_max_message_bytes")]
+    pub max_message_bytes: u64,
+    /// Repeats of one call after a failure that may pass.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// The limit of one call with its repeats, in milliseconds; for puts the time of their bytes at 4 MB/s is added.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
+    /// A server that says nothing for so long, in milliseconds, is given up, and asked again over a new connection.
+    #[serde(default = "default_attempt_ms")]
+    pub attempt_ms: u64,
+}
+
+/// What is spoken with a Flight server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    /// The server is asked which.
+    #[default]
+    Auto,
+    /// Ranges of objects, as `tierlab-origin` serves them.
+    Objects,
+    /// Typed columns of tables for a list of ids, as any server can serve them; rows are laid out here.
+    Tables,
+}
+
+fn default_id_column() -> String {
+    super::schema::ID_COLUMN.to_owned()
+}
+const fn default_connections() -> u32 {
+    4
+}
+const fn default_concurrency() -> u32 {
+    64
+}
+const fn default_ranges_per_request() -> u32 {
+    4096
+}
+const fn default_part_bytes() -> u64 {
+    8 << 20
+}
+const fn default_max_message_bytes() -> u64 {
+    64 << 20
+}
+const fn default_retries() -> u32 {
+    5
+}
+const fn default_timeout_ms() -> u64 {
+    5_000
+}
+const fn default_attempt_ms() -> u64 {
+    1_000
+}
+
+impl FlightConfig {
+    /// The address as gRPC takes it. No key may be zero.
+    pub(super) fn checked_address(&self) -> Result<String, StorageError> {
+        let invalid = |what: String| StorageError::new(ErrorKind::Invalid, self.url.as_str(), what);
+        let zero = [
+            ("connections", u64::from(self.connections)),
+            ("concurrency", u64::from(self.concurrency)),
+            ("ranges_per_request", u64::from(self.ranges_per_request)),
+            ("part_bytes", self.part_bytes),
+            ("max_message_bytes", self.max_message_bytes),
+            ("timeout_ms", self.timeout_ms),
+            ("attempt_ms", self.attempt_ms),
+        ];
+        if let Some((key, _)) = zero.iter().find(|(_, value)| *value == 0) {
+            return Err(invalid(format!("`{key}` must be at least 1")));
+        }
+        if self.url.starts_with("grpc+tls://") {
+            let what = "TLS is not spoken: put a proxy that ends it in front, and use grpc://host:port";
+            return Err(invalid(what.into()));
+        }
+        let rest = self
+            .url
+            .strip_prefix("grpc://")
+            .or_else(|| self.url.strip_prefix("grpc+tcp://"));
+        let authority: Option<http::uri::Authority> = rest.and_then(|rest| rest.trim_end_matches('/').parse().ok());
+        match authority {
+            Some(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
+            _ => Err(invalid("`url` must be grpc://host:port".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<FlightConfig, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        for (url, want) in [
+            ("grpc://127.0.0.1:8815", "http://127.0.0.1:8815"),
+            ("grpc+tcp://flight.example:1/", "http://flight.example:1"),
+            ("grpc://[::1]:8815", "http://[::1]:8815"),
+        ] {
+            assert_eq!(
+                config(&format!("url = \"{url}\"")).unwrap().checked_address().unwrap(),
+                want
+            );
+        }
+        for url in [
+            "",
+            "127.0.0.1:1",
+            "http://h:1",
+            "grpc://",
+            "grpc://h",
+            "grpc://h:1/x",
+            "grpc+tls://h:1",
+        ] {
+            let error = config(&format!("url = \"{url}\""))
+                .unwrap()
+                .checked_address()
+                .unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, url));
+        }
+        let zero = config("url = \"grpc://h:1\"\npart_bytes = 0").unwrap();
+        assert!(zero.checked_address().unwrap_err().detail().contains("part_bytes"));
+        assert!(config("url = \"grpc://h:1\"\ndialect = \"sql\"").is_err());
+    }
+}

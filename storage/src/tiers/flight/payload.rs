@@ -1,0 +1,123 @@
+//! Plain bytes as Arrow batches: one column of binary values, whose concatenation is what is meant. In: pieces. Out:
+//! batches and their messages, each with a checksum; and back. Knows nothing of objects.
+
+use arrow_array::{Array, BinaryArray, FixedSizeBinaryArray, RecordBatch};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_flight::FlightData;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of one message at most, but for a single row that is larger. gRPC's usual limit is 4 MiB.
+pub(crate) const MESSAGE_BYTES: u64 = 1 << 20;
+/// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
+const SUM: &str = "crc32c=";
+
+/// One column of binary values, all of them `width` bytes long where it is given.
+pub(crate) fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
+    let arrow = width.map_or(DataType::Binary, DataType::FixedSizeBinary);
+    Arc::new(Schema::new_with_metadata(
+        vec![Field::new(column, arrow, false)],
+        metadata,
+    ))
+}
+
+/// A batch of one value for each part.
+pub(crate) fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowError> {
+    let values = match parts {
+        [part] => Buffer::from(part.clone()),
+        parts => Buffer::from(parts.concat()),
+    };
+    let column: Arc<dyn Array> = match schema.field(0).data_type() {
+        DataType::FixedSizeBinary(width) => Arc::new(FixedSizeBinaryArray::try_new(*width, values, None)?),
+        _ => {
+            let offsets = OffsetBuffer::from_lengths(parts.iter().map(Bytes::len));
+            Arc::new(BinaryArray::try_new(offsets, values, None)?)
+        }
+    };
+    RecordBatch::try_new(Arc::clone(schema), vec![column])
+}
+
+/// The values of a batch, one after another.
+pub(crate) fn values(batch: &RecordBatch) -> Result<&[u8], String> {
+    let column = match batch.columns() {
+        [column] if column.null_count() == 0 => column.as_any(),
+        _ => return Err("a reply of bytes has one column, and no nulls".into()),
+    };
+    if let Some(fixed) = column.downcast_ref::<FixedSizeBinaryArray>() {
+        return Ok(&fixed.value_data()[..fixed.len() * fixed.value_size()]);
+    }
+    let Some(binary) = column.downcast_ref::<BinaryArray>() else {
+        return Err("a reply of bytes has a binary column".into());
+    };
+    let offsets = binary.value_offsets();
+    // An array's offsets are never empty, and lie inside its values.
+    let place = |offset: Option<&i32>| offset.map_or(0, |&offset| usize::try_from(offset).unwrap_or(0));
+    Ok(&binary.value_data()[place(offsets.first())..place(offsets.last())])
+}
+
+/// Gives a message its checksum.
+pub(crate) fn seal(mut message: FlightData) -> FlightData {
+    message.app_metadata = format!("{SUM}{:08x}", sum(&message)).into();
+    message
+}
+
+/// Checks a message's checksum, where it has one.
+pub(crate) fn check(message: &FlightData) -> Result<(), String> {
+    let Some(told) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
+        return Ok(());
+    };
+    let sum = format!("{:08x}", sum(message));
+    if told == sum.as_bytes() {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(told);
+    Err(format!(
+        "a message was damaged on the way: its checksum is {sum}, not {told}"
+    ))
+}
+
+fn sum(message: &FlightData) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&message.data_header), &message.data_body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_read_back(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..9)) {
+            let parts: Vec<Bytes> = parts.into_iter().map(Bytes::from).collect();
+            let batch = batch(&schema("bytes", None, HashMap::new()), &parts).unwrap();
+            prop_assert_eq!(values(&batch).unwrap(), parts.concat());
+        }
+
+        #[test]
+        fn equal_lengths_read_back(parts in proptest::collection::vec(any::<[u8; 7]>(), 1..9)) {
+            let parts: Vec<Bytes> = parts.into_iter().map(Bytes::from_owner).collect();
+            let batch = batch(&schema("bytes", Some(7), HashMap::new()), &parts).unwrap();
+            prop_assert_eq!(batch.num_rows(), parts.len());
+            prop_assert_eq!(values(&batch).unwrap(), parts.concat());
+        }
+
+        #[test]
+        fn any_damage_to_a_message_is_seen(
+            header in proptest::collection::vec(any::<u8>(), 1..50),
+            body in proptest::collection::vec(any::<u8>(), 1..50),
+            at in any::<prop::sample::Index>(),
+            flip in 1_u8..=255,
+        ) {
+            let sealed = seal(FlightData { data_header: header.into(), data_body: body.into(), ..FlightData::default() });
+            prop_assert!(check(&sealed).is_ok());
+            let mut damaged = sealed.clone();
+            let mut body = sealed.data_body.to_vec();
+            let at = at.index(body.len());
+            body[at] ^= flip;
+            damaged.data_body = body.into();
+            prop_assert!(check(&damaged).is_err());
+        }
+    }
+}

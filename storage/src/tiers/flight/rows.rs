@@ -1,0 +1,203 @@
+//! Rows of a feature table as columns of Arrow arrays, and columns as rows. In: either, with the table's header. Out: the
+//! other. Rows are proven before their values are sent, and sealed once they are laid out. Knows nothing of the wire.
+
+use arrow_array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, make_array};
+use arrow_buffer::{BooleanBuffer, MutableBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType as Arrow, SchemaRef};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tierlab_protocol::table::TableHeader;
+
+/// Rows as typed columns, in the order of `ids`; `schema` is [`of_table`](super::schema::of_table)'s.
+pub(crate) fn to_batch(
+    header: &TableHeader,
+    schema: &SchemaRef,
+    ids: &[i64],
+    rows: &[Bytes],
+) -> Result<RecordBatch, String> {
+    for (&id, row) in ids.iter().zip(rows) {
+        header.check_row(id, row).map_err(|e| e.to_string())?;
+    }
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(ids.to_vec()))];
+    for (column, field) in header.schema.columns.iter().zip(schema.fields().iter().skip(1)) {
+        let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
+        // Aligned to what any element needs.
+        let mut data = MutableBuffer::with_capacity(len * rows.len());
+        for row in rows {
+            data.extend_from_slice(&row[from..from + len]);
+        }
+        columns.push(array(field.data_type(), data, rows.len()).map_err(|e| e.to_string())?);
+    }
+    RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
+}
+
+fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, ArrowError> {
+    Ok(match arrow {
+        Arrow::FixedSizeList(item, count) => {
+            let values = array(item.data_type(), data, len * usize::try_from(*count).unwrap_or(0))?;
+            Arc::new(FixedSizeListArray::try_new_with_length(
+                Arc::clone(item),
+                *count,
+                values,
+                None,
+                len,
+            )?)
+        }
+        Arrow::Boolean => {
+            let bytes = data.as_slice();
+            Arc::new(BooleanArray::new(
+                BooleanBuffer::collect_bool(len, |i| bytes[i] != 0),
+                None,
+            ))
+        }
+        _ => make_array(
+            ArrayData::builder(arrow.clone())
+                .len(len)
+                .add_buffer(data.into())
+                .build()?,
+        ),
+    })
+}
+
+/// Lays the columns of a batch out as rows, one after another, each sealed for its id. The batch must hold exactly the
+/// rows of `ids`, in this order, and have the header's columns.
+pub(super) fn lay_out(
+    header: &TableHeader,
+    id_column: &str,
+    batch: &RecordBatch,
+    ids: &[i64],
+) -> Result<Vec<u8>, String> {
+    let found = batch.column_by_name(id_column);
+    let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
+    let found = found.ok_or_else(|| format!("no int64 column `{id_column}`"))?;
+    if found.null_count() > 0 || found.values()[..] != *ids {
+        return Err("rows of other entities than were asked for, or in another order".into());
+    }
+    let stride = header.stride as usize;
+    let mut rows = vec![0; stride * ids.len()];
+    for column in &header.schema.columns {
+        let named = |what: String| format!("column `{}`: {what}", column.name);
+        let array = batch.column_by_name(&column.name);
+        let array = array.ok_or_else(|| named("it is missing".into()))?;
+        let bytes = element_bytes(array).map_err(named)?;
+        let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
+        if bytes.len() != len * ids.len() {
+            let what = format!("{} bytes for {} rows of {len}", bytes.len(), ids.len());
+            return Err(named(what));
+        }
+        if len > 0 {
+            for (row, value) in rows.chunks_exact_mut(stride).zip(bytes.chunks_exact(len)) {
+                row[from..from + len].copy_from_slice(value);
+            }
+        }
+    }
+    for (&id, row) in ids.iter().zip(rows.chunks_exact_mut(stride)) {
+        header.seal_row(id, row);
+    }
+    Ok(rows)
+}
+
+/// The elements of an array, one after another, little-endian.
+fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
+    if array.null_count() > 0 {
+        return Err(format!(
+            "{} values are null, and a row has a value for each column",
+            array.null_count()
+        ));
+    }
+    let any = array.as_any();
+    if let Some(list) = any.downcast_ref::<FixedSizeListArray>() {
+        return element_bytes(list.values());
+    }
+    if let Some(flags) = any.downcast_ref::<BooleanArray>() {
+        return Ok(flags.values().iter().map(u8::from).collect::<Vec<u8>>().into());
+    }
+    let size = array
+        .data_type()
+        .primitive_width()
+        .ok_or_else(|| format!("{} has no fixed size", array.data_type()))?;
+    let data = array.to_data();
+    let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
+    let bytes = bytes.get(data.offset() * size..(data.offset() + data.len()) * size);
+    Ok(bytes.ok_or("its values are cut off")?.to_vec().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::content;
+    use crate::tiers::flight::schema::{ID_COLUMN, of_table, to_table};
+    use proptest::prelude::*;
+    use tierlab_protocol::table::TableSchema;
+    use tierlab_protocol::tensor::DataType;
+
+    fn header(rows: u64, first_id: i64) -> TableHeader {
+        let columns: [(&str, DataType, &[i64]); 6] = [
+            ("flag", DataType::Bool, &[3]),
+            ("half", DataType::Fp16, &[5]),
+            ("brain", DataType::Bf16, &[2, 2]),
+            ("one", DataType::Int64, &[]),
+            ("none", DataType::Fp32, &[0]),
+            ("image", DataType::Uint8, &[3, 4, 5]),
+        ];
+        TableHeader::without_blocks(TableSchema::lay_out("t", &columns).unwrap(), rows, first_id).unwrap()
+    }
+
+    /// A sealed row of any content, its padding zero as every writer leaves it.
+    fn row(header: &TableHeader, id: i64) -> Bytes {
+        let mut row = vec![0; header.stride as usize];
+        for column in &header.schema.columns {
+            let (from, len) = (column.offset as usize, column.byte_len().unwrap());
+            let mut bytes = content(id.unsigned_abs(), from as u64..(from + len) as u64);
+            if column.dtype == DataType::Bool {
+                bytes.iter_mut().for_each(|byte| *byte &= 1);
+            }
+            row[from..from + len].copy_from_slice(&bytes);
+        }
+        header.seal_row(id, &mut row);
+        row.into()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_read_back_from_columns(ids in proptest::collection::vec(-20_i64..80, 0..30)) {
+            let header = header(100, -20);
+            let schema: SchemaRef = of_table(&header, "v").unwrap().into();
+            let rows: Vec<Bytes> = ids.iter().map(|&id| row(&header, id)).collect();
+            let batch = to_batch(&header, &schema, &ids, &rows).unwrap();
+            prop_assert_eq!(&to_table("t", ID_COLUMN, &schema).unwrap().schema, &header.schema);
+            prop_assert_eq!(lay_out(&header, ID_COLUMN, &batch, &ids).unwrap(), rows.concat());
+            // A slice begins inside its buffers.
+            if let [_, rest @ ..] = &ids[..] {
+                let sliced = lay_out(&header, ID_COLUMN, &batch.slice(1, rest.len()), rest).unwrap();
+                prop_assert_eq!(sliced, rows[1..].concat());
+            }
+        }
+    }
+
+    #[test]
+    fn damage_and_other_rows_are_seen() {
+        let header = header(10, 0);
+        let schema: SchemaRef = of_table(&header, "v").unwrap().into();
+        let rows = [row(&header, 3), row(&header, 4)];
+        let batch = to_batch(&header, &schema, &[3, 4], &rows).unwrap();
+        for ids in [&[4, 3][..], &[3], &[3, 4, 5], &[]] {
+            assert!(lay_out(&header, ID_COLUMN, &batch, ids).is_err(), "{ids:?}");
+        }
+        assert!(
+            to_batch(&header, &schema, &[4, 3], &rows)
+                .unwrap_err()
+                .contains("entity 4")
+        );
+        let mut damaged = rows[1].to_vec();
+        damaged[9] ^= 1;
+        let rows = [rows[0].clone(), damaged.into()];
+        assert!(
+            to_batch(&header, &schema, &[3, 4], &rows)
+                .unwrap_err()
+                .contains("entity 4")
+        );
+    }
+}

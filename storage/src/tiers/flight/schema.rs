@@ -1,0 +1,268 @@
+//! Feature tables as Arrow schemas, and Arrow schemas as feature tables. In: either. Out: the other, or a sentence that
+//! names the column. Knows nothing of rows or of the wire.
+//!
+//! | table | Arrow |
+//! |---|---|
+//! | the entity's id | `entity_id`: int64, the first column |
+//! | a column of shape `[]` | its element type |
+//! | of shape `[n]` | a fixed-size list of n |
+//! | of two dimensions or more | the extension `arrow.fixed_shape_tensor` over one fixed-size list |
+//! | BF16, which Arrow has not | uint16, with `tierlab.dtype` = `BF16` in the field's metadata |
+//! | name, first id, rows, version | `table`, `first_id`, `rows`, `version` in the schema's metadata |
+
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType as Arrow, Field, Schema};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tierlab_protocol::table::{TableHeader, TableSchema};
+use tierlab_protocol::tensor::DataType;
+
+/// The column of ids.
+pub(crate) const ID_COLUMN: &str = "entity_id";
+const TENSOR: &str = "arrow.fixed_shape_tensor";
+const DTYPE_KEY: &str = "tierlab.dtype";
+/// Lists inside lists are followed this deep: more dimensions than any tensor here has.
+const MAX_DIMENSIONS: usize = 16;
+
+/// The schema of a table's rows as typed columns.
+pub(crate) fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
+    let mut fields = vec![Field::new(ID_COLUMN, Arrow::Int64, false)];
+    for column in &header.schema.columns {
+        fields.push(field(&column.name, column.dtype, &column.shape)?);
+    }
+    Ok(Schema::new_with_metadata(fields, metadata(header, version)))
+}
+
+/// What is told of a table beside its columns.
+pub(crate) fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
+    HashMap::from([
+        ("table".to_owned(), header.schema.name.clone()),
+        ("first_id".to_owned(), header.first_id.to_string()),
+        ("rows".to_owned(), header.rows.to_string()),
+        ("version".to_owned(), version.to_owned()),
+    ])
+}
+
+fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
+    let element = element(dtype).ok_or_else(|| format!("column `{name}`: {dtype} has no Arrow type of fixed size"))?;
+    let mut metadata = HashMap::new();
+    if dtype == DataType::Bf16 {
+        metadata.insert(DTYPE_KEY.to_owned(), dtype.to_string());
+    }
+    let arrow = if shape.is_empty() {
+        element
+    } else {
+        let count = shape
+            .iter()
+            .try_fold(1_i32, |count, &n| count.checked_mul(i32::try_from(n).ok()?));
+        let count = count.ok_or_else(|| format!("column `{name}`: {shape:?} is more than a list can hold"))?;
+        Arrow::FixedSizeList(Arc::new(Field::new("item", element, false)), count)
+    };
+    if shape.len() > 1 {
+        metadata.insert(EXTENSION_TYPE_NAME_KEY.to_owned(), TENSOR.to_owned());
+        metadata.insert(
+            EXTENSION_TYPE_METADATA_KEY.to_owned(),
+            format!("{{\"shape\":{shape:?}}}"),
+        );
+    }
+    Ok(Field::new(name, arrow, false).with_metadata(metadata))
+}
+
+/// The Arrow type of one element.
+fn element(dtype: DataType) -> Option<Arrow> {
+    Some(match dtype {
+        DataType::Bool => Arrow::Boolean,
+        DataType::Uint8 => Arrow::UInt8,
+        DataType::Uint16 | DataType::Bf16 => Arrow::UInt16,
+        DataType::Uint32 => Arrow::UInt32,
+        DataType::Uint64 => Arrow::UInt64,
+        DataType::Int8 => Arrow::Int8,
+        DataType::Int16 => Arrow::Int16,
+        DataType::Int32 => Arrow::Int32,
+        DataType::Int64 => Arrow::Int64,
+        DataType::Fp16 => Arrow::Float16,
+        DataType::Fp32 => Arrow::Float32,
+        DataType::Fp64 => Arrow::Float64,
+        DataType::Bytes => return None,
+    })
+}
+
+/// The type of one element, where it is one of a tensor's.
+fn dtype(arrow: &Arrow) -> Option<DataType> {
+    let named = DataType::ALL.into_iter().filter(|&dtype| dtype != DataType::Bf16);
+    named.into_iter().find(|&dtype| element(dtype).as_ref() == Some(arrow))
+}
+
+/// A table as another server tells it: what can be laid out as rows, all columns but that of the ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The columns.
+    pub(super) schema: TableSchema,
+    /// `rows` of the schema's metadata, where it has one.
+    pub(super) rows: Option<u64>,
+    /// `first_id` of the schema's metadata; 0 where it has none.
+    pub(super) first_id: i64,
+}
+
+/// Reads a schema, whose ids are in `id_column`.
+pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<Told, String> {
+    let ids = schema.field_with_name(id_column).map_err(|_| {
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        format!(
+            "no column `{id_column}` of ids; it has {}; set `id_column`",
+            names.join(", ")
+        )
+    })?;
+    if *ids.data_type() != Arrow::Int64 {
+        return Err(format!("column `{id_column}` is {}, ids are int64", ids.data_type()));
+    }
+    let mut columns = Vec::new();
+    for field in schema.fields().iter().filter(|field| field.name() != id_column) {
+        let (dtype, shape) = column(field).map_err(|what| format!("column `{}`: {what}", field.name()))?;
+        columns.push((field.name().as_str(), dtype, shape));
+    }
+    let laid: Vec<(&str, DataType, &[i64])> = columns
+        .iter()
+        .map(|(name, dtype, shape)| (*name, *dtype, &shape[..]))
+        .collect();
+    let number = |key: &str| match schema.metadata().get(key) {
+        None => Ok(None),
+        Some(text) => text
+            .parse::<i64>()
+            .map(Some)
+            .map_err(|_| format!("`{key}` of the schema's metadata is no number: {text:?}")),
+    };
+    let rows = number("rows")?
+        .map(|rows| u64::try_from(rows).map_err(|_| "`rows` of the schema's metadata is negative".to_owned()))
+        .transpose()?;
+    Ok(Told {
+        schema: TableSchema::lay_out(table, &laid).map_err(|e| e.to_string())?,
+        rows,
+        first_id: number("first_id")?.unwrap_or(0),
+    })
+}
+
+/// The element type and shape of one row's value.
+fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
+    let (mut arrow, mut shape) = (field.data_type(), Vec::new());
+    while let Arrow::FixedSizeList(inner, count) = arrow {
+        if shape.len() == MAX_DIMENSIONS {
+            return Err(format!("lists deeper than {MAX_DIMENSIONS}"));
+        }
+        shape.push(i64::from(*count));
+        arrow = inner.data_type();
+    }
+    let mut dtype = dtype(arrow).ok_or_else(|| {
+        format!(
+            "{} has no fixed size; numbers, booleans and fixed-size lists of them have",
+            field.data_type()
+        )
+    })?;
+    if let Some(told) = field.metadata().get(DTYPE_KEY) {
+        if told != DataType::Bf16.as_str() || dtype != DataType::Uint16 {
+            return Err(format!("`{DTYPE_KEY}` = {told:?} on {arrow}"));
+        }
+        dtype = DataType::Bf16;
+    }
+    if field
+        .metadata()
+        .get(EXTENSION_TYPE_NAME_KEY)
+        .is_some_and(|name| name == TENSOR)
+    {
+        shape = tensor_shape(field, &shape)?;
+    }
+    Ok((dtype, shape))
+}
+
+/// The shape that `arrow.fixed_shape_tensor` tells of a flat list.
+fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        shape: Vec<i64>,
+        #[serde(default)]
+        permutation: Option<Vec<usize>>,
+    }
+    let text = field
+        .metadata()
+        .get(EXTENSION_TYPE_METADATA_KEY)
+        .map_or("", String::as_str);
+    let told: Told = serde_json::from_str(text).map_err(|e| format!("the tensor's shape: {e}"))?;
+    let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
+    if told.permutation.is_some_and(|order| !identity(&order)) {
+        return Err("a permuted tensor cannot be laid out".into());
+    }
+    let count = |shape: &[i64]| {
+        shape
+            .iter()
+            .try_fold(1_i64, |count, &n| count.checked_mul(n).filter(|_| n >= 0))
+    };
+    if told.shape.len() > MAX_DIMENSIONS || count(&told.shape).is_none() || count(&told.shape) != count(flat) {
+        return Err(format!("the tensor's shape {:?} does not fit {flat:?}", told.shape));
+    }
+    Ok(told.shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> TableHeader {
+        let fixed: Vec<_> = DataType::ALL
+            .into_iter()
+            .filter(|&dtype| dtype != DataType::Bytes)
+            .collect();
+        let shapes: [&[i64]; 4] = [&[], &[1], &[5], &[2, 3, 4]];
+        let mut columns = Vec::new();
+        let names: Vec<String> = (0..fixed.len() * shapes.len()).map(|i| format!("c{i}")).collect();
+        for (i, name) in names.iter().enumerate() {
+            columns.push((name.as_str(), fixed[i / shapes.len()], shapes[i % shapes.len()]));
+        }
+        TableHeader::new(TableSchema::lay_out("all", &columns).unwrap(), 10, -3, 1).unwrap()
+    }
+
+    #[test]
+    fn every_column_reads_back() {
+        let header = header();
+        let schema = of_table(&header, "v1").unwrap();
+        assert_eq!(schema.field(0).name(), ID_COLUMN);
+        assert_eq!(schema.metadata()["version"], "v1");
+        let told = to_table("all", ID_COLUMN, &schema).unwrap();
+        assert_eq!((told.rows, told.first_id), (Some(10), -3));
+        assert_eq!(told.schema, header.schema);
+    }
+
+    #[test]
+    fn what_cannot_be_laid_out_is_refused_by_name() {
+        let id = || Field::new(ID_COLUMN, Arrow::Int64, false);
+        let one = |arrow| vec![id(), Field::new("odd", arrow, true)];
+        let tensor = |metadata: &str| {
+            let list = Arrow::new_fixed_size_list(Arrow::Int8, 6, false);
+            let metadata = [
+                (EXTENSION_TYPE_NAME_KEY, TENSOR),
+                (EXTENSION_TYPE_METADATA_KEY, metadata),
+            ];
+            let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            vec![
+                id(),
+                Field::new("odd", list, true).with_metadata(HashMap::from(metadata)),
+            ]
+        };
+        for (fields, word) in [
+            (one(Arrow::Utf8), "odd"),
+            (one(Arrow::new_list(Arrow::Int8, true)), "odd"),
+            (one(Arrow::Decimal128(3, 1)), "odd"),
+            (vec![Field::new("a", Arrow::Int8, false)], "entity_id"),
+            (vec![Field::new(ID_COLUMN, Arrow::Int32, false)], "int64"),
+            (vec![id()], "column"),
+            (tensor("{\"shape\":[2,4]}"), "odd"),
+            (tensor("{\"shape\":[-2,-3]}"), "odd"),
+            (tensor("{\"shape\":[2,3],\"permutation\":[1,0]}"), "permuted"),
+            (tensor("no json"), "odd"),
+        ] {
+            let error = to_table("t", ID_COLUMN, &Schema::new(fields)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        let good = to_table("t", ID_COLUMN, &Schema::new(tensor("{\"shape\":[2,3]}"))).unwrap();
+        assert_eq!(good.schema.columns[0].shape, [2, 3]);
+    }
+}

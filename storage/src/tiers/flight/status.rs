@@ -1,0 +1,109 @@
+//! Errors of tiers as gRPC's, and back. In: either. Out: the other. A server of ours names the kind in the trailers, so
+//! that nothing is lost; of other servers the code tells it as well as it can.
+
+use super::ticket::KIND_KEY;
+use crate::error::{ErrorKind, StorageError};
+use arrow_flight::error::FlightError;
+use std::error::Error as _;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+/// An error of the origin, for a client.
+pub(crate) fn to_status(error: &StorageError) -> Status {
+    refusal(error.kind(), format!("{}: {}", error.object(), error.detail()))
+}
+
+/// A refusal of the origin, for a client.
+pub(crate) fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
+    let code = match kind {
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::OutOfRange => Code::OutOfRange,
+        ErrorKind::Changed => Code::FailedPrecondition,
+        ErrorKind::Denied => Code::PermissionDenied,
+        ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::Corrupt => Code::DataLoss,
+        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Timeout => Code::DeadlineExceeded,
+        ErrorKind::Unsupported => Code::Unimplemented,
+    };
+    let mut status = Status::new(code, message);
+    status
+        .metadata_mut()
+        .insert(KIND_KEY, MetadataValue::from_static(kind.as_str()));
+    status
+}
+
+/// What a status says, as an error about `object`.
+pub(super) fn from_status(object: &str, status: &Status) -> StorageError {
+    let told = status.metadata().get(KIND_KEY).and_then(|kind| kind.to_str().ok());
+    let told = told.and_then(|told| ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == told));
+    let kind = told.unwrap_or(match status.code() {
+        Code::NotFound => ErrorKind::NotFound,
+        Code::FailedPrecondition => ErrorKind::Changed,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        // The library's own refusal of a message above its limit comes as OutOfRange.
+        Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
+        Code::DataLoss => ErrorKind::Corrupt,
+        Code::DeadlineExceeded => ErrorKind::Timeout,
+        Code::Unimplemented => ErrorKind::Unsupported,
+        // Connections that break inside a reply come as Unknown, Internal or Cancelled.
+        _ => ErrorKind::Unavailable,
+    });
+    let mut detail = status.message().to_owned();
+    if detail.is_empty() {
+        detail = format!("{:?}", status.code());
+    }
+    let mut source = status.source();
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !detail.contains(&text) {
+            detail = format!("{detail}: {text}");
+        }
+        source = error.source();
+    }
+    if told.is_none() && status.code() == Code::OutOfRange {
+        detail.push_str("; raise `max_message_bytes`, or have the server send smaller batches");
+    }
+    StorageError::new(kind, object, detail)
+}
+
+/// What an error of a decoder says.
+pub(super) fn from_flight(object: &str, error: &FlightError) -> StorageError {
+    match error {
+        FlightError::Tonic(status) => from_status(object, status),
+        FlightError::ExternalError(source) => match source.downcast_ref::<StorageError>() {
+            Some(error) => error.clone(),
+            None => StorageError::new(ErrorKind::Unavailable, object, source.to_string()),
+        },
+        other => StorageError::new(ErrorKind::Corrupt, object, format!("a reply that is no Arrow: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_way() {
+        for kind in ErrorKind::ALL {
+            let status = to_status(&StorageError::new(kind, "a/b", "what happened"));
+            let error = from_status("grpc://h/a/b", &status);
+            assert_eq!((error.kind(), error.object()), (kind, "grpc://h/a/b"));
+            assert!(error.detail().contains("what happened"));
+        }
+    }
+
+    #[test]
+    fn other_servers_codes_are_read() {
+        for (code, kind) in [
+            (Code::Unavailable, ErrorKind::Unavailable),
+            (Code::Internal, ErrorKind::Unavailable),
+            (Code::Unknown, ErrorKind::Unavailable),
+            (Code::Unauthenticated, ErrorKind::Denied),
+            (Code::OutOfRange, ErrorKind::Invalid),
+            (Code::Unimplemented, ErrorKind::Unsupported),
+        ] {
+            assert_eq!(from_status("x", &Status::new(code, "m")).kind(), kind);
+        }
+    }
+}

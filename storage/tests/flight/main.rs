@@ -1,0 +1,6 @@
+//! The Flight tier and the Flight origin: with each other, when things go wrong between them, and each with pyarrow.
+
+mod bed;
+mod conform;
+mod faults;
+mod pyarrow;
