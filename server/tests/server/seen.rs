@@ -283,7 +283,10 @@ type Row = (String, String, BTreeSet<String>);
 #[tokio::test]
 async fn the_table_of_metrics_is_what_is_exported() {
     let data = Data::generate(&[ModelKind::Ctr], 100);
-    let server = Server::start(&on_tier(&data, "nvme"), &[]);
+    // With everything around the tier that has metrics.
+    let stage = tempfile::tempdir().unwrap();
+    let staged = format!("tiers.nvme.staged.root={}", stage.path().display());
+    let server = Server::start(&on_tier(&data, "nvme"), &[&staged, "tiers.nvme.emulated.retries=1"]);
     assert_eq!(server.infer("ctr", entity_ids(&[3])).await.status, 200);
     assert_eq!(server.infer("none", entity_ids(&[3])).await.status, 404);
     let exported = exported(&server.get("/metrics").await.text());
