@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,7 @@ bench-storage: ## each tier beside the peer a storage engineer would trust; resu
 	scripts/bench/storage --out $(BENCH_OUT)
 	test ! -x scripts/bench/nfs || $(MAKE) bench-storage-nfs BENCH_OUT=$(BENCH_OUT)
 	test ! -x scripts/bench/s3 || $(MAKE) bench-storage-s3 BENCH_OUT=$(BENCH_OUT)
+	test ! -x scripts/bench/flight || $(MAKE) bench-storage-flight BENCH_OUT=$(BENCH_OUT)
 
 bench-storage-nfs: ## the NFS tier beside libnfs on nfs-ganesha; results go to BENCH_OUT
 	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
@@ -63,6 +64,11 @@ bench-storage-s3: ## the S3 tier beside object_store's get and the AWS CRT; resu
 	scripts/setup awscrt
 	$(CARGO) build --release -p tierlab-storage --bin tierlab-origin --example s3_reader --locked
 	scripts/bench/s3 $(BENCH_OUT)
+
+bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to BENCH_OUT
+	scripts/setup python
+	$(CARGO) build --release -p tierlab-storage -p tierlab-models --bins --locked
+	scripts/bench/flight $(BENCH_OUT)
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck

@@ -12,6 +12,7 @@ use tierlab_models::publish::{Selection, Summary, open_tier, publish};
 use tierlab_models::repository::write_generated;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::{TableKind, generate};
+use tierlab_storage::origin::flight::FlightOrigin;
 use tierlab_storage::origin::nfs::NfsOrigin;
 use tierlab_storage::origin::s3::S3Origin;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo};
@@ -99,9 +100,9 @@ async fn a_directory_gets_everything_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_and_nfs_get_everything_once() {
+async fn s3_nfs_and_flight_get_everything_once() {
     let local = Local::new();
-    for folder in ["s3", "nfs"] {
+    for folder in ["s3", "nfs", "flight"] {
         fs::create_dir(local.path(folder)).unwrap();
     }
     let s3 = S3Origin::open(&local.path("s3")).unwrap();
@@ -114,9 +115,17 @@ async fn s3_and_nfs_get_everything_once() {
     let url = format!("url={}", nfs.url());
     tokio::spawn(s3.serve(listener, std::future::pending()));
     tokio::spawn(nfs.serve(std::future::pending()));
+    let flight = FlightOrigin::open(&local.path("flight")).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let grpc = format!("url=grpc://{}", listener.local_addr().unwrap());
+    tokio::spawn(flight.serve(listener, std::future::pending()));
 
     let s3 = "kind = \"s3\"\nbucket = \"tierlab\"\nregion = \"us-east-1\"\nanonymous = true\nallow_http = true\n";
-    for (toml, set, root) in [(s3, endpoint, "s3/tierlab"), ("kind = \"nfs\"\n", url, "nfs")] {
+    for (toml, set, root) in [
+        (s3, endpoint, "s3/tierlab"),
+        ("kind = \"nfs\"\n", url, "nfs"),
+        ("kind = \"flight\"\n", grpc, "flight"),
+    ] {
         let path = local.path("tier.toml");
         fs::write(&path, toml).unwrap();
         let tier = open_tier(&path, &[set]).await.unwrap();

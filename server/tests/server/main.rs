@@ -2,6 +2,7 @@
 
 mod clients;
 mod faults;
+mod flight;
 mod harness;
 mod lifecycle;
 mod management;

@@ -14,12 +14,14 @@ fn run(arguments: &[&str]) -> Output {
 #[test]
 fn it_says_where_it_listens_and_stops_when_told() {
     for signal in ["TERM", "INT"] {
-        let (s3, nfs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let [s3, nfs, flight] = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let origin = Origin::start(&[
             "--s3-root",
             text(s3.path()),
             "--nfs-root",
             text(nfs.path()),
+            "--flight-root",
+            text(flight.path()),
             "--bucket",
             "other-bucket",
         ]);
@@ -33,11 +35,12 @@ fn it_says_where_it_listens_and_stops_when_told() {
             .strip_suffix("/export")
             .unwrap()
             .to_owned();
-        for address in [&s3, &nfs] {
+        let flight = origin.says("flight").strip_prefix("grpc://").unwrap().to_owned();
+        for address in [&s3, &nfs, &flight] {
             TcpStream::connect(address).unwrap();
         }
         assert_eq!(origin.signal(signal).code(), Some(0));
-        for address in [&s3, &nfs] {
+        for address in [&s3, &nfs, &flight] {
             assert!(TcpStream::connect(address).is_err());
         }
     }
@@ -54,7 +57,7 @@ fn parts_not_asked_for_are_left_out() {
 #[test]
 fn bad_usage_is_two_and_says_what_to_do() {
     let root = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&[], "--s3-root"),
         (
             &["--s3-root", text(root.path()), "--s3-listen", "0.0.0.0:0"],
@@ -62,6 +65,10 @@ fn bad_usage_is_two_and_says_what_to_do() {
         ),
         (
             &["--nfs-root", text(root.path()), "--nfs-listen", "0.0.0.0:0"],
+            "--allow-remote",
+        ),
+        (
+            &["--flight-root", text(root.path()), "--flight-listen", "0.0.0.0:0"],
             "--allow-remote",
         ),
         (
