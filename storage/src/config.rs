@@ -525,6 +525,8 @@ mod tests {
             ("kind = \"nvme\"\nroot = \"/x\"\ndepth = 3", "depth"),
             ("kind = \"s3\"\nbucket = \"b\"\nbuckets = 3", "buckets"),
             ("kind = \"nfs\"\nurl = \"nfs://x/y\"\nhost = 3", "host"),
+            ("kind = \"flight\"\nurl = \"grpc://h:1\"\nport = 3", "port"),
+            ("kind = \"flight\"", "url"),
             ("kind = \"floppy\"", "floppy"),
             ("kind = \"s3\"", "bucket"),
             ("root = \"/x\"", "kind"),

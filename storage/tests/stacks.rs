@@ -3,7 +3,7 @@
 use prometheus::Registry;
 use std::path::Path;
 use tierlab_storage::conformance::Suite;
-use tierlab_storage::origin::{nfs::NfsOrigin, s3::S3Origin};
+use tierlab_storage::origin::{flight::FlightOrigin, nfs::NfsOrigin, s3::S3Origin};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{ObjectPath, TierConfig, open};
 use tokio::net::TcpListener;
@@ -85,4 +85,14 @@ async fn nfs() {
     let url = origin.url();
     tokio::spawn(origin.serve(std::future::pending()));
     conforms(&format!("kind = \"nfs\"\nurl = \"{url}\"")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = FlightOrigin::open(folder.path()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(origin.serve(listener, std::future::pending()));
+    conforms(&format!("kind = \"flight\"\nurl = \"grpc://{address}\"")).await;
 }

@@ -7,9 +7,11 @@
 //! `tierlab.delete`). Every reply is of one version; a ticket without one reads the newest. Made for tests and for the lab
 //! on loopback: every client is served with the rights of this process.
 //!
-//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` takes what is put, `service` speaks Flight.
+//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` takes what is put, `service` speaks Flight,
+//! on `connections`.
 
 mod answer;
+mod connections;
 mod folder;
 mod service;
 mod upload;
@@ -24,10 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 /// Bytes of one message from a client at most: a ticket of some hundred thousand ids, or a piece of an upload.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Connections served at a time; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 1024;
 /// Calls under way on one connection at most.
 const MAX_STREAMS: u32 = 256;
 /// Bytes that an upload may send ahead.
@@ -61,7 +64,7 @@ impl FlightOrigin {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(usize::MAX);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = connections::accept(listener, MAX_CONNECTIONS);
         let server = Server::builder()
             .max_concurrent_streams(MAX_STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)

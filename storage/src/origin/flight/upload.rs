@@ -59,11 +59,17 @@ async fn send(
     });
     let mut decoder = FlightDataDecoder::new(checked);
     while let Some(decoded) = decoder.next().await {
-        if let DecodedPayload::RecordBatch(batch) = decoded?.payload
-            && pieces.send(piece(&batch)?).await.is_err()
-        {
-            // The writer has given up, and says why.
-            return Ok(());
+        match decoded?.payload {
+            DecodedPayload::None => {}
+            DecodedPayload::Schema(schema) => {
+                payload::check_schema(&schema).map_err(|what| refusal(ErrorKind::Invalid, what))?;
+            }
+            DecodedPayload::RecordBatch(batch) => {
+                if pieces.send(piece(&batch)?).await.is_err() {
+                    // The writer has given up, and says why.
+                    return Ok(());
+                }
+            }
         }
     }
     Ok(())

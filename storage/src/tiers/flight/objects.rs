@@ -189,8 +189,8 @@ struct Filling<'a> {
 }
 
 impl Sink for Filling<'_> {
-    fn schema(&mut self, _: &SchemaRef) -> Result<(), StorageError> {
-        Ok(())
+    fn schema(&mut self, schema: &SchemaRef) -> Result<(), StorageError> {
+        payload::check_schema(schema).map_err(|what| StorageError::new(ErrorKind::Corrupt, self.name, what))
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), StorageError> {

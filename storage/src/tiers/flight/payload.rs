@@ -39,6 +39,19 @@ pub(crate) fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, 
     RecordBatch::try_new(Arc::clone(schema), vec![column])
 }
 
+/// Whether batches of a schema hold plain bytes: asked before any batch is decoded.
+pub(crate) fn check_schema(schema: &Schema) -> Result<(), String> {
+    let arrow = match &schema.fields()[..] {
+        [field] => field.data_type(),
+        _ => return Err("plain bytes come in one column".into()),
+    };
+    match arrow {
+        DataType::Binary => Ok(()),
+        DataType::FixedSizeBinary(width) if *width > 0 => Ok(()),
+        _ => Err(format!("plain bytes come in a binary column, not in one of {arrow}")),
+    }
+}
+
 /// The values of a batch, one after another.
 pub(crate) fn values(batch: &RecordBatch) -> Result<&[u8], String> {
     let column = match batch.columns() {
