@@ -8,6 +8,7 @@
 //! - [`grpc`]: the same protocol as gRPC messages
 //! - [`metadata`]: the health, server and model metadata documents
 //! - [`model`]: a model's `config.toml` and its manifest
+//! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
 //! - [`table`]: the feature-table file format
 //! - [`timing`]: the stages of a request and the `Server-Timing` header
 //! - [`via`]: how a read got its bytes
@@ -18,6 +19,7 @@ pub mod infer;
 pub mod metadata;
 pub mod metrics;
 pub mod model;
+pub mod pbtxt;
 pub mod table;
 pub mod tensor;
 pub mod timing;

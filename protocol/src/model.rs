@@ -1,7 +1,14 @@
 //! A model's `config.toml` and its `manifest.json`, as they lie in a Triton-style repository.
 //!
-//! Layout: `NAME/[config.toml]`, `NAME/[manifest.json]`, `NAME/VERSION/model.onnx`. Both files are optional:
-//! without them everything is derived from the graph.
+//! Layout: `NAME/[config.toml or config.pbtxt]`, `NAME/[manifest.json]`, `NAME/VERSION/model.onnx`. Both files are
+//! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
+//! [`pbtxt::model`](crate::pbtxt::model).
+
+mod declared;
+
+pub use declared::{
+    DeclaredTensor, InstanceKind, MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample,
+};
 
 use crate::tensor::TensorSpec;
 use serde::{Deserialize, Serialize};
@@ -11,6 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MODEL_FILE: &str = "model.onnx";
 /// The name of the config file inside a model's folder.
 pub const CONFIG_FILE: &str = "config.toml";
+/// The name of Triton's config file inside a model's folder.
+pub const TRITON_CONFIG_FILE: &str = "config.pbtxt";
+/// The folder of a model that holds the files of its warm-up samples.
+pub const WARMUP_FOLDER: &str = "warmup";
 /// The name of the manifest inside a model's folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// The prefix under which the models lie on a tier.
@@ -22,7 +33,7 @@ pub const FEATURES_PREFIX: &str = "features";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// The most rows in one run of the session; at least 1.
+    /// The most rows in one run of the session; 0 for a model whose requests never share a run.
     pub max_batch_size: u32,
     /// How batches are closed.
     pub batching: BatchingConfig,
@@ -33,6 +44,15 @@ pub struct ModelConfig {
     /// Which of the versions that lie in the model's folder are served.
     #[serde(skip_serializing_if = "VersionPolicy::is_default")]
     pub version_policy: VersionPolicy,
+    /// Inputs that the graph must have; others are not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<DeclaredTensor>,
+    /// Outputs that the graph must have; others are served as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<DeclaredTensor>,
+    /// Runs before a version takes requests. Without any it runs once on zeros, and a failure there is only noted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warmup: Vec<WarmupSample>,
 }
 
 impl Default for ModelConfig {
@@ -43,6 +63,9 @@ impl Default for ModelConfig {
             instances: InstanceConfig::default(),
             joined: BTreeMap::new(),
             version_policy: VersionPolicy::default(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            warmup: Vec::new(),
         }
     }
 }
@@ -168,6 +191,9 @@ pub struct InstanceConfig {
     /// CPUs that the sessions' threads are pinned to: each session takes the next `intra_op_threads` of them, and the
     /// list begins again at its end. Empty leaves the threads to the system.
     pub cpus: Vec<u32>,
+    /// Where they run.
+    #[serde(skip_serializing_if = "InstanceKind::is_auto")]
+    pub kind: InstanceKind,
 }
 
 impl Default for InstanceConfig {
@@ -177,6 +203,7 @@ impl Default for InstanceConfig {
             intra_op_threads: 1,
             inter_op_threads: 1,
             cpus: Vec::new(),
+            kind: InstanceKind::Auto,
         }
     }
 }
@@ -204,8 +231,17 @@ impl ModelConfig {
     /// Bad TOML, an unknown key, or a value out of range; the message names the key and, for syntax, the line.
     pub fn parse(text: &str) -> Result<Self, BadModelFile> {
         let config: Self = toml::from_str(text).map_err(|e| BadModelFile(e.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what a config says, wherever it was read from.
+    ///
+    /// # Errors
+    /// A value out of range, by key.
+    pub fn check(&self) -> Result<(), BadModelFile> {
+        let config = self;
         let positive = [
-            ("max_batch_size", config.max_batch_size),
             ("instances.count", config.instances.count),
             ("instances.intra_op_threads", config.instances.intra_op_threads),
             ("instances.inter_op_threads", config.instances.inter_op_threads),
@@ -217,6 +253,7 @@ impl ModelConfig {
         }
         config.batching.check(config.max_batch_size)?;
         config.version_policy.check()?;
+        declared::check(&config.warmup, config.max_batch_size)?;
         for (input, joined) in &config.joined {
             if !is_plain_name(&joined.table) {
                 return Err(BadModelFile(format!(
@@ -225,7 +262,7 @@ impl ModelConfig {
                 )));
             }
         }
-        Ok(config)
+        Ok(())
     }
 }
 
@@ -350,7 +387,10 @@ mod tests {
     fn nonsense_is_refused_by_key() {
         let message = |text: &str| ModelConfig::parse(text).unwrap_err().to_string();
         assert!(message("max_batch = 3").contains("max_batch"));
-        assert!(message("max_batch_size = 0").contains("max_batch_size"));
+        assert!(message("[[warmup]]\ncount = 0").contains("warmup.count"));
+        assert!(message("max_batch_size = 8\n[[warmup]]\nbatch_size = 9").contains("warmup.batch_size"));
+        let file = "[[warmup]]\n[warmup.inputs.x]\ndata = { file = \"../x\" }";
+        assert!(message(file).contains("warmup.inputs.x.data"));
         assert!(message("[instances]\ncount = 0").contains("instances.count"));
         assert!(message("[joined.image]\ntable = \"../etc\"").contains("joined.image.table"));
         assert!(message("max_batch_size = 2\n[batching]\npreferred_rows = 3").contains("preferred_rows"));

@@ -51,11 +51,20 @@ pub(super) async fn read_shared(
     object: &Object,
     sum: Option<&ManifestFile>,
 ) -> Result<Fetched<Arc<[u8]>>, LoadError> {
+    read_in_chunks(tier, object, sum, CHUNK_BYTES).await
+}
+
+async fn read_in_chunks(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+    chunk_bytes: u64,
+) -> Result<Fetched<Arc<[u8]>>, LoadError> {
     let began = Instant::now();
     let object = look_up(tier, object, sum).await?;
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
     let read = async |from: u64| {
-        let to = (from + CHUNK_BYTES).min(object.size);
+        let to = (from + chunk_bytes).min(object.size);
         let bytes = tier.read(&object, from..to).await.map(|read| read.bytes);
         (bytes, Instant::now())
     };
@@ -159,25 +168,29 @@ mod tests {
     async fn large_files_arrive_whole_and_are_held_against_their_sum() {
         let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
         let path = ObjectPath::new("models/m/1/w.bin").unwrap();
-        for size in [0, 1, CHUNK_BYTES as usize, 2 * CHUNK_BYTES as usize + 7] {
-            let mut data = vec![0; size];
-            for (i, byte) in data.iter_mut().enumerate().step_by(1009) {
-                *byte = (i % 251) as u8;
-            }
+        let chunk_bytes = 1000;
+        for size in [0, 1, 1000, 2007] {
+            let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
             let object = tier.put(&path, Bytes::from(data.clone()).into()).await.unwrap();
             let mut sum = ManifestFile {
                 path: "1/w.bin".into(),
                 bytes: size as u64,
                 sha256: hex::encode(Sha256::digest(&data)),
             };
-            let read = read_shared(&*tier, &object, Some(&sum)).await.unwrap();
+            let read = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes).await.unwrap();
             assert!(read.bytes[..] == data[..]);
             assert!(read_bytes(&*tier, &object, Some(&sum)).await.unwrap().bytes[..] == data[..]);
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
-            let error = read_shared(&*tier, &object, Some(&sum)).await.err().unwrap();
+            let error = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes)
+                .await
+                .err()
+                .unwrap();
             assert!(error.message.contains("sha256") && error.message.contains("models/m/1/w.bin"));
             sum.bytes += 1;
-            let error = read_shared(&*tier, &object, Some(&sum)).await.err().unwrap();
+            let error = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes)
+                .await
+                .err()
+                .unwrap();
             assert!(error.message.contains("truncated"), "{error}");
         }
     }

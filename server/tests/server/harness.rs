@@ -185,6 +185,10 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn terminate(&self) {
         let pid = i32::try_from(self.child.id()).unwrap();
         let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap();

@@ -3,8 +3,11 @@
 use crate::harness::{Data, PATIENCE, Server, mlp_input, on_tier, tensor};
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
+use tierlab_models::onnx::graph::int;
 use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{self, GraphBuilder, ModelProto};
 use tierlab_protocol::infer::Tensor;
@@ -285,4 +288,116 @@ async fn polling_follows_the_tier() {
     until("a model that is gone", &<[_]>::is_empty).await;
     assert_eq!(server.infer("adds", one()).await.status, 404);
     assert_eq!(server.infer("other", one()).await.floats(), [2.0]);
+}
+
+/// Threads of the server's process with this name, and its resident bytes.
+fn threads_and_memory(server: &Server, thread: &str) -> (usize, u64) {
+    let process = format!("/proc/{}", server.pid());
+    let tasks = std::fs::read_dir(format!("{process}/task")).unwrap();
+    let named = tasks.filter(|task| {
+        let comm = task.as_ref().unwrap().path().join("comm");
+        // A thread may end while it is looked at.
+        std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == thread)
+    });
+    let named = named.count();
+    let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    (named, kib << 10)
+}
+
+/// `x` FP32 [-1, 1] plus a number, the first of weights of 8 MiB. Which one is added depends on `x`, so that no optimiser
+/// can leave the others out.
+fn adds_with_ballast(number: f32) -> ModelProto {
+    let mut graph = GraphBuilder::new("adds");
+    let x = graph.input("x", ElementType::Float, &[-1, 1]);
+    let mut weights = vec![0.0; BALLAST_FLOATS];
+    weights[0] = number;
+    let ballast = graph.floats("ballast", &[BALLAST_FLOATS as i64], &weights);
+    let zero = graph.node("zero", "Sub", &[&x, &x], &[]);
+    let to_int64 = int("to", ElementType::Int64 as i64);
+    let first = graph.node("first", "Cast", &[&zero], &[to_int64]);
+    let number = graph.node("number", "Gather", &[&ballast, &first], &[]);
+    let y = graph.node("y", "Add", &[&x, &number], &[]);
+    graph.output(&y, ElementType::Float, &[-1, 1]);
+    graph.finish("adds a number")
+}
+
+/// The weights of [`adds_with_ballast`]: 8 MiB.
+const BALLAST_FLOATS: usize = 2 << 20;
+const REPLACEMENTS: u32 = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_is_replaced_fifty_times_under_load_with_no_failed_request_and_no_growth() {
+    let data = Data::generate(&[], 0);
+    put_version(&data, "1", &adds_with_ballast(0.0));
+    let server = Arc::new(serve(&data, &["models=[\"adds\"]"]));
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (server, stop) = (Arc::clone(&server), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let (mut answers, mut last) = (0_u64, 0.0);
+                while !stop.load(Relaxed) {
+                    let reply = server.infer("adds", one()).await;
+                    assert_eq!(reply.status, 200, "{}", reply.text());
+                    let got = reply.floats()[0];
+                    // A version that was replaced never answers again, and none is skipped back to.
+                    assert!(got >= last, "{got} after {last}");
+                    last = got;
+                    answers += 1;
+                }
+                answers
+            })
+        })
+        .collect();
+    let mut resident = Vec::new();
+    for number in 1..=REPLACEMENTS {
+        put_version(&data, "1", &adds_with_ballast(number as f32));
+        let reply = server.post("/v2/repository/models/adds/load", "").await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(answer(&server, "adds").await.0, number as f32 + 1.0);
+        // The old session has its last requests to answer.
+        let began = Instant::now();
+        let memory = loop {
+            let (sessions, memory) = threads_and_memory(&server, "adds-0");
+            if sessions == 1 {
+                break memory;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{sessions} sessions live after replacement {number}"
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        };
+        resident.push(memory);
+    }
+    stop.store(true, Relaxed);
+    for client in clients {
+        let answers = client.await.unwrap();
+        assert!(
+            answers > u64::from(REPLACEMENTS),
+            "only {answers} requests ran beside the replacements"
+        );
+    }
+    for reason in ["draining", "not_ready", "inference", "cancelled"] {
+        assert_eq!(
+            server
+                .metric(&format!("tierlab_refusals_total{{reason=\"{reason}\"}}"))
+                .await,
+            0.0
+        );
+    }
+    // One session holds its weights of 8 MiB. Forty replacements that each left them behind would show as 320 MiB.
+    let (early, late) = (resident[9], resident[REPLACEMENTS as usize - 1]);
+    let ballast = BALLAST_FLOATS as u64 * 4;
+    assert!(
+        late < early + 6 * ballast,
+        "resident memory after each replacement: {resident:?}"
+    );
+    println!(
+        "resident after 10 replacements {} MiB, after 50 {} MiB",
+        early >> 20,
+        late >> 20
+    );
 }
