@@ -4,8 +4,10 @@
 //! Inference Protocol v2, and Triton's `extension_model_configuration.md`, `extension_statistics.md` and
 //! `extension_model_repository.md`. `joined` in the model metadata is Tierlab's own.
 
+use crate::model::VersionPolicy;
 use crate::tensor::{DataType, TensorSpec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The name of the tensor of ids that a client sends for joined inputs: INT64, shape `[n]` or `[n, 1]`.
 pub const ENTITY_ID: &str = "entity_id";
@@ -95,6 +97,9 @@ pub struct ConfigDocument {
     pub platform: String,
     /// `onnxruntime`.
     pub backend: String,
+    /// Which versions are served.
+    #[serde(default)]
+    pub version_policy: VersionPolicy,
     /// Rows of one request and of one run at most; 0 where the graph has no batch dimension.
     pub max_batch_size: u32,
     /// Inputs.
@@ -106,6 +111,53 @@ pub struct ConfigDocument {
     /// How batches are closed; absent where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_batching: Option<DynamicBatching>,
+    /// `model.onnx`.
+    #[serde(default)]
+    pub default_model_filename: String,
+    /// Settings of the backend: its threads.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, ConfigParameter>,
+    /// Runs before a version takes requests.
+    #[serde(default)]
+    pub model_warmup: Vec<ConfigWarmup>,
+}
+
+/// A setting in a [`ConfigDocument`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigParameter {
+    /// Its value.
+    pub string_value: String,
+}
+
+/// A warm-up sample in a [`ConfigDocument`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigWarmup {
+    /// Its name.
+    pub name: String,
+    /// Rows of each run.
+    pub batch_size: u32,
+    /// Runs.
+    pub count: u32,
+    /// What goes in, by input.
+    pub inputs: BTreeMap<String, ConfigWarmupInput>,
+}
+
+/// An input of a [`ConfigWarmup`]; one of the last three is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigWarmupInput {
+    /// `TYPE_FP32`, `TYPE_STRING`, …
+    pub data_type: String,
+    /// Dimensions of one row.
+    pub dims: Vec<i64>,
+    /// Zeros.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub zero_data: bool,
+    /// Random elements.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub random_data: bool,
+    /// A file in the model's folder `warmup`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub input_data_file: String,
 }
 
 /// An input or output in a [`ConfigDocument`].
@@ -123,16 +175,22 @@ impl ConfigTensor {
     /// A tensor as Triton's configuration writes it; `batched` leaves the first dimension out.
     #[must_use]
     pub fn new(spec: &TensorSpec, batched: bool) -> Self {
-        let data_type = match spec.dtype {
-            DataType::Bytes => "TYPE_STRING".to_owned(),
-            dtype => format!("TYPE_{dtype}"),
-        };
+        let data_type = config_type(spec.dtype);
         let dims = spec.shape.get(usize::from(batched)..).unwrap_or_default().to_vec();
         Self {
             name: spec.name.clone(),
             data_type,
             dims,
         }
+    }
+}
+
+/// A data type as Triton's configuration names it.
+#[must_use]
+pub fn config_type(dtype: DataType) -> String {
+    match dtype {
+        DataType::Bytes => "TYPE_STRING".to_owned(),
+        dtype => format!("TYPE_{dtype}"),
     }
 }
 
@@ -154,6 +212,12 @@ pub struct DynamicBatching {
     pub preferred_batch_size: Vec<u32>,
     /// The longest wait for company.
     pub max_queue_delay_microseconds: u64,
+    /// Levels of the request parameter `priority`; 0 without any.
+    #[serde(default)]
+    pub priority_levels: u32,
+    /// The level of requests that name none; 0 without levels.
+    #[serde(default)]
+    pub default_priority_level: u32,
 }
 
 /// One line of `POST /v2/repository/index`.
@@ -187,6 +251,8 @@ pub struct VersionLoad {
     pub state: String,
     /// Where the time went.
     pub seconds: LoadSeconds,
+    /// Whether the sessions were built from a graph that had been optimised before.
+    pub optimized: bool,
 }
 
 /// The stages of a cold start, in seconds. They follow one another and sum to the whole.
@@ -194,7 +260,7 @@ pub struct VersionLoad {
 pub struct LoadSeconds {
     /// Reading the files from the model tier.
     pub read: f64,
-    /// Checking their sums, as far as that went on after the reading.
+    /// Checking their sums, as far as that went on after the reading, and looking for an optimised graph.
     pub verify: f64,
     /// Deserialising and optimising the graph: building the sessions.
     pub session: f64,
@@ -226,8 +292,21 @@ pub struct ModelStats {
     pub execution_count: u64,
     /// Counts and times.
     pub inference_stats: InferenceStats,
-    /// Triton's statistics by batch size; the server's are in its metrics.
-    pub batch_stats: Vec<ModelStats>,
+    /// The sessions' runs that went well, by batch size.
+    pub batch_stats: Vec<BatchStats>,
+}
+
+/// Runs of one batch size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchStats {
+    /// Rows of each run.
+    pub batch_size: u64,
+    /// Laying the batches out.
+    pub compute_input: CountNs,
+    /// ONNX Runtime.
+    pub compute_infer: CountNs,
+    /// Cutting the outputs.
+    pub compute_output: CountNs,
 }
 
 /// Counts and summed times of a model's requests.
@@ -245,6 +324,12 @@ pub struct InferenceStats {
     pub compute_infer: CountNs,
     /// Encoding.
     pub compute_output: CountNs,
+    /// Triton's cache of whole replies, which is not offered: always zero.
+    #[serde(default)]
+    pub cache_hit: CountNs,
+    /// As `cache_hit`.
+    #[serde(default)]
+    pub cache_miss: CountNs,
 }
 
 /// A count and its summed time.

@@ -3,13 +3,18 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
+pub(crate) mod optimized;
+mod version;
+
 use bytes::Bytes;
 use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tierlab_protocol::model::InstanceKind;
 
 /// The oldest ONNX Runtime that can be used.
 const OLDEST: &str = "1.22";
@@ -67,6 +72,30 @@ pub(crate) struct Threads {
     pub(crate) inter_op: u32,
 }
 
+/// Where a session's graph is taken from.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// The model itself.
+    Original,
+    /// The model itself; what the optimiser makes of it is written to this file.
+    Saving(PathBuf),
+    /// What the optimiser made of it before; the model itself where that does not load.
+    Optimized(Bytes),
+}
+
+/// A session, and what became of its building.
+pub(crate) struct Built {
+    pub(crate) session: Session,
+    /// `cpu` or `cuda`.
+    pub(crate) provider: &'static str,
+    /// Whether it was built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+}
+
+fn has_cuda() -> bool {
+    <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false)
+}
+
 /// A model's graph, and the files that hold its large weights, by their names in the graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
@@ -84,7 +113,7 @@ impl Runtime {
             .with_telemetry(false)
             .build()
             .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
-        let version = version_of(&library);
+        let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
         Ok(Self {
             environment,
             device,
@@ -93,26 +122,99 @@ impl Runtime {
         })
     }
 
-    /// Builds a session. Returns it with the name of the device that it runs on.
+    /// Where a model's sessions run that wants `kind`.
     ///
     /// # Errors
-    /// A graph that ONNX Runtime refuses; CUDA that was asked for and does not start.
-    pub(crate) fn session(&self, graph: &Graph, threads: Threads) -> Result<(Session, &'static str), String> {
-        let has_cuda = <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false);
-        match self.device {
-            Device::Cuda => Ok((self.build(graph, threads, true)?, "cuda")),
-            Device::Auto if has_cuda => match self.build(graph, threads, true) {
-                Ok(session) => Ok((session, "cuda")),
-                Err(error) => {
-                    tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
-                    Ok((self.build(graph, threads, false)?, "cpu"))
-                }
-            },
-            Device::Auto | Device::Cpu => Ok((self.build(graph, threads, false)?, "cpu")),
+    /// A GPU that is wanted where the server's configuration has none.
+    pub(crate) fn device_for(&self, kind: InstanceKind) -> Result<Device, String> {
+        match (kind, self.device) {
+            (InstanceKind::Auto, device) => Ok(device),
+            (InstanceKind::Cpu, _) => Ok(Device::Cpu),
+            (InstanceKind::Gpu, Device::Cpu) => {
+                Err("the model's config wants a GPU, and `runtime.device` in server.toml is `cpu`".into())
+            }
+            (InstanceKind::Gpu, _) => Ok(Device::Cuda),
         }
     }
 
-    fn build(&self, graph: &Graph, threads: Threads, cuda: bool) -> Result<Session, String> {
+    /// Whether sessions on a device are sure to run on the CPU.
+    pub(crate) fn is_cpu(device: Device) -> bool {
+        device == Device::Cpu || (device == Device::Auto && !has_cuda())
+    }
+
+    /// Builds a session.
+    ///
+    /// # Errors
+    /// A graph that ONNX Runtime refuses; CUDA that was asked for and does not start.
+    pub(crate) fn session(
+        &self,
+        graph: &Graph,
+        source: &Source,
+        threads: Threads,
+        device: Device,
+    ) -> Result<Built, String> {
+        let on = |session, provider| Built {
+            session,
+            provider,
+            optimized: false,
+        };
+        match device {
+            Device::Cuda => Ok(on(self.build(graph, threads, true, Ok)?, "cuda")),
+            Device::Auto if has_cuda() => match self.build(graph, threads, true, Ok) {
+                Ok(session) => Ok(on(session, "cuda")),
+                Err(error) => {
+                    tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
+                    self.on_cpu(graph, source, threads)
+                }
+            },
+            Device::Auto | Device::Cpu => self.on_cpu(graph, source, threads),
+        }
+    }
+
+    fn on_cpu(&self, graph: &Graph, source: &Source, threads: Threads) -> Result<Built, String> {
+        let built = |session, optimized| Built {
+            session,
+            provider: "cpu",
+            optimized,
+        };
+        let text = |e: ort::Error<SessionBuilder>| e.to_string();
+        let attempt = match source {
+            Source::Original => None,
+            Source::Optimized(onnx) => {
+                let ready = Graph {
+                    onnx: onnx.clone(),
+                    external: Vec::new(),
+                };
+                // Nothing is left to optimise.
+                let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
+                Some(
+                    self.build(&ready, threads, false, off)
+                        .map(|session| built(session, true)),
+                )
+            }
+            Source::Saving(path) => {
+                let save = |b: SessionBuilder| b.with_optimized_model_path(path).map_err(text);
+                Some(
+                    self.build(graph, threads, false, save)
+                        .map(|session| built(session, false)),
+                )
+            }
+        };
+        match attempt {
+            Some(Ok(session)) => return Ok(session),
+            Some(Err(error)) => tracing::warn!(%error, "without the cache of optimised graphs"),
+            None => {}
+        }
+        Ok(built(self.build(graph, threads, false, Ok)?, false))
+    }
+
+    fn build(
+        &self,
+        graph: &Graph,
+        threads: Threads,
+        cuda: bool,
+        finish: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, String>,
+    ) -> Result<Session, String> {
         let text = |e: ort::Error| e.to_string();
         // Spinning intra-op threads would take the cores that tiers and HTTP need, and fake a busy session.
         let mut builder = Session::builder(&self.environment)
@@ -135,7 +237,7 @@ impl Runtime {
                 .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
                 .map_err(|e| e.to_string())?;
         }
-        builder.commit_from_memory(&graph.onnx).map_err(text)
+        finish(builder)?.commit_from_memory(&graph.onnx).map_err(text)
     }
 }
 
@@ -229,21 +331,6 @@ fn file_name(path: &Path) -> &str {
 fn version_in(file_name: &str) -> Vec<u32> {
     let tail = file_name.split_once(".so.").map_or("", |(_, tail)| tail);
     tail.split('.').map_while(|number| number.parse().ok()).collect()
-}
-
-/// The version that the file's name, or the name it links to, carries; else the commit of the build.
-fn version_of(library: &Path) -> String {
-    let real = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_path_buf());
-    let version = version_in(file_name(&real));
-    if version.len() >= 2 {
-        return version.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
-    }
-    let info = ort::info();
-    let commit = info
-        .split("git-commit-id=")
-        .nth(1)
-        .and_then(|tail| tail.split(',').next());
-    commit.map_or_else(|| info.to_owned(), |commit| format!("commit {commit}"))
 }
 
 #[cfg(test)]

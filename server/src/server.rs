@@ -15,6 +15,7 @@ use crate::model::load::Loader;
 use crate::pipeline::Pipeline;
 use crate::repository::LoadError;
 use crate::runtime::Runtime;
+use crate::runtime::optimized::OptimizedCache;
 use crate::state::State;
 use crate::trace::otlp::Telemetry;
 use prometheus::Registry;
@@ -144,6 +145,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             features,
             metrics: Arc::clone(&state.pipeline.metrics),
             queue_capacity: config.limits.max_in_flight,
+            optimized: open_optimized(config)?,
         },
     };
     state.management.start(workshop).await?;
@@ -159,6 +161,17 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
         feature_notes: info.notes.join("; "),
     });
     Ok(())
+}
+
+/// The cache of optimised graphs, where there is one.
+fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
+    let Some((folder, max_bytes)) = &config.optimized_cache else {
+        return Ok(None);
+    };
+    let opened = OptimizedCache::open(folder, *max_bytes);
+    let opened =
+        opened.map_err(|e| ServerError::Load(format!("{} (`runtime.optimized_cache`): {e}", folder.display())))?;
+    Ok(Some(Arc::new(opened)))
 }
 
 /// The model tier, and the feature tier with and without its cache. One kind for both is opened once.

@@ -11,6 +11,8 @@ pub struct ModelConfig {
     pub platform: String,
     #[prost(string, tag = "17")]
     pub backend: String,
+    #[prost(message, optional, tag = "3")]
+    pub version_policy: Option<ModelVersionPolicy>,
     #[prost(int32, tag = "4")]
     pub max_batch_size: i32,
     #[prost(message, repeated, tag = "5")]
@@ -59,6 +61,41 @@ pub struct ModelDynamicBatching {
     pub preferred_batch_size: Vec<i32>,
     #[prost(uint64, tag = "2")]
     pub max_queue_delay_microseconds: u64,
+    #[prost(uint64, tag = "4")]
+    pub priority_levels: u64,
+    #[prost(uint64, tag = "5")]
+    pub default_priority_level: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelVersionPolicy {
+    #[prost(oneof = "PolicyChoice", tags = "1, 2, 3")]
+    pub policy_choice: Option<PolicyChoice>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
+pub enum PolicyChoice {
+    #[prost(message, tag = "1")]
+    Latest(LatestVersions),
+    #[prost(message, tag = "2")]
+    All(AllVersions),
+    #[prost(message, tag = "3")]
+    Specific(SpecificVersions),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct LatestVersions {
+    #[prost(uint32, tag = "1")]
+    pub num_versions: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct AllVersions {}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct SpecificVersions {
+    #[prost(int64, repeated, tag = "1")]
+    pub versions: Vec<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -2,17 +2,19 @@
 //!
 //! In: what [`metadata`](crate::metadata) describes. Out: messages that say the same.
 
+use super::config::{AllVersions, LatestVersions, ModelVersionPolicy, PolicyChoice, SpecificVersions};
 use super::config::{
     ConfigDataType, InstanceKind, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
 };
 use super::messages::{
-    InferStatistics, ModelIndex, ModelMetadataResponse, ModelStatistics, ServerMetadataResponse, StatisticDuration,
-    TensorMetadata,
+    InferBatchStatistics, InferStatistics, ModelIndex, ModelMetadataResponse, ModelStatistics, ServerMetadataResponse,
+    StatisticDuration, TensorMetadata,
 };
 use crate::metadata::{
-    ConfigDocument, CountNs, DynamicBatching, IndexEntry, InferenceStats, InstanceGroup, ModelMetadata, ModelStats,
-    ServerMetadata,
+    BatchStats, ConfigDocument, CountNs, DynamicBatching, IndexEntry, InferenceStats, InstanceGroup, ModelMetadata,
+    ModelStats, ServerMetadata,
 };
+use crate::model::VersionPolicy;
 use crate::tensor::TensorSpec;
 
 impl From<ServerMetadata> for ServerMetadataResponse {
@@ -68,11 +70,32 @@ impl From<ConfigDocument> for ModelConfig {
             name: document.name,
             platform: document.platform,
             backend: document.backend,
+            version_policy: Some(document.version_policy.into()),
             max_batch_size: int32(document.max_batch_size),
             input: input.collect(),
             output: output.collect(),
             instance_group: document.instance_group.into_iter().map(Into::into).collect(),
             dynamic_batching: document.dynamic_batching.map(Into::into),
+        }
+    }
+}
+
+impl From<VersionPolicy> for ModelVersionPolicy {
+    fn from(policy: VersionPolicy) -> Self {
+        let choice = match policy {
+            VersionPolicy::Latest { num_versions } => PolicyChoice::Latest(LatestVersions { num_versions }),
+            VersionPolicy::All {} => PolicyChoice::All(AllVersions {}),
+            VersionPolicy::Specific { versions } => {
+                let versions = versions
+                    .into_iter()
+                    .map(|version| i64::try_from(version).unwrap_or(i64::MAX));
+                PolicyChoice::Specific(SpecificVersions {
+                    versions: versions.collect(),
+                })
+            }
+        };
+        Self {
+            policy_choice: Some(choice),
         }
     }
 }
@@ -97,6 +120,8 @@ impl From<DynamicBatching> for ModelDynamicBatching {
         Self {
             preferred_batch_size: batching.preferred_batch_size.into_iter().map(int32).collect(),
             max_queue_delay_microseconds: batching.max_queue_delay_microseconds,
+            priority_levels: batching.priority_levels.into(),
+            default_priority_level: batching.default_priority_level.into(),
         }
     }
 }
@@ -130,6 +155,19 @@ impl From<InferenceStats> for InferStatistics {
             compute_input: Some(stats.compute_input.into()),
             compute_infer: Some(stats.compute_infer.into()),
             compute_output: Some(stats.compute_output.into()),
+            cache_hit: Some(stats.cache_hit.into()),
+            cache_miss: Some(stats.cache_miss.into()),
+        }
+    }
+}
+
+impl From<BatchStats> for InferBatchStatistics {
+    fn from(stats: BatchStats) -> Self {
+        Self {
+            batch_size: stats.batch_size,
+            compute_input: Some(stats.compute_input.into()),
+            compute_infer: Some(stats.compute_infer.into()),
+            compute_output: Some(stats.compute_output.into()),
         }
     }
 }
@@ -143,6 +181,7 @@ impl From<ModelStats> for ModelStatistics {
             inference_count: stats.inference_count,
             execution_count: stats.execution_count,
             inference_stats: Some(stats.inference_stats.into()),
+            batch_stats: stats.batch_stats.into_iter().map(Into::into).collect(),
         }
     }
 }

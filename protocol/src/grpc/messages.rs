@@ -205,6 +205,20 @@ pub struct ModelStatistics {
     pub execution_count: u64,
     #[prost(message, optional, tag = "6")]
     pub inference_stats: Option<InferStatistics>,
+    #[prost(message, repeated, tag = "7")]
+    pub batch_stats: Vec<InferBatchStatistics>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct InferBatchStatistics {
+    #[prost(uint64, tag = "1")]
+    pub batch_size: u64,
+    #[prost(message, optional, tag = "2")]
+    pub compute_input: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "3")]
+    pub compute_infer: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "4")]
+    pub compute_output: Option<StatisticDuration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -221,6 +235,10 @@ pub struct InferStatistics {
     pub compute_infer: Option<StatisticDuration>,
     #[prost(message, optional, tag = "6")]
     pub compute_output: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "7")]
+    pub cache_hit: Option<StatisticDuration>,
+    #[prost(message, optional, tag = "8")]
+    pub cache_miss: Option<StatisticDuration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

@@ -227,7 +227,7 @@ fn optimization(message: &Message) -> Result<(), PbtxtError> {
         match field.name.as_str() {
             "graph" => {
                 for inner in &field.message()?.fields {
-                    let level = (inner.name == "level").then(|| &inner.value);
+                    let level = (inner.name == "level").then_some(&inner.value);
                     match level {
                         Some(Value::Integer(0)) => {}
                         Some(_) => return Err(inner.refuse("only level 0 is offered: every optimisation")),

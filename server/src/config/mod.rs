@@ -81,6 +81,8 @@ pub struct Config {
     pub(crate) connections: Bounds,
     pub(crate) search: Search,
     pub(crate) device: Device,
+    /// The folder of optimised graphs, and the most bytes in it.
+    pub(crate) optimized_cache: Option<(PathBuf, u64)>,
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
@@ -218,6 +220,10 @@ impl Config {
                 config: raw.runtime.library,
             },
             device: raw.runtime.device,
+            optimized_cache: raw
+                .runtime
+                .optimized_cache
+                .map(|folder| (folder, raw.runtime.optimized_cache_max_bytes)),
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,

@@ -86,12 +86,14 @@ impl Default for RawConnections {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRuntime {
     pub(super) library: Option<PathBuf>,
     pub(super) device: Device,
     pub(super) worker_threads: usize,
+    pub(super) optimized_cache: Option<PathBuf>,
+    pub(super) optimized_cache_max_bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -134,4 +136,16 @@ pub(super) enum RawControl {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAdmin {
     pub(super) enabled: bool,
+}
+
+impl Default for RawRuntime {
+    fn default() -> Self {
+        Self {
+            library: None,
+            device: Device::default(),
+            worker_threads: 0,
+            optimized_cache: None,
+            optimized_cache_max_bytes: 8 << 30,
+        }
+    }
 }

@@ -112,7 +112,11 @@ impl Management {
             Err(error) => Err(error),
         };
         match loaded {
-            Ok(Loaded { model, seconds }) => {
+            Ok(Loaded {
+                model,
+                seconds,
+                optimized,
+            }) => {
                 tracing::info!(
                     model = name,
                     version,
@@ -122,6 +126,7 @@ impl Management {
                     session_s = seconds.session,
                     warmup_s = seconds.warmup,
                     features_s = seconds.features,
+                    optimized,
                     "loaded"
                 );
                 let model = Arc::new(model);
@@ -139,6 +144,7 @@ impl Management {
                     version: version.to_string(),
                     state: "READY".to_owned(),
                     seconds,
+                    optimized,
                 })
             }
             Err(error) => {

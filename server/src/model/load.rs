@@ -8,18 +8,22 @@ use crate::batch::rule::Rule;
 use crate::features::{FeatureTier, Join};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::model::Model;
-use crate::model::stats::Stats;
-use crate::repository::{Found, LoadError};
-use crate::runtime::{Graph, Runtime, Threads};
+use crate::model::declared;
+use crate::model::stats::{Runs, Stats};
+use crate::repository::{Found, LoadError, external_files};
+use crate::runtime::optimized::OptimizedCache;
+use crate::runtime::{Device, Graph, Runtime, Source, Threads};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::session::cpus;
-use crate::session::{self, Assignment, Report, Signature, SpawnedSession};
+use crate::session::open::{Recipe, Report, open};
+use crate::session::{self, Assignment, RunCounts, Signature, SpawnedSession};
+use bytes::Bytes;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
 use tierlab_protocol::model::{Manifest, ModelConfig};
-use tierlab_storage::ObjectPath;
 
 /// Runs that one request may be cut into, where the config does not say.
 const REQUEST_RUNS: usize = 16;
@@ -31,12 +35,64 @@ pub(crate) struct Loader {
     pub(crate) metrics: Arc<Metrics>,
     /// Requests in a model's queue at most.
     pub(crate) queue_capacity: usize,
+    /// Optimised graphs on disk; none where they are not kept.
+    pub(crate) optimized: Option<Arc<OptimizedCache>>,
 }
 
 /// A model, and what loading it took.
 pub(crate) struct Loaded {
     pub(crate) model: Model,
     pub(crate) seconds: LoadSeconds,
+    /// Whether the sessions were built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+}
+
+/// What the cache of optimised graphs has to do with a load.
+enum Kept {
+    /// Nothing.
+    Off,
+    /// It had the graph.
+    Hit {
+        cache: Arc<OptimizedCache>,
+        key: String,
+        onnx: Bytes,
+    },
+    /// It had not, and is to get it from this file.
+    Miss {
+        cache: Arc<OptimizedCache>,
+        key: String,
+        partial: PathBuf,
+    },
+}
+
+impl Kept {
+    fn source(&self) -> Source {
+        match self {
+            Self::Off => Source::Original,
+            Self::Hit { onnx, .. } => Source::Optimized(onnx.clone()),
+            Self::Miss { partial, .. } => Source::Saving(partial.clone()),
+        }
+    }
+
+    /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it.
+    fn settle(self, reports: &[Report]) {
+        match self {
+            Self::Hit { cache, key, .. } if !reports.iter().all(|report| report.optimized) => {
+                tokio::task::spawn_blocking(move || cache.forget(&key));
+            }
+            Self::Miss { cache, key, partial } => {
+                tokio::task::spawn_blocking(move || {
+                    let complete = |onnx: &[u8]| external_files(onnx).is_ok_and(|files| files.is_empty());
+                    match cache.keep(&key, &partial, complete) {
+                        Ok(true) => tracing::debug!(key, "the optimised graph is kept"),
+                        Ok(false) => tracing::debug!(key, "the optimised graph is not kept: it is not whole by itself"),
+                        Err(error) => tracing::warn!(%error, "the optimised graph cannot be kept"),
+                    }
+                });
+            }
+            Self::Off | Self::Hit { .. } => {}
+        }
+    }
 }
 
 impl Loader {
@@ -51,13 +107,32 @@ impl Loader {
             config,
             manifest,
             graph,
+            warmup,
             object,
             read_time,
-            verify_time,
+            mut verify_time,
         } = found;
-        let (sessions, mut reports) = self.open_sessions(&name, &config, &graph, &object).await?;
-        // The sessions have taken what they need of it.
-        drop(graph);
+        let bad = |what: String| LoadError::at(&object, what);
+        let began = Instant::now();
+        let device = self.runtime.device_for(config.instances.kind).map_err(bad)?;
+        let threads = Threads {
+            intra_op: config.instances.intra_op_threads,
+            inter_op: config.instances.inter_op_threads,
+        };
+        let kept = self.look_up(&graph, threads, device).await;
+        verify_time += began.elapsed();
+        let recipe = Recipe {
+            runtime: self.runtime.clone(),
+            graph,
+            source: kept.source(),
+            device,
+            threads,
+            batching: config.max_batch_size > 0,
+            warmup: Arc::new(warmup),
+        };
+        // The sessions have taken what they need of the graph when they are there.
+        let (sessions, mut reports) = self.open_sessions(&name, &config, recipe).await.map_err(bad)?;
+        kept.settle(&reports);
         let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
         let mut seconds = LoadSeconds {
             read: read_time.as_secs_f64(),
@@ -67,11 +142,15 @@ impl Loader {
             features: 0.0,
         };
         let Report {
-            signature, provider, ..
+            mut signature,
+            provider,
+            optimized,
+            ..
         } = reports.swap_remove(0);
         if let Some(manifest) = &manifest {
-            check_manifest(manifest, &signature).map_err(|what| LoadError::at(&object, what))?;
+            check_manifest(manifest, &signature).map_err(bad)?;
         }
+        declared::narrow(&config, &mut signature).map_err(bad)?;
         let began = Instant::now();
         let join = self.open_join(&config, &signature, object.as_str()).await?;
         seconds.features = began.elapsed().as_secs_f64();
@@ -95,7 +174,8 @@ impl Loader {
         };
         let depth = metrics.queue_depth.clone();
         let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&stage), depth);
-        let threads = self.assign(sessions, &name, &queue, &stage, &metrics);
+        let stats = Stats::default();
+        let threads = self.assign(sessions, &name, &queue, &stage, (&metrics, &stats.runs()));
         let model = Model {
             name,
             version: version.to_string(),
@@ -104,7 +184,7 @@ impl Loader {
             share: Arc::default(),
             stage,
             metrics,
-            stats: Stats::default(),
+            stats,
             max_rows,
             max_request_rows,
             provider,
@@ -112,7 +192,11 @@ impl Loader {
             queue,
             threads: Mutex::new(threads),
         };
-        Ok(Loaded { model, seconds })
+        Ok(Loaded {
+            model,
+            seconds,
+            optimized,
+        })
     }
 
     fn report_seconds(&self, model: &str, seconds: &LoadSeconds) {
@@ -132,32 +216,56 @@ impl Loader {
         &self,
         name: &str,
         config: &ModelConfig,
-        graph: &Graph,
-        object: &ObjectPath,
-    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), LoadError> {
+        recipe: Recipe,
+    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), String> {
+        let recipe = Arc::new(recipe);
         let mut sessions = Vec::new();
         for instance in 0..config.instances.count {
-            let (runtime, graph) = (self.runtime.clone(), graph.clone());
-            let threads = Threads {
-                intra_op: config.instances.intra_op_threads,
-                inter_op: config.instances.inter_op_threads,
+            let cpus = cpus::share(&config.instances.cpus, instance, recipe.threads.intra_op);
+            // One of them writes the optimised graph down.
+            let recipe = match (&recipe.source, instance) {
+                (Source::Saving(_), 1..) => Arc::new(recipe.without_saving()),
+                _ => Arc::clone(&recipe),
             };
-            let cpus = cpus::share(&config.instances.cpus, instance, threads.intra_op);
             let spawned = session::spawn(&format!("{name}-{instance}"), move || {
                 // Before the session: ONNX Runtime's own threads take after this one.
                 cpus::pin(&cpus)?;
-                session::open(&runtime, &graph, threads)
+                open(&recipe)
             });
-            sessions.push(spawned.map_err(|e| LoadError::at(object, format!("no thread for a session: {e}")))?);
+            sessions.push(spawned.map_err(|e| format!("no thread for a session: {e}"))?);
         }
+        drop(recipe);
         let mut reports = Vec::new();
         for session in &mut sessions {
             let report = (&mut session.opened)
                 .await
                 .unwrap_or_else(|_| Err("its thread ended".into()));
-            reports.push(report.map_err(|e| LoadError::at(object, e))?);
+            reports.push(report?);
         }
         Ok((sessions, reports))
+    }
+
+    /// Looks for what the optimiser made of a graph before.
+    async fn look_up(&self, graph: &Graph, threads: Threads, device: Device) -> Kept {
+        let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(device)) else {
+            return Kept::Off;
+        };
+        let (cache, graph) = (Arc::clone(cache), graph.clone());
+        let version = self.runtime.version.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let Some(key) = OptimizedCache::key(&graph, &version, "cpu", threads) else {
+                return Kept::Off;
+            };
+            match cache.find(&key) {
+                Some(onnx) => Kept::Hit { cache, key, onnx },
+                None => Kept::Miss {
+                    partial: cache.partial(),
+                    cache,
+                    key,
+                },
+            }
+        });
+        found.await.unwrap_or(Kept::Off)
     }
 
     /// Sends every session to the queue.
@@ -167,18 +275,21 @@ impl Loader {
         name: &str,
         queue: &Arc<BatchQueue>,
         stage: &Arc<FeatureStage>,
-        metrics: &ModelMetrics,
+        (metrics, runs): (&ModelMetrics, &Arc<Runs>),
     ) -> Vec<JoinHandle<()>> {
         let mut threads = Vec::new();
         for (instance, session) in (0..).zip(sessions) {
             let clock = SessionClock::new(Arc::clone(stage), self.metrics.for_session(name, instance));
             self.metrics.watch_clock(&clock);
-            let batch_rows = metrics.batch_rows.clone();
+            let counts = RunCounts {
+                batch_rows: metrics.batch_rows.clone(),
+                runs: runs.clone(),
+            };
             // The channel has room for one, and the thread has reported: this neither blocks nor fails.
             let _ = session.assign.send(Assignment {
                 queue: Arc::clone(queue),
                 clock,
-                batch_rows,
+                counts,
             });
             threads.push(session.thread);
         }

@@ -5,6 +5,8 @@
 //! and its sessions end. So a version that was replaced finishes what it was given, and no request can come too late.
 
 pub(crate) mod accept;
+mod config_document;
+mod declared;
 pub(crate) mod load;
 pub(crate) mod stats;
 pub(crate) mod submit;
@@ -19,9 +21,7 @@ use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tierlab_protocol::metadata::{
-    ConfigDocument, ConfigTensor, DynamicBatching, InstanceGroup, ModelMetadata, ModelStats, PLATFORM,
-};
+use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
 use tierlab_protocol::model::ModelConfig;
 
 /// A version of a model that is served.
@@ -73,45 +73,9 @@ impl Model {
         }
     }
 
-    /// `GET /v2/models/M/config`.
-    pub(crate) fn config_document(&self) -> ConfigDocument {
-        let Signature {
-            inputs,
-            outputs,
-            batched,
-        } = &self.signature;
-        let preferred = match self.config.batching.preferred_rows.as_slice() {
-            [] => vec![self.config.max_batch_size],
-            rows => rows.to_vec(),
-        };
-        ConfigDocument {
-            name: self.name.clone(),
-            platform: PLATFORM.to_owned(),
-            backend: "onnxruntime".to_owned(),
-            max_batch_size: if *batched { self.config.max_batch_size } else { 0 },
-            input: inputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
-            output: outputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
-            instance_group: vec![InstanceGroup {
-                name: self.name.clone(),
-                kind: if self.provider == "cuda" {
-                    "KIND_GPU"
-                } else {
-                    "KIND_CPU"
-                }
-                .to_owned(),
-                count: self.config.instances.count,
-            }],
-            dynamic_batching: batched.then(|| DynamicBatching {
-                preferred_batch_size: preferred,
-                max_queue_delay_microseconds: self.config.batching.max_delay_us,
-            }),
-        }
-    }
-
     /// One entry of `GET /v2/models/M/stats`.
     pub(crate) fn stats_entry(&self) -> ModelStats {
-        self.stats
-            .entry(&self.name, &self.version, self.metrics.batch_rows.get_sample_count())
+        self.stats.entry(&self.name, &self.version)
     }
 }
 

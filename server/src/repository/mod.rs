@@ -1,20 +1,24 @@
 //! The model repository on the model tier: what models there are, and everything of one version, checked.
 //!
 //! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Knows nothing of sessions.
-//! Layout: `models/NAME/[config.toml]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
+//! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
 //! graph the files of its external weights.
 
 mod external;
 mod fetch;
 
 use crate::runtime::Graph;
+use crate::session::warmup::Warmup;
+pub(crate) use external::files as external_files;
 use fetch::{read_bytes, read_shared};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierlab_protocol::model::{
-    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, is_plain_name,
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
+    WARMUP_FOLDER, WarmupData, is_plain_name,
 };
+use tierlab_protocol::pbtxt::model::model_config;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// A model that cannot be loaded; the message names the object.
@@ -110,6 +114,7 @@ pub(crate) struct Found {
     /// The manifest, where it says anything of this version.
     pub(crate) manifest: Option<Manifest>,
     pub(crate) graph: Graph,
+    pub(crate) warmup: Warmup,
     /// The graph's path on the tier.
     pub(crate) object: ObjectPath,
     pub(crate) read_time: Duration,
@@ -135,15 +140,7 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
         let at = format!("{}/{MANIFEST_FILE}", files.folder);
         return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
     }
-    let config = match files.find(CONFIG_FILE) {
-        Some(object) => {
-            let sum = manifest.as_ref().and_then(|manifest| entry(manifest, CONFIG_FILE));
-            let bytes = read_bytes(tier, object, sum).await?.bytes;
-            let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
-            ModelConfig::parse(text).map_err(|e| LoadError::at(&object.path, e))?
-        }
-        None => ModelConfig::default(),
-    };
+    let config = read_config(tier, &files, manifest.as_ref()).await?;
     Ok(Described {
         name: name.to_owned(),
         versions: config.version_policy.choose(&there),
@@ -151,6 +148,31 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
         manifest,
         files,
     })
+}
+
+/// A model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
+async fn read_config(tier: &dyn Tier, files: &Files, manifest: Option<&Manifest>) -> Result<ModelConfig, LoadError> {
+    let (object, triton) = match (files.find(CONFIG_FILE), files.find(TRITON_CONFIG_FILE)) {
+        (None, None) => return Ok(ModelConfig::default()),
+        (Some(object), None) => (object, false),
+        (None, Some(object)) => (object, true),
+        (Some(_), Some(object)) => {
+            return Err(LoadError::at(
+                &object.path,
+                format!("{CONFIG_FILE} lies beside it: keep one of them"),
+            ));
+        }
+    };
+    let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
+    let bytes = read_bytes(tier, object, sum).await?.bytes;
+    let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
+    let config = if triton {
+        let folder = object.path.segments().nth(1).unwrap_or_default();
+        model_config(text, folder)
+    } else {
+        ModelConfig::parse(text)
+    };
+    config.map_err(|e| LoadError::at(&object.path, e))
 }
 
 fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
@@ -220,7 +242,11 @@ impl Described {
             verify_time += shared.verify_time;
             external.push((file, shared.bytes));
         }
+        let began = Instant::now();
+        let warmup = self.read_warmup(tier).await?;
+        read_time += began.elapsed();
         Ok(Found {
+            warmup,
             name: self.name.clone(),
             version,
             config: self.config.clone(),
@@ -233,6 +259,29 @@ impl Described {
             read_time,
             verify_time,
         })
+    }
+
+    /// The warm-up samples, with their files.
+    async fn read_warmup(&self, tier: &dyn Tier) -> Result<Warmup, LoadError> {
+        let mut warmup = Warmup {
+            samples: self.config.warmup.clone(),
+            files: BTreeMap::new(),
+        };
+        let inputs = self.config.warmup.iter().flat_map(|sample| sample.inputs.values());
+        for input in inputs {
+            if let WarmupData::File(name) = &input.data
+                && !warmup.files.contains_key(name)
+            {
+                let path = format!("{WARMUP_FOLDER}/{name}");
+                let object = self.files.find(&path);
+                let at = format!("{}/{path}", self.files.folder);
+                let object = object.ok_or_else(|| LoadError::at(at, "a warm-up sample wants it, and it is missing"))?;
+                let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, &path));
+                let bytes = read_bytes(tier, object, sum).await?.bytes;
+                warmup.files.insert(name.clone(), bytes);
+            }
+        }
+        Ok(warmup)
     }
 
     /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.

@@ -6,21 +6,23 @@
 
 pub(crate) mod clock;
 pub(crate) mod cpus;
+pub(crate) mod open;
+pub(crate) mod warmup;
 
 use crate::batch::{BatchQueue, Done, Job, Part};
+use crate::model::stats::{Run, Runs};
 use crate::refusal::{Reason, Refusal};
-use crate::runtime::{Graph, Runtime, Threads};
 use crate::tensors::{self, Buffer};
 use clock::SessionClock;
+use open::{Opened, Report};
 use ort::session::{Session, SessionInputValue};
-use ort::value::Outlet;
 use prometheus::Histogram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_protocol::infer::Tensor;
-use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
+use tierlab_protocol::tensor::TensorSpec;
 use tokio::sync::oneshot;
 
 /// What a model's graph takes and gives.
@@ -32,84 +34,12 @@ pub(crate) struct Signature {
     pub(crate) batched: bool,
 }
 
-/// A session that is ready.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) engine: Engine,
-    pub(crate) signature: Signature,
-    /// `cpu` or `cuda`.
-    pub(crate) provider: &'static str,
-    pub(crate) session_time: Duration,
-    pub(crate) warmup_time: Duration,
-}
-
 /// One session with the buffers of its inputs.
 #[derive(Debug)]
 pub(crate) struct Engine {
     session: Session,
     signature: Signature,
     buffers: Vec<Buffer>,
-}
-
-/// Builds a session and runs it once on zeros, on the calling thread.
-///
-/// # Errors
-/// What ONNX Runtime refuses, or a type that the protocol has no name for.
-pub(crate) fn open(runtime: &Runtime, graph: &Graph, threads: Threads) -> Result<Opened, String> {
-    let began = Instant::now();
-    let (session, provider) = runtime.session(graph, threads)?;
-    let signature = signature_of(&session)?;
-    let session_time = began.elapsed();
-    let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
-    let mut engine = Engine {
-        session,
-        signature: signature.clone(),
-        buffers,
-    };
-    let began = Instant::now();
-    engine.warm_up();
-    Ok(Opened {
-        engine,
-        signature,
-        provider,
-        session_time,
-        warmup_time: began.elapsed(),
-    })
-}
-
-fn signature_of(session: &Session) -> Result<Signature, String> {
-    let spec = |outlet: &Outlet| {
-        let element = outlet.dtype().tensor_type();
-        let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
-            format!(
-                "`{}` is {}, which the Open Inference Protocol has no type for",
-                outlet.name(),
-                outlet.dtype()
-            )
-        })?;
-        let shape = outlet
-            .dtype()
-            .tensor_shape()
-            .map(|shape| shape.to_vec())
-            .unwrap_or_default();
-        Ok(TensorSpec {
-            name: outlet.name().to_owned(),
-            dtype,
-            shape,
-        })
-    };
-    let inputs = session.inputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
-    let outputs = session.outputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
-    if inputs.is_empty() || outputs.is_empty() {
-        return Err("the graph has no inputs or no outputs".into());
-    }
-    let free = |spec: &TensorSpec| spec.shape.first() == Some(&-1);
-    let batched = inputs.iter().all(free) && outputs.iter().all(free);
-    Ok(Signature {
-        inputs,
-        outputs,
-        batched,
-    })
 }
 
 /// A failed run: what ONNX Runtime said, and whether the request is to blame.
@@ -145,24 +75,32 @@ struct Answers {
 
 impl Engine {
     /// Serves batches until the queue is closed and empty.
-    pub(crate) fn serve(mut self, queue: &BatchQueue, clock: &SessionClock, batch_rows: &Histogram) {
+    pub(crate) fn serve(mut self, work: &Assignment) {
+        let Assignment { queue, clock, counts } = work;
         let mut last_run = Duration::ZERO;
         queue.add_session();
         while let Some(jobs) = queue.take(clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
-            self.answer(jobs, batch_rows);
+            self.answer(jobs, counts);
             last_run = began.elapsed();
             queue.note_run(rows, last_run);
         }
         clock.settle();
     }
 
-    fn answer(&mut self, jobs: Vec<Job>, batch_rows: &Histogram) {
+    fn answer(&mut self, jobs: Vec<Job>, counts: &RunCounts) {
         let rows: usize = jobs.iter().map(|job| job.rows).sum();
-        batch_rows.observe(rows as f64);
+        counts.batch_rows.observe(rows as f64);
+        let began = Instant::now();
         match self.run(&jobs) {
             Ok(answers) => {
+                counts.runs.count(&Run {
+                    rows,
+                    input: answers.started - began,
+                    infer: answers.ended - answers.started,
+                    output: answers.ended.elapsed(),
+                });
                 for (job, outputs) in jobs.into_iter().zip(answers.outputs) {
                     let (run_started, run_ended) = (answers.started, answers.ended);
                     // A client that has gone away meanwhile has dropped the receiver.
@@ -176,7 +114,7 @@ impl Engine {
             }
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
-                    self.answer(vec![job], batch_rows);
+                    self.answer(vec![job], counts);
                 }
             }
             Err(error) => {
@@ -272,32 +210,6 @@ impl Engine {
             ended,
         })
     }
-
-    /// One run on zeros, free dimensions as 1: the first run of a session allocates and plans. A graph that cannot run
-    /// on zeros is served all the same; its first request is slower.
-    fn warm_up(&mut self) {
-        let parts: Vec<Part> = self.signature.inputs.iter().map(zeros).collect();
-        let run = catch_unwind(AssertUnwindSafe(|| self.run_parts(&[&parts], &[1])));
-        match run {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(error = %error.message, "the model does not run on zeros: not warmed up"),
-            Err(_) => tracing::warn!("the warm-up panicked"),
-        }
-    }
-}
-
-fn zeros(spec: &TensorSpec) -> Part {
-    let shape: Vec<i64> = spec.shape.iter().map(|&dim| if dim < 0 { 1 } else { dim }).collect();
-    let count = element_count(&shape).unwrap_or(0);
-    // An empty string is four zero bytes.
-    let size = spec
-        .dtype
-        .size()
-        .unwrap_or(if spec.dtype == DataType::Bytes { 4 } else { 1 });
-    Part {
-        shape,
-        data: vec![0; count * size].into(),
-    }
 }
 
 /// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves.
@@ -313,20 +225,8 @@ pub(crate) fn spawn(
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| Err("loading it panicked".into()));
         let engine = match opened {
-            Ok(opened) => {
-                let Opened {
-                    engine,
-                    signature,
-                    provider,
-                    session_time,
-                    warmup_time,
-                } = opened;
-                let _ = report.send(Ok(Report {
-                    signature,
-                    provider,
-                    session_time,
-                    warmup_time,
-                }));
+            Ok(Opened { engine, report: ready }) => {
+                let _ = report.send(Ok(ready));
                 engine
             }
             Err(error) => {
@@ -335,32 +235,24 @@ pub(crate) fn spawn(
             }
         };
         // Dropped without an assignment when the model was refused after all.
-        if let Ok(Assignment {
-            queue,
-            clock,
-            batch_rows,
-        }) = assigned.recv()
-        {
-            engine.serve(&queue, &clock, &batch_rows);
+        if let Ok(work) = assigned.recv() {
+            engine.serve(&work);
         }
     })?;
     Ok(SpawnedSession { opened, assign, thread })
-}
-
-/// What a session's thread reports once it is ready.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) signature: Signature,
-    pub(crate) provider: &'static str,
-    pub(crate) session_time: Duration,
-    pub(crate) warmup_time: Duration,
 }
 
 /// What a session's thread needs to serve.
 pub(crate) struct Assignment {
     pub(crate) queue: Arc<BatchQueue>,
     pub(crate) clock: Arc<SessionClock>,
+    pub(crate) counts: RunCounts,
+}
+
+/// Where a session counts its runs.
+pub(crate) struct RunCounts {
     pub(crate) batch_rows: Histogram,
+    pub(crate) runs: Arc<Runs>,
 }
 
 /// A thread that builds its session.

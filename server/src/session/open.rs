@@ -1,0 +1,123 @@
+//! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
+
+use super::warmup::Warmup;
+use super::{Engine, Signature};
+use crate::runtime::{Built, Device, Graph, Runtime, Source, Threads};
+use crate::tensors::{self, Buffer};
+use ort::session::Session;
+use ort::value::Outlet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::tensor::TensorSpec;
+
+/// What a session is made of.
+pub(crate) struct Recipe {
+    pub(crate) runtime: Runtime,
+    pub(crate) graph: Graph,
+    pub(crate) source: Source,
+    pub(crate) device: Device,
+    pub(crate) threads: Threads,
+    /// Whether requests may share a run, if the graph lets them.
+    pub(crate) batching: bool,
+    pub(crate) warmup: Arc<Warmup>,
+}
+
+impl Recipe {
+    /// The same, without writing the optimised graph down.
+    pub(crate) fn without_saving(&self) -> Self {
+        Self {
+            runtime: self.runtime.clone(),
+            graph: self.graph.clone(),
+            source: Source::Original,
+            warmup: Arc::clone(&self.warmup),
+            ..*self
+        }
+    }
+}
+
+/// A session that is ready.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) engine: Engine,
+    pub(crate) report: Report,
+}
+
+/// What is to be told of a session that is ready.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) signature: Signature,
+    /// `cpu` or `cuda`.
+    pub(crate) provider: &'static str,
+    /// Whether it was built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+    pub(crate) session_time: Duration,
+    pub(crate) warmup_time: Duration,
+}
+
+/// Builds a session and warms it up, on the calling thread.
+///
+/// # Errors
+/// What ONNX Runtime refuses, a type that the protocol has no name for, or a warm-up sample that does not run.
+pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
+    let began = Instant::now();
+    let Recipe { runtime, graph, .. } = recipe;
+    let Built {
+        session,
+        provider,
+        optimized,
+    } = runtime.session(graph, &recipe.source, recipe.threads, recipe.device)?;
+    let mut signature = signature_of(&session)?;
+    signature.batched &= recipe.batching;
+    let session_time = began.elapsed();
+    let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
+    let mut engine = Engine {
+        session,
+        signature: signature.clone(),
+        buffers,
+    };
+    let began = Instant::now();
+    recipe.warmup.run(&mut engine)?;
+    let report = Report {
+        signature,
+        provider,
+        optimized,
+        session_time,
+        warmup_time: began.elapsed(),
+    };
+    Ok(Opened { engine, report })
+}
+
+fn signature_of(session: &Session) -> Result<Signature, String> {
+    let spec = |outlet: &Outlet| {
+        let element = outlet.dtype().tensor_type();
+        let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
+            format!(
+                "`{}` is {}, which the Open Inference Protocol has no type for",
+                outlet.name(),
+                outlet.dtype()
+            )
+        })?;
+        let shape = outlet
+            .dtype()
+            .tensor_shape()
+            .map(|shape| shape.to_vec())
+            .unwrap_or_default();
+        Ok(TensorSpec {
+            name: outlet.name().to_owned(),
+            dtype,
+            shape,
+        })
+    };
+    let inputs = session.inputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    let outputs = session.outputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    if inputs.is_empty() || outputs.is_empty() {
+        return Err("the graph has no inputs or no outputs".into());
+    }
+    let free = |spec: &TensorSpec| spec.shape.first() == Some(&-1);
+    let batched = inputs.iter().all(free) && outputs.iter().all(free);
+    Ok(Signature {
+        inputs,
+        outputs,
+        batched,
+    })
+}
