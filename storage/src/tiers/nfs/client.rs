@@ -1,20 +1,21 @@
-//! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`] that keeps the
-//! protocol's status, so that callers can act on a stale handle. Knows nothing of paths or objects.
+//! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows nothing of
+//! paths or objects.
 
 use super::connection::{Bulk, Landing, Reply};
+use super::fault::Fault;
 use super::pool::{Pool, Repeat};
-use super::rpc::Call;
+use super::rpc::{Call, pack, word};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
 use bytes::{Bytes, BytesMut};
 use nfs3_types::nfs3::{
     COMMIT3args, COMMIT3resfail, COMMIT3resok, CREATE3args, CREATE3resfail, CREATE3resok, FSINFO3args, FSINFO3resfail,
     FSINFO3resok, GETATTR3args, GETATTR3resok, LOOKUP3args, LOOKUP3resfail, LOOKUP3resok, MKDIR3args, MKDIR3resfail,
-    MKDIR3resok, NFS_PROGRAM, Nfs3Option, Nfs3Result, PROGRAM, READ3args, READDIR3args, READDIR3resfail, READDIR3resok,
+    MKDIR3resok, NFS_PROGRAM, Nfs3Option, Nfs3Result, PROGRAM, READDIR3args, READDIR3resfail, READDIR3resok,
     READDIRPLUS3args, READDIRPLUS3resfail, READDIRPLUS3resok, REMOVE3args, REMOVE3resfail, REMOVE3resok, RENAME3args,
-    RENAME3resfail, RENAME3resok, SETATTR3args, SETATTR3resfail, SETATTR3resok, VERSION, WRITE3args, WRITE3resfail,
-    WRITE3resok, cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3, post_op_attr, sattr3,
-    sattrguard3, stable_how, writeverf3,
+    RENAME3resfail, RENAME3resok, SETATTR3args, SETATTR3resfail, SETATTR3resok, VERSION, WRITE3resfail, WRITE3resok,
+    cookieverf3, createhow3, diropargs3, fattr3, filename3, nfs_fh3, nfsstat3, post_op_attr, sattr3, sattrguard3,
+    stable_how, writeverf3,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use std::io::Cursor;
@@ -27,56 +28,6 @@ const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(2);
 /// The size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
-
-/// Why a procedure has no result.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// The server ran it and said this.
-    Status(nfsstat3),
-    /// It could not be called.
-    Call(StorageError),
-}
-
-impl From<StorageError> for Fault {
-    fn from(error: StorageError) -> Self {
-        Self::Call(error)
-    }
-}
-
-impl Fault {
-    /// Whether the handle used is one of an earlier life of the file or the server.
-    pub(super) fn is_stale(&self) -> bool {
-        matches!(
-            self,
-            Self::Status(nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE)
-        )
-    }
-
-    pub(super) fn is(&self, status: nfsstat3) -> bool {
-        matches!(self, Self::Status(found) if *found == status)
-    }
-
-    /// The error that names `about`.
-    pub(super) fn about(self, about: &str) -> StorageError {
-        let status = match self {
-            Self::Call(error) => return error,
-            Self::Status(status) => status,
-        };
-        let kind = match status {
-            nfsstat3::NFS3ERR_NOENT | nfsstat3::NFS3ERR_NOTDIR => ErrorKind::NotFound,
-            nfsstat3::NFS3ERR_ACCES | nfsstat3::NFS3ERR_PERM | nfsstat3::NFS3ERR_ROFS => ErrorKind::Denied,
-            nfsstat3::NFS3ERR_STALE | nfsstat3::NFS3ERR_BADHANDLE => ErrorKind::Changed,
-            nfsstat3::NFS3ERR_INVAL
-            | nfsstat3::NFS3ERR_ISDIR
-            | nfsstat3::NFS3ERR_EXIST
-            | nfsstat3::NFS3ERR_NOTEMPTY
-            | nfsstat3::NFS3ERR_NAMETOOLONG => ErrorKind::Invalid,
-            nfsstat3::NFS3ERR_NOTSUPP => ErrorKind::Unsupported,
-            _ => ErrorKind::Unavailable,
-        };
-        StorageError::new(kind, about, format!("the NFS server says {status}"))
-    }
-}
 
 /// What READ brings.
 #[derive(Debug)]
@@ -129,36 +80,45 @@ impl Client<'_> {
     async fn raw(
         &mut self,
         procedure: NFS_PROGRAM,
-        arguments: &(impl Pack + Sync),
-        mut landing: Option<Landing>,
+        (arguments, data): (Vec<u8>, Bytes),
+        landing: Option<Landing>,
         repeat: Repeat,
     ) -> Result<Reply, Fault> {
-        let mut packed = Vec::with_capacity(arguments.packed_size());
-        let fits = arguments.pack(&mut packed);
-        fits.map_err(|e| StorageError::new(ErrorKind::Invalid, self.about, e.to_string()))?;
         let call = Call {
             program: PROGRAM,
             version: VERSION,
             procedure: procedure as u32,
-            arguments: packed.into(),
+            arguments,
+            data,
         };
-        let deadline = Instant::now() + self.pool.limit();
         let again = landing.as_ref().map(Landing::again);
+        let reply = self.pool.call(self.about, &call, landing, repeat, self.cost).await?;
+        if !is_put_off(&reply) {
+            return Ok(reply);
+        }
+        Box::pin(self.patiently(&call, again, repeat, reply)).await
+    }
+
+    /// Makes a call that was put off again and again, within the limit of one call.
+    async fn patiently(
+        &mut self,
+        call: &Call,
+        landing: Option<Landing>,
+        repeat: Repeat,
+        mut reply: Reply,
+    ) -> Result<Reply, Fault> {
+        let deadline = Instant::now() + self.pool.limit();
         let mut delay = FIRST_DELAY;
-        loop {
-            let reply = self
-                .pool
-                .call(self.about, &call, landing.take(), repeat, self.cost)
-                .await?;
-            let put_off = status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32);
-            if !put_off || Instant::now() + delay >= deadline {
-                return Ok(reply);
-            }
-            landing = again.as_ref().map(Landing::again);
+        while is_put_off(&reply) && Instant::now() + delay < deadline {
             self.cost.retries += 1;
+            // Waiting that the server asked for is the device's.
+            self.cost.device += delay;
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(LONGEST_DELAY);
+            let landing = landing.as_ref().map(Landing::again);
+            reply = self.pool.call(self.about, call, landing, repeat, self.cost).await?;
         }
+        Ok(reply)
     }
 
     /// Calls; `T` is what success brings, `E` what failure brings, which is decoded and not looked at.
@@ -168,7 +128,13 @@ impl Client<'_> {
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
     ) -> Result<T, Fault> {
-        let reply = self.raw(procedure, arguments, None, repeat).await?;
+        let reply = self
+            .raw(procedure, (pack(arguments), Bytes::new()), None, repeat)
+            .await?;
+        self.decode::<T, E>(procedure, &reply)
+    }
+
+    fn decode<T: Unpack, E: Unpack>(&self, procedure: NFS_PROGRAM, reply: &Reply) -> Result<T, Fault> {
         match Nfs3Result::<T, E>::unpack(&mut Cursor::new(reply.body.as_ref())) {
             Ok((Nfs3Result::Ok(done), _)) => Ok(done),
             Ok((Nfs3Result::Err((status, _)), _)) => Err(Fault::Status(status)),
@@ -219,17 +185,15 @@ impl Client<'_> {
         buffer: Option<BytesMut>,
     ) -> Result<ReadReply, Fault> {
         let procedure = NFS_PROGRAM::NFSPROC3_READ;
-        let arguments = READ3args {
-            file: file.clone(),
-            offset,
-            count,
-        };
+        let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count.to_be_bytes()].concat();
         let landing = Landing {
             find: find_read_data,
             room: usize::try_from(count).unwrap_or(usize::MAX),
             buffer,
         };
-        let reply = self.raw(procedure, &arguments, Some(landing), Repeat::Safe).await?;
+        let reply = self
+            .raw(procedure, (arguments, Bytes::new()), Some(landing), Repeat::Safe)
+            .await?;
         decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
 
@@ -254,17 +218,14 @@ impl Client<'_> {
     }
 
     /// Writes without waiting for the disk; returns how much was taken, and the mark of the server's life.
-    pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: &[u8]) -> Result<(u32, writeverf3), Fault> {
-        let arguments = WRITE3args {
-            file: file.clone(),
-            offset,
-            count: u32::try_from(data.len()).unwrap_or(u32::MAX),
-            stable: stable_how::UNSTABLE,
-            data: Opaque::borrowed(data),
-        };
-        let done = self
-            .call::<WRITE3resok, WRITE3resfail>(NFS_PROGRAM::NFSPROC3_WRITE, &arguments, Repeat::Safe)
-            .await?;
+    pub(super) async fn write(&mut self, file: &nfs_fh3, offset: u64, data: Bytes) -> Result<(u32, writeverf3), Fault> {
+        let procedure = NFS_PROGRAM::NFSPROC3_WRITE;
+        let count = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
+        // without the bytes of the data.
+        let stable = pack(&stable_how::UNSTABLE);
+        let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
+        let reply = self.raw(procedure, (arguments, data), None, Repeat::Safe).await?;
+        let done = self.decode::<WRITE3resok, WRITE3resfail>(procedure, &reply)?;
         Ok((done.count, done.verf))
     }
 
@@ -386,13 +347,13 @@ impl Client<'_> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
-}
-
 /// The status that a result of NFSv3 begins with.
 fn status_of(result: &[u8]) -> Option<u32> {
     word(result, 0)
+}
+
+fn is_put_off(reply: &Reply) -> bool {
+    status_of(&reply.body) == Some(nfsstat3::NFS3ERR_JUKEBOX as u32)
 }
 
 /// Where the data lies in READ3res: behind status, attributes, count, end-of-file and its own length.

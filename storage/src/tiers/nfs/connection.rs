@@ -4,11 +4,11 @@
 //! [`CallError`]. Whatever a call needs once it is sent is owned here: a caller that goes away leaves a reply that is
 //! received and discarded, into a buffer that is still there. Knows nothing of NFS.
 
-use super::receive::Receiver;
-use super::rpc::{Call, CallError, next_xid};
+use super::moderation::REPLY_HEAD_BYTES;
+use super::receive::{Receiver, SMALL_RECORD_BYTES};
+use super::rpc::{Call, CallError, Head, next_xid};
 use super::send::Outbox;
 use bytes::{Bytes, BytesMut};
-use nfs3_types::rpc::opaque_auth;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,6 +111,17 @@ pub(super) struct Waiter {
     pub(super) _claim: Claim,
 }
 
+impl Waiter {
+    /// What its reply will bring, as far as that is for sure: a large one comes in pieces, and wakes as it comes.
+    fn expects(&self) -> usize {
+        match &self.landing {
+            Some(landing) if landing.room > SMALL_RECORD_BYTES => 0,
+            Some(landing) => landing.room + REPLY_HEAD_BYTES,
+            None => REPLY_HEAD_BYTES,
+        }
+    }
+}
+
 /// Transaction ids are numbers of our own, one after another: multiplying spreads them well enough.
 #[derive(Debug, Default)]
 struct XidHasher(u64);
@@ -134,7 +145,31 @@ impl Hasher for XidHasher {
 #[derive(Debug, Default)]
 struct Waiting {
     by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
+    /// What all of them expect together.
+    expected_bytes: usize,
     broken: Option<CallError>,
+}
+
+impl Waiting {
+    /// Tells whether it is the only one.
+    fn insert(&mut self, xid: u32, waiter: Waiter) -> bool {
+        self.expected_bytes += waiter.expects();
+        self.by_xid.insert(xid, waiter);
+        self.by_xid.len() == 1
+    }
+
+    fn remove(&mut self, xid: u32) -> Option<Waiter> {
+        let waiter = self.by_xid.remove(&xid)?;
+        self.expected_bytes -= waiter.expects();
+        Some(waiter)
+    }
+
+    fn remove_late(&mut self, now: Instant) -> Vec<Waiter> {
+        let late = self.by_xid.extract_if(|_, waiter| waiter.deadline <= now);
+        let late: Vec<Waiter> = late.map(|(_, waiter)| waiter).collect();
+        self.expected_bytes -= late.iter().map(Waiter::expects).sum::<usize>();
+        late
+    }
 }
 
 /// What callers and the connection's task share.
@@ -153,14 +188,18 @@ impl Shared {
 
     /// Whose reply this is; nobody's where the call was given up.
     pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
-        self.waiting().by_xid.remove(&xid)
+        self.waiting().remove(xid)
+    }
+
+    /// The bytes that small replies will bring.
+    pub(super) fn expected_bytes(&self) -> usize {
+        self.waiting().expected_bytes
     }
 
     /// Ends the wait of calls whose deadline has passed; returns since when the oldest of the others waits.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.waiting();
-        let late = waiting.by_xid.extract_if(|_, waiter| waiter.deadline <= now);
-        for (_, waiter) in late {
+        for waiter in waiting.remove_late(now) {
             // Nobody listens where the caller went away.
             let _ = waiter.answer.send(Err(CallError::Late));
         }
@@ -171,6 +210,7 @@ impl Shared {
         let waiters = {
             let mut waiting = self.waiting();
             waiting.broken.get_or_insert_with(|| error.clone());
+            waiting.expected_bytes = 0;
             std::mem::take(&mut waiting.by_xid)
         };
         for waiter in waiters.into_values() {
@@ -226,18 +266,19 @@ impl Connection {
         self.shared.waiting().broken.is_some()
     }
 
-    /// Sends a call. An error means that the server has not seen it.
+    /// Sends a call, at `now`. An error means that the server has not seen it.
     pub(super) fn submit(
         &self,
         outgoing: &Outgoing<'_>,
         landing: Option<Landing>,
         claim: Claim,
+        now: Instant,
     ) -> Result<oneshot::Receiver<Answer>, CallError> {
         let (answer, receiver) = oneshot::channel();
         let waiter = Waiter {
             answer,
             landing,
-            sent: Instant::now(),
+            sent: now,
             deadline: outgoing.deadline,
             _claim: claim,
         };
@@ -246,16 +287,11 @@ impl Connection {
             if let Some(error) = &waiting.broken {
                 return Err(error.clone());
             }
-            waiting.by_xid.insert(outgoing.xid, waiter);
-            waiting.by_xid.len() == 1
+            waiting.insert(outgoing.xid, waiter)
         };
         let Shared { stream, outbox, .. } = &*self.shared;
-        let Outgoing {
-            call, xid, credential, ..
-        } = outgoing;
-        let pushed = outbox.push(stream, call, *xid, credential, alone);
-        if let Err(error) = pushed {
-            drop(self.shared.take(*xid));
+        if let Err(error) = outbox.push(stream, outgoing, alone) {
+            drop(self.shared.take(outgoing.xid));
             if matches!(error, CallError::Broken(_)) {
                 self.shared.fail(&error);
             }
@@ -275,17 +311,17 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) call: &'a Call,
-    pub(super) credential: &'a opaque_auth<'static>,
+    pub(super) head: &'a Head,
     /// The same in every repeat, so that a server can tell.
     pub(super) xid: u32,
     pub(super) deadline: Instant,
 }
 
 impl<'a> Outgoing<'a> {
-    pub(super) fn new(call: &'a Call, credential: &'a opaque_auth<'static>, deadline: Instant) -> Self {
+    pub(super) fn new(call: &'a Call, head: &'a Head, deadline: Instant) -> Self {
         Self {
             call,
-            credential,
+            head,
             xid: next_xid(),
             deadline,
         }
@@ -295,7 +331,7 @@ impl<'a> Outgoing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, reply_body};
+    use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, opaque_auth, reply_body};
     use nfs3_types::xdr_codec::Pack;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -366,11 +402,12 @@ mod tests {
             program: 1,
             version: 1,
             procedure: 1,
-            arguments: tag.to_be_bytes().to_vec().into(),
+            arguments: tag.to_be_bytes().to_vec(),
+            data: Bytes::new(),
         };
-        let credential = opaque_auth::default();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let outgoing = Outgoing::new(&call, &credential, deadline);
+        let head = Head::new(&opaque_auth::default());
+        let now = Instant::now();
+        let outgoing = Outgoing::new(&call, &head, now + Duration::from_secs(10));
         let landing = room.map(|room| Landing {
             find,
             room,
@@ -378,7 +415,7 @@ mod tests {
         });
         let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let claim = Claim::new(Arc::default(), Place::new(call, None));
-        connection.submit(&outgoing, landing, claim).unwrap()
+        connection.submit(&outgoing, landing, claim, now).unwrap()
     }
 
     #[tokio::test]
@@ -411,6 +448,50 @@ mod tests {
         assert_eq!(replies[1].body, "in pieces");
         assert!(replies[2].landed.as_ref().unwrap() == large.as_slice());
         assert_eq!(replies[3].landed.as_ref().unwrap(), b"small".as_slice());
+    }
+
+    /// Many replies that come fast are taken in bundles; the last of them, and one that comes after a long pause with
+    /// others outstanding, are not left lying.
+    #[tokio::test]
+    async fn bundled_replies_all_arrive() {
+        const CALLS: usize = 4000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut call = [0; CALL_BYTES];
+            for answered in 0..CALLS {
+                stream.read_exact(&mut call).await.unwrap();
+                let xid = u32::from_be_bytes(*call[4..].first_chunk().unwrap());
+                if answered % 1500 == 1000 {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+                // Now and then an error, which is much shorter than what was to be expected.
+                let result = match answered % 50 {
+                    40..50 => vec![0; 4],
+                    _ => bulky(&[answered as u8; 4096]),
+                };
+                stream.write_all(&record(xid, &result)).await.unwrap();
+            }
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connection = Arc::new(Connection::start(stream, Duration::from_secs(10)));
+        let callers = (0..40_u64).map(|caller| {
+            let connection = Arc::clone(&connection);
+            tokio::spawn(async move {
+                for _ in 0..CALLS / 40 {
+                    let reply = submit(&connection, caller, Some(4096)).await.unwrap().unwrap();
+                    assert!(matches!(reply.landed.unwrap().len(), 0 | 4096));
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
+        }
+        assert_eq!(connection.shared.expected_bytes(), 0);
+        drop(connection);
+        server.await.unwrap();
     }
 
     #[tokio::test]

@@ -3,9 +3,9 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! The rooms, from the wire up: `rpc` has the messages, `dial` opens streams, `connection` has many calls under way on
-//! one (`send` and `receive` are its halves), `pool` keeps several and repeats what broke, `client` has the procedures,
-//! `mount` finds the export, `tree` turns paths into handles, and `read` and `put` do what the trait asks.
+//! The rooms, from the wire up: `rpc` has the messages, `dial` opens streams, `portmap` knows where to, `connection` has many calls under way on
+//! one (`send` and `receive` are its halves, `moderation` decides when to be woken), `pool` keeps several and repeats what broke, `client` has the procedures,
+//! `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and `listing` do what the trait asks.
 //!
 //! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a place among the calls under way and, where there is none, for a connection.
@@ -13,9 +13,13 @@
 mod client;
 mod connection;
 mod dial;
+mod fault;
 mod kernel;
+mod listing;
+mod moderation;
 mod mount;
 mod pool;
+mod portmap;
 mod put;
 mod read;
 mod receive;

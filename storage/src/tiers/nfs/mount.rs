@@ -1,45 +1,51 @@
-//! Finding an export: the portmapper, the MOUNT protocol (RFC 1813, appendix I), and the caller's identity.
+//! Finding an export: its server, the MOUNT protocol (RFC 1813, appendix I), and the caller's identity.
 //!
 //! In: an [`NfsUrl`]. Out: the address of the NFS server and the handle of the export's root.
 
 use super::pool::{Limits, Pool, Repeat};
-use super::rpc::Call;
+use super::portmap::{Address, Portmapper, Program};
+use super::rpc::{Call, pack};
 use super::url::NfsUrl;
 use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
+use bytes::Bytes;
 use nfs3_types::mount::{self, MOUNT_PROGRAM, dirpath, exports, mountstat3};
 use nfs3_types::nfs3::{self, nfs_fh3};
-use nfs3_types::portmap::{self, IPPROTO_TCP, PMAP_PORT, PMAP_PROG, mapping};
+use nfs3_types::portmap::PMAP_PORT;
 use nfs3_types::rpc::{auth_unix, opaque_auth};
-use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+use nfs3_types::xdr_codec::{Opaque, Unpack};
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// Where an export's server answers.
+const NFS: Program = Program {
+    number: nfs3::PROGRAM,
+    version: nfs3::VERSION,
+    name: "NFS",
+};
+const MOUNT: Program = Program {
+    number: mount::PROGRAM,
+    version: mount::VERSION,
+    name: "MOUNT",
+};
+
+/// An export's server.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     url: NfsUrl,
-    mount: SocketAddr,
-    /// Where NFS calls go.
-    pub(super) nfs: SocketAddr,
-    /// Whether the ports were asked of a portmapper: such servers may trust privileged source ports only.
+    /// Where the port that was given is, or the portmapper.
+    host: SocketAddr,
+    mount_port: Option<u16>,
+    /// Whether the ports are asked of a portmapper: such servers may trust privileged source ports only.
     pub(super) privileged: bool,
     pub(super) credential: opaque_auth<'static>,
     limit: Duration,
 }
 
-fn pack(value: &impl Pack) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(value.packed_size());
-    // Writing to memory fails for nothing but values too large for XDR, and these are a few words.
-    let _ = value.pack(&mut packed);
-    packed
-}
-
 impl Server {
-    /// Resolves the host and, as far as the ports are not given, asks its portmapper.
+    /// Resolves the host.
     pub(super) async fn find(url: &NfsUrl, config: &NfsConfig, limit: Duration) -> Result<Self, StorageError> {
         let about = url.to_string();
         let unresolved = |what: String| {
@@ -55,69 +61,43 @@ impl Server {
             .map_err(|_| unresolved("no answer in time".to_owned()))?
             .map_err(|e| unresolved(e.to_string()))?;
         let address = found.next().ok_or_else(|| unresolved("it has no address".to_owned()))?;
-        let mut server = Self {
+        Ok(Self {
             url: url.clone(),
-            mount: address,
-            nfs: address,
+            host: address,
+            mount_port: config.mount_port.or(url.port),
             privileged: url.port.is_none(),
             credential: credential(config),
             limit,
+        })
+    }
+
+    /// Where NFS calls go.
+    pub(super) async fn nfs(&self) -> Result<Address, StorageError> {
+        self.program(NFS, self.url.port).await
+    }
+
+    async fn program(&self, program: Program, port: Option<u16>) -> Result<Address, StorageError> {
+        let mut address = self.host;
+        address.set_port(port.unwrap_or(PMAP_PORT));
+        if port.is_some() {
+            return Ok(address.into());
+        }
+        let portmapper = Portmapper {
+            address,
+            program,
+            about: self.url.to_string(),
         };
-        if url.port.is_none() {
-            let port = server.ask_port(address, nfs3::PROGRAM, nfs3::VERSION, "NFS").await?;
-            server.nfs.set_port(port);
-        }
-        match config.mount_port {
-            Some(port) => server.mount.set_port(port),
-            None if url.port.is_none() => {
-                let port = server
-                    .ask_port(address, mount::PROGRAM, mount::VERSION, "MOUNT")
-                    .await?;
-                server.mount.set_port(port);
-            }
-            None => {}
-        }
-        Ok(server)
+        Address::ask(portmapper, self.limit).await
     }
 
     /// Those of the few calls before the first look-up.
-    fn limits(&self, privileged: bool) -> Limits {
+    fn limits(&self) -> Limits {
         Limits {
             connections: 1,
             in_flight_bytes: 0,
             call: self.limit,
-            privileged,
+            privileged: self.privileged,
         }
-    }
-
-    async fn ask_port(&self, portmapper: SocketAddr, prog: u32, vers: u32, name: &str) -> Result<u16, StorageError> {
-        let about = self.url.to_string();
-        let pool = Pool::new(portmapper, opaque_auth::default(), &self.limits(false));
-        let call = Call {
-            program: portmap::PROGRAM,
-            version: portmap::VERSION,
-            procedure: PMAP_PROG::PMAPPROC_GETPORT as u32,
-            arguments: pack(&mapping {
-                prog,
-                vers,
-                prot: IPPROTO_TCP,
-                port: 0,
-            })
-            .into(),
-        };
-        let asked = pool
-            .call(&about, &call, None, Repeat::Safe, &mut ReadCost::default())
-            .await
-            .map_err(|e| {
-                let hint = "if the server has no portmapper, give its NFS port in the URL";
-                StorageError::new(e.kind(), e.object(), format!("portmapper: {}; {hint}", e.detail()))
-            })?;
-        let port = u32::unpack(&mut Cursor::new(asked.body.as_ref())).map_or(0, |(port, _)| port);
-        u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
-            let detail =
-                format!("the portmapper at {portmapper} knows no {name} version {vers} over TCP; is NFSv3 enabled?");
-            StorageError::new(ErrorKind::Unavailable, about, detail)
-        })
     }
 
     fn mount_call(procedure: MOUNT_PROGRAM, arguments: Vec<u8>) -> Call {
@@ -125,14 +105,18 @@ impl Server {
             program: mount::PROGRAM,
             version: mount::VERSION,
             procedure: procedure as u32,
-            arguments: arguments.into(),
+            arguments,
+            data: Bytes::new(),
         }
     }
 
     /// Mounts the export and returns the handle of its root.
     pub(super) async fn mount(&self) -> Result<nfs_fh3, StorageError> {
         let about = self.url.to_string();
-        let pool = Pool::new(self.mount, self.credential.clone(), &self.limits(self.privileged));
+        // Asked for each time: that is rare, and a server that restarted may have another port.
+        let address = self.program(MOUNT, self.mount_port).await?;
+        let server = address.get();
+        let pool = Pool::new(address, &self.credential, &self.limits());
         let path = pack(&dirpath(Opaque::borrowed(self.url.export.as_bytes())));
         let call = Self::mount_call(MOUNT_PROGRAM::MOUNTPROC3_MNT, path);
         let reply = pool
@@ -154,10 +138,7 @@ impl Server {
             Some(names) => format!("it exports {}", names.join(", ")),
             None => "it does not tell its exports".to_owned(),
         };
-        let detail = format!(
-            "{} does not mount `{}` ({status}); {offered}",
-            self.mount, self.url.export
-        );
+        let detail = format!("{server} does not mount `{}` ({status}); {offered}", self.url.export);
         Err(StorageError::new(kind, about, detail))
     }
 

@@ -1,4 +1,5 @@
-//! A pool of connections to one server: opened when needed, replaced when they break, each with many calls under way.
+//! A pool of connections to one server: opened when needed, replaced when they break (at another port, if the server has
+//! moved to one), each with many calls under way.
 //!
 //! In: calls, and whether they may be repeated. Out: replies and what they cost. A call goes to the connection with the
 //! least under way. From when it has a place there, it has one limit for everything: connecting, waiting, repeats.
@@ -6,11 +7,11 @@
 
 use super::connection::{Claim, Connection, Landing, Outgoing, Place, Reply};
 use super::dial::dial;
-use super::rpc::{Call, CallError};
+use super::portmap::Address;
+use super::rpc::{Call, CallError, Head};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
 use nfs3_types::rpc::opaque_auth;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,9 +51,9 @@ pub(super) struct Limits {
 /// The connections to one address.
 #[derive(Debug)]
 pub(super) struct Pool {
-    address: SocketAddr,
+    address: Address,
     privileged: bool,
-    credential: opaque_auth<'static>,
+    head: Head,
     limit: Duration,
     calls: Arc<Semaphore>,
     data: Arc<Semaphore>,
@@ -94,14 +95,14 @@ impl Slot {
 }
 
 impl Pool {
-    pub(super) fn new(address: SocketAddr, credential: opaque_auth<'static>, limits: &Limits) -> Self {
+    pub(super) fn new(address: Address, credential: &opaque_auth<'static>, limits: &Limits) -> Self {
         let connections = limits.connections.max(1);
         let many = |each: usize| connections.saturating_mul(each).min(Semaphore::MAX_PERMITS);
         let data_units = many(limits.in_flight_bytes.div_ceil(UNIT_BYTES).max(1));
         Self {
             address,
             privileged: limits.privileged,
-            credential,
+            head: Head::new(credential),
             limit: limits.call,
             calls: Arc::new(Semaphore::new(many(WINDOW))),
             data: Arc::new(Semaphore::new(data_units)),
@@ -128,7 +129,7 @@ impl Pool {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let (address, limit) = (self.address, self.limit.as_millis());
+        let (address, limit) = (self.address.get(), self.limit.as_millis());
         let (kind, detail) = match error {
             CallError::Denied(_) => (ErrorKind::Denied, format!("NFS server {address}: {error}")),
             CallError::Unable(_) => (ErrorKind::Unsupported, format!("NFS server {address}: {error}")),
@@ -152,11 +153,16 @@ impl Pool {
     ) -> Result<Reply, CallError> {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
-        let mut place = Some(self.place(room).await?);
-        let outgoing = Outgoing::new(call, &self.credential, Instant::now() + self.limit);
+        // Clocks are read where something may have been waited for.
+        let (place, mut at) = match self.free_place(room) {
+            Some(place) => (place, begun),
+            None => (self.place(room).await?, Instant::now()),
+        };
+        let mut place = Some(place);
+        let outgoing = Outgoing::new(call, &self.head, at + self.limit);
         let mut of_call = ReadCost {
             via: ViaSet::of(Via::Nfs),
-            queue: begun.elapsed(),
+            queue: at - begun,
             ..ReadCost::default()
         };
         let again = landing.as_ref().map(Landing::again);
@@ -165,7 +171,7 @@ impl Pool {
         let result = loop {
             of_call.requests += 1;
             let (error, repeatable) = match self
-                .attempt(&outgoing, (place.take(), room), landing.take(), &mut of_call)
+                .attempt(&outgoing, (place.take(), room), landing.take(), (at, &mut of_call))
                 .await
             {
                 Attempt::Done(reply) => {
@@ -184,43 +190,42 @@ impl Pool {
             of_call.retries += 1;
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            at = Instant::now();
         };
         cost.merge(&of_call);
         result
     }
 
-    /// One attempt, with the place given or, once that is used up, with another.
+    /// One attempt, begun at a time, with the place given or, once that is used up, with another.
     async fn attempt(
         &self,
         outgoing: &Outgoing<'_>,
         (place, room): (Option<Place>, usize),
         landing: Option<Landing>,
-        cost: &mut ReadCost,
+        (began, cost): (Instant, &mut ReadCost),
     ) -> Attempt {
-        let began = Instant::now();
-        let place = match place {
-            Some(place) => Ok(place),
+        let place = match place.or_else(|| self.free_place(room)) {
+            Some(place) => place,
             None => match tokio::time::timeout_at(outgoing.deadline.into(), self.place(room)).await {
-                Ok(place) => place,
-                Err(_) => Err(CallError::Late),
+                Ok(Ok(place)) => place,
+                Ok(Err(error)) => return Attempt::NotSent(error),
+                Err(_) => return Attempt::NotSent(CallError::Late),
             },
-        };
-        let place = match place {
-            Ok(place) => place,
-            Err(error) => return Attempt::NotSent(error),
         };
         let load = |slot: &&Slot| slot.load.load(Ordering::Relaxed);
         let Some(slot) = self.slots.iter().min_by_key(load) else {
             return Attempt::NotSent(CallError::Broken("no connections are allowed".to_owned()));
         };
         let claim = Claim::new(Arc::clone(&slot.load), place);
-        let connection = match self.connection(slot, outgoing.deadline).await {
-            Ok(connection) => connection,
-            Err(error) => return Attempt::NotSent(error),
+        let (connection, sent) = match slot.usable() {
+            Some(connection) => (connection, began),
+            None => match Box::pin(self.open(slot, outgoing.deadline)).await {
+                Ok(connection) => (connection, Instant::now()),
+                Err(error) => return Attempt::NotSent(error),
+            },
         };
-        let sent = Instant::now();
         cost.queue += sent - began;
-        let answer = match connection.submit(outgoing, landing, claim) {
+        let answer = match connection.submit(outgoing, landing, claim, sent) {
             Ok(answer) => answer.await,
             Err(error) => return Attempt::NotSent(error),
         };
@@ -231,32 +236,50 @@ impl Pool {
         answer.map_or_else(Attempt::Failed, Attempt::Done)
     }
 
+    /// How many units of data a reply of this size counts for.
+    fn units(&self, room: usize) -> u32 {
+        match room.div_ceil(UNIT_BYTES).min(self.data_units) {
+            0 | 1 => 0,
+            units => u32::try_from(units).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// A place among the calls under way, where there is one at once.
+    fn free_place(&self, room: usize) -> Option<Place> {
+        let data = match self.units(room) {
+            0 => None,
+            units => Some(Arc::clone(&self.data).try_acquire_many_owned(units).ok()?),
+        };
+        Some(Place::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
+    }
+
     /// A place among the calls under way. Each of those ends within the limit, so the wait does too, in turn.
     async fn place(&self, room: usize) -> Result<Place, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("the pool is closed".to_owned());
-        let data = match room.div_ceil(UNIT_BYTES).min(self.data_units) {
-            0 | 1 => None,
-            units => {
-                let units = u32::try_from(units).unwrap_or(u32::MAX);
-                Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?)
-            }
+        let data = match self.units(room) {
+            0 => None,
+            units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
         };
         let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
         Ok(Place::new(call, data))
     }
 
-    /// The slot's connection, opened where there is none.
-    async fn connection(&self, slot: &Slot, deadline: Instant) -> Result<Arc<Connection>, CallError> {
-        if let Some(connection) = slot.usable() {
-            return Ok(connection);
-        }
+    /// Opens the slot's connection, unless another call has done so meanwhile.
+    async fn open(&self, slot: &Slot, deadline: Instant) -> Result<Arc<Connection>, CallError> {
         let open = async {
             let _opening = slot.opening.lock().await;
             if let Some(connection) = slot.usable() {
                 return Ok(connection);
             }
-            let stream = dial(self.address, self.privileged).await?;
+            let address = self.address.get();
+            let stream = match dial(address, self.privileged).await {
+                Ok(stream) => stream,
+                Err(error) => match self.address.instead_of(address).await {
+                    Some(other) => dial(other, self.privileged).await?,
+                    None => return Err(error.into()),
+                },
+            };
             let connection = Arc::new(Connection::start(stream, self.limit));
             *slot.lock() = Some(Arc::clone(&connection));
             Ok(connection)

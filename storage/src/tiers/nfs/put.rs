@@ -3,7 +3,7 @@
 //! In: a path and a body. Out: the object. WRITEs go out unstable and in parallel and are covered by one COMMIT; when
 //! the server restarted in between, which its verifier tells, everything is written again.
 
-use super::client::Fault;
+use super::fault::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
@@ -154,7 +154,7 @@ async fn write_piece(
     while done < bytes.len() {
         let (count, verifier) = tree
             .client(about, &mut cost)
-            .write(file, at + done as u64, &bytes[done..])
+            .write(file, at + done as u64, bytes.slice(done..))
             .await?;
         if count == 0 || count as usize > bytes.len() - done {
             let detail = format!("the server answers WRITE with {count} bytes taken");

@@ -4,7 +4,7 @@
 //! file's attributes, and each must be those of the version; where a server leaves them out they are asked for after
 //! the last byte.
 
-use super::client::Fault;
+use super::fault::Fault;
 use super::tree::{Known, Mark, Tree};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
@@ -111,34 +111,13 @@ fn changed(about: &str, what: &str) -> StorageError {
 
 impl Reading<'_> {
     async fn ranges(&self, ranges: &[Range<u64>], cost: &mut ReadCost) -> Result<Vec<Bytes>, Fault> {
-        let joined = join(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
-        let mut of_reads = ReadCost::default();
-        let mut proven = true;
-        let mut parts = Vec::with_capacity(ranges.len());
-        let mut add = |joined: &Joined, piece: Piece, of_reads: &mut ReadCost| {
-            of_reads.merge(&piece.cost);
-            proven &= piece.proven;
-            if joined.members == 1 {
-                parts.push(piece.data.freeze());
-                return;
+        let (parts, mut of_reads, proven) = match ranges {
+            [one] => {
+                let piece = self.range(one.clone()).await?;
+                (vec![piece.data.freeze()], piece.cost, piece.proven)
             }
-            // Copied, so that one part that is kept does not keep its neighbours.
-            let began = Instant::now();
-            let members = &ranges[parts.len()..parts.len() + joined.members];
-            let at = |offset: u64| usize::try_from(offset - joined.range.start).unwrap_or(usize::MAX);
-            let part = |range: &Range<u64>| Bytes::copy_from_slice(&piece.data[at(range.start)..at(range.end)]);
-            parts.extend(members.iter().map(part));
-            of_reads.copy += began.elapsed();
+            many => Box::pin(self.joined(many)).await?,
         };
-        match joined.as_slice() {
-            [one] => add(one, self.range(one.range.clone()).await?, &mut of_reads),
-            many => {
-                let pieces = try_join_all(many.iter().map(|joined| self.range(joined.range.clone()))).await?;
-                for (joined, piece) in many.iter().zip(pieces) {
-                    add(joined, piece, &mut of_reads);
-                }
-            }
-        }
         if !proven {
             let mut after = ReadCost::default();
             let attributes = self
@@ -159,14 +138,43 @@ impl Reading<'_> {
         Ok(parts)
     }
 
-    /// One range: in one READ, or in parallel READs into one buffer.
+    /// Many ranges, those that touch as one. Out: their bytes, what they cost, and whether they are proven.
+    async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
+        let joined = join(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
+        let pieces = try_join_all(joined.iter().map(|joined| self.range(joined.range.clone()))).await?;
+        let (mut cost, mut proven) = (ReadCost::default(), true);
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (joined, piece) in joined.iter().zip(pieces) {
+            cost.merge(&piece.cost);
+            proven &= piece.proven;
+            if joined.members == 1 {
+                parts.push(piece.data.freeze());
+                continue;
+            }
+            // Copied, so that one part that is kept does not keep its neighbours.
+            let began = Instant::now();
+            let members = &ranges[parts.len()..parts.len() + joined.members];
+            let at = |offset: u64| usize::try_from(offset - joined.range.start).unwrap_or(usize::MAX);
+            let part = |range: &Range<u64>| Bytes::copy_from_slice(&piece.data[at(range.start)..at(range.end)]);
+            parts.extend(members.iter().map(part));
+            cost.copy += began.elapsed();
+        }
+        Ok((parts, cost, proven))
+    }
+
+    /// One range.
     async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
+        if range.end - range.start <= u64::from(self.tree.read_bytes) {
+            return self.chain(range, None).await;
+        }
+        Box::pin(self.parallel(range)).await
+    }
+
+    /// A range longer than one READ: as many as it takes, all at once, each into its part of one buffer.
+    async fn parallel(&self, range: Range<u64>) -> Result<Piece, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid =
             |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
-        if range.end - range.start <= step {
-            return self.chain(range, None).await;
-        }
         let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).map_err(invalid)?);
         let mut chains = Vec::new();
         let mut at = range.start;

@@ -5,9 +5,12 @@
 //! nobody waits for are read to their end and dropped, so that the next one is found.
 
 use super::connection::{Bulk, Reply, Shared, Waiter};
+use super::moderation::{AT_ONCE, Moderation};
 use super::rpc::{CallError, result_at, xid_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nfs3_types::rpc::fragment_header;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SetUsize;
 use std::io;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -16,13 +19,15 @@ use tokio::time::Sleep;
 /// The largest reply taken: the largest READ asked for, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
 /// Records up to this are taken whole before they are looked at.
-const SMALL_RECORD_BYTES: usize = 32 << 10;
+pub(super) const SMALL_RECORD_BYTES: usize = 32 << 10;
 /// What a large record is recognised by: RPC's head with the longest verifier, and attributes.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes taken at once while records are small.
 const MANY_BYTES: usize = 128 << 10;
 /// Bytes taken at once where a large record is to be expected, so that its data is not taken along.
 const FEW_BYTES: usize = HEAD_BYTES;
+/// The wait for a low-water mark to be reached, at the coarseness of the runtime's timer.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// How often deadlines are looked at: this share of the limit, within bounds.
 const CHECKS_PER_LIMIT: u32 = 8;
 
@@ -36,6 +41,9 @@ pub(super) struct Receiver<'a> {
     /// When the server last sent something.
     heard: Instant,
     check: Pin<Box<Sleep>>,
+    moderation: Moderation,
+    /// Ends the wait for a low-water mark.
+    patience: Pin<Box<Sleep>>,
     /// The reply whose data is arriving: it may come too late as well.
     arriving: Option<Waiter>,
 }
@@ -49,6 +57,8 @@ impl<'a> Receiver<'a> {
             appetite: MANY_BYTES,
             heard: Instant::now(),
             check: Box::pin(tokio::time::sleep(check_period(limit))),
+            moderation: Moderation::new(Instant::now()),
+            patience: Box::pin(tokio::time::sleep(PATIENCE)),
             arriving: None,
         }
     }
@@ -143,7 +153,7 @@ impl<'a> Receiver<'a> {
         self.buffer.advance(here);
         let mut rest = (&mut buffer).limit(bulk.len - here);
         while rest.has_remaining_mut() {
-            self.take_into(&mut rest).await?;
+            self.take_into(&mut rest, 0).await?;
         }
         self.skip(record - at - bulk.len).await?;
         if let Some(waiter) = self.arriving.take() {
@@ -166,7 +176,8 @@ impl<'a> Receiver<'a> {
             let more = (bytes - self.buffer.len()).max(self.appetite);
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.reserve(more);
-            let taken = self.take_into(&mut (&mut buffer).limit(more)).await;
+            let held = buffer.len();
+            let taken = self.take_into(&mut (&mut buffer).limit(more), held).await;
             self.buffer = buffer;
             taken?;
         }
@@ -183,15 +194,23 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Takes what there is, waiting until there is something.
-    async fn take_into(&mut self, buffer: &mut impl BufMut) -> Result<(), CallError> {
+    /// Takes what there is, waiting until there is something. So many bytes of replies not yet found are here already.
+    async fn take_into(&mut self, buffer: &mut impl BufMut, held: usize) -> Result<(), CallError> {
         let stream = &self.shared.stream;
         loop {
+            let expected = self.shared.expected_bytes().saturating_sub(held);
+            if let Some(mark) = self.moderation.choose(expected) {
+                self.wake_at(mark)?;
+            }
             tokio::select! {
                 biased;
                 ready = stream.readable() => ready?,
                 () = &mut self.check => {
                     self.look_at_deadlines()?;
+                    continue;
+                }
+                () = &mut self.patience, if self.moderation.is_on() => {
+                    self.lose_patience()?;
                     continue;
                 }
             }
@@ -201,14 +220,32 @@ impl<'a> Receiver<'a> {
                         io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection").into(),
                     );
                 }
-                Ok(_) => {
+                Ok(bytes) => {
                     self.heard = Instant::now();
+                    self.moderation.heard(self.heard, bytes);
                     return Ok(());
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+
+    /// Has the socket wake this task once so many bytes are there, or the server closes.
+    fn wake_at(&mut self, mark: usize) -> io::Result<()> {
+        if mark > AT_ONCE {
+            self.patience.as_mut().reset((Instant::now() + PATIENCE).into());
+        }
+        Ok(setsockopt(&self.shared.stream, LowWater, &mark)?)
+    }
+
+    /// After a while without a wake-up takes what lies there. While replies come, the wait begins anew.
+    fn lose_patience(&mut self) -> io::Result<()> {
+        if self.heard.elapsed() < PATIENCE {
+            self.patience.as_mut().reset((self.heard + PATIENCE).into());
+            return Ok(());
+        }
+        self.moderation.calm().map_or(Ok(()), |mark| self.wake_at(mark))
     }
 
     fn look_at_deadlines(&mut self) -> Result<(), CallError> {
@@ -228,6 +265,12 @@ impl<'a> Receiver<'a> {
         }
     }
 }
+
+/// How many bytes wake who waits for a socket.
+#[derive(Debug, Clone, Copy)]
+struct LowWater;
+
+nix::setsockopt_impl!(LowWater, libc::SOL_SOCKET, libc::SO_RCVLOWAT, usize, SetUsize);
 
 fn check_period(limit: Duration) -> Duration {
     (limit / CHECKS_PER_LIMIT).clamp(Duration::from_millis(5), Duration::from_millis(500))

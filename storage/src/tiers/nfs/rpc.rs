@@ -14,9 +14,6 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Arguments above this travel as a segment of their own instead of being copied behind the head.
-const COPIED_ARGUMENTS: usize = 16 << 10;
-
 /// Transaction ids, different in every call of the process, so that no server takes a call for a repeat of another.
 static NEXT_XID: LazyLock<AtomicU32> = LazyLock::new(|| {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -34,7 +31,9 @@ pub(super) struct Call {
     pub(super) version: u32,
     pub(super) procedure: u32,
     /// Packed.
-    pub(super) arguments: Bytes,
+    pub(super) arguments: Vec<u8>,
+    /// What the arguments end with, without its padding: the data of a WRITE, sent from where it lies.
+    pub(super) data: Bytes,
 }
 
 /// Why a call has no result.
@@ -74,46 +73,87 @@ impl From<std::io::Error> for CallError {
     }
 }
 
-impl Call {
-    /// Appends the record to `staging`; arguments that are too large to copy are returned, to be sent right behind it.
-    pub(super) fn encode(
-        &self,
-        xid: u32,
-        credential: &opaque_auth<'static>,
-        staging: &mut BytesMut,
-    ) -> Result<Option<Bytes>, CallError> {
-        let head = rpc_msg {
-            xid,
+/// What XDR packs a value into.
+pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(value.packed_size());
+    // Writing to memory fails for nothing but values too large for XDR, and these are short.
+    let _ = value.pack(&mut packed);
+    packed
+}
+
+/// Zeros that bring a length to whole words.
+pub(super) fn padding(len: usize) -> &'static [u8] {
+    &[0; 3][..len.wrapping_neg() % 4]
+}
+
+/// What every record of one caller begins with, packed once. A call patches its own words into a copy.
+#[derive(Debug)]
+pub(super) struct Head(Vec<u8>);
+
+impl Head {
+    pub(super) fn new(credential: &opaque_auth<'static>) -> Self {
+        let message = rpc_msg {
+            xid: 0,
             body: msg_body::CALL(call_body {
                 rpcvers: RPC_VERSION_2,
-                prog: self.program,
-                vers: self.version,
-                proc: self.procedure,
+                prog: 0,
+                vers: 0,
+                proc: 0,
                 cred: credential.borrow(),
                 verf: opaque_auth::default(),
             }),
         };
-        let len = head.packed_size() + self.arguments.len();
-        let len = u32::try_from(len).ok().filter(|len| *len <= fragment_header::MASK);
-        let len = len.ok_or_else(|| CallError::protocol("the call is larger than a record can be"))?;
-        staging.extend_from_slice(&fragment_header::new(len, true).into_xdr_buf());
-        let mut place = bytes::BufMut::writer(&mut *staging);
-        head.pack(&mut place).map_err(CallError::protocol)?;
-        if self.arguments.len() > COPIED_ARGUMENTS {
-            return Ok(Some(self.arguments.clone()));
-        }
-        staging.extend_from_slice(&self.arguments);
-        Ok(None)
+        // In front of it the record mark.
+        Self([vec![0; 4], pack(&message)].concat())
     }
+
+    /// Appends a call's record to `staging`, without the call's data and its padding.
+    pub(super) fn encode(&self, call: &Call, xid: u32, staging: &mut BytesMut) -> Result<(), CallError> {
+        let data = call.data.len() + padding(call.data.len()).len();
+        let len = u32::try_from(self.0.len() - 4 + call.arguments.len() + data).ok();
+        let len = len.filter(|len| *len <= fragment_header::MASK);
+        let len = len.ok_or_else(|| CallError::protocol("the call is larger than a record can be"))?;
+        let at = staging.len();
+        staging.reserve(self.0.len() + call.arguments.len());
+        staging.extend_from_slice(&self.0);
+        let head = &mut staging[at..];
+        head[..4].copy_from_slice(&fragment_header::new(len, true).into_xdr_buf());
+        let mut patch = |word: usize, value: u32| head[word * 4..][..4].copy_from_slice(&value.to_be_bytes());
+        patch(1, xid);
+        patch(4, call.program);
+        patch(5, call.version);
+        patch(6, call.procedure);
+        staging.extend_from_slice(&call.arguments);
+        Ok(())
+    }
+}
+
+/// The big-endian word at a place.
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
 /// Whose reply a record is: its first word.
 pub(super) fn xid_of(record: &[u8]) -> Option<u32> {
-    record.first_chunk().copied().map(u32::from_be_bytes)
+    word(record, 0)
+}
+
+/// Where the result begins in a reply whose head says success, found in place.
+fn success_at(record: &[u8]) -> Option<usize> {
+    const REPLY: u32 = 1;
+    const ACCEPTED: u32 = 0;
+    const SUCCESS: u32 = 0;
+    let verifier = usize::try_from(word(record, 16)?).ok().filter(|len| *len <= 400)?;
+    let status = 20 + verifier.next_multiple_of(4);
+    let is_success = word(record, 4)? == REPLY && word(record, 8)? == ACCEPTED && word(record, status)? == SUCCESS;
+    is_success.then_some(status + 4)
 }
 
 /// Where the result begins in a reply, or what the server says instead. Enough of a long record does.
 pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
+    if let Some(at) = success_at(record) {
+        return Ok(at);
+    }
     let mut cursor = Cursor::new(record);
     let (message, _) = rpc_msg::unpack(&mut cursor).map_err(CallError::protocol)?;
     let accepted = match message.body {
@@ -138,25 +178,71 @@ pub(super) fn result_at(record: &[u8]) -> Result<usize, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfs3_types::rpc::{accepted_reply, auth_flavor, auth_unix};
+    use nfs3_types::xdr_codec::Opaque;
     use proptest::prelude::*;
 
     #[test]
-    fn large_arguments_are_not_copied() {
-        let call = |len| Call {
-            program: 1,
-            version: 2,
-            procedure: 3,
-            arguments: vec![7; len].into(),
-        };
-        for (len, copied) in [(8, true), (COPIED_ARGUMENTS, true), (COPIED_ARGUMENTS + 4, false)] {
-            let mut staging = BytesMut::new();
-            let rest = call(len).encode(5, &opaque_auth::default(), &mut staging).unwrap();
-            assert_eq!(rest.is_none(), copied);
-            let sent = staging.len() + rest.map_or(0, |rest| rest.len());
-            let mark = fragment_header::from(*staging.first_chunk::<4>().unwrap());
-            assert!(mark.eof() && mark.fragment_length() as usize == sent - 4);
-            assert_eq!(xid_of(&staging[4..]), Some(5));
+    fn records_unpack_to_what_was_called() {
+        let credential = opaque_auth::auth_unix(&auth_unix {
+            uid: 7,
+            ..auth_unix::default()
+        });
+        for data in [0, 1, 4, 99] {
+            let call = Call {
+                program: 100_003,
+                version: 3,
+                procedure: 6,
+                arguments: vec![1; 20],
+                data: vec![2; data].into(),
+            };
+            let mut staging = BytesMut::from(b"before".as_slice());
+            Head::new(&credential).encode(&call, 0x1234_5678, &mut staging).unwrap();
+            let record = &staging[6..];
+            let mark = fragment_header::from(*record.first_chunk::<4>().unwrap());
+            assert!(mark.eof());
+            assert_eq!(
+                mark.fragment_length() as usize,
+                record.len() - 4 + data.next_multiple_of(4)
+            );
+            let mut cursor = Cursor::new(&record[4..]);
+            let (message, _) = rpc_msg::unpack(&mut cursor).unwrap();
+            assert_eq!(message.xid, 0x1234_5678);
+            let msg_body::CALL(body) = message.body else {
+                panic!("a call")
+            };
+            assert_eq!((body.prog, body.vers, body.proc), (100_003, 3, 6));
+            assert_eq!(body.cred.body, credential.body);
+            assert_eq!(&record[4 + cursor.position() as usize..], [1; 20]);
         }
+    }
+
+    #[test]
+    fn results_are_found_in_place_as_by_unpacking() {
+        for verifier in [0_usize, 1, 8, 400] {
+            let accepted = accepted_reply {
+                verf: opaque_auth {
+                    flavor: auth_flavor::AUTH_NULL,
+                    body: Opaque::owned(vec![9; verifier]),
+                },
+                reply_data: accept_stat_data::SUCCESS,
+            };
+            let reply = pack(&rpc_msg {
+                xid: 1,
+                body: msg_body::REPLY(reply_body::MSG_ACCEPTED(accepted)),
+            });
+            assert_eq!(success_at(&reply), Some(reply.len()));
+            assert_eq!(success_at(&reply[..reply.len() - 1]), None, "the whole head is needed");
+        }
+        let failed = accepted_reply {
+            verf: opaque_auth::default(),
+            reply_data: accept_stat_data::PROC_UNAVAIL,
+        };
+        let reply = pack(&rpc_msg {
+            xid: 1,
+            body: msg_body::REPLY(reply_body::MSG_ACCEPTED(failed)),
+        });
+        assert!(matches!(result_at(&reply), Err(CallError::Unable(_))));
     }
 
     proptest! {

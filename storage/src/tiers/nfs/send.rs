@@ -3,9 +3,9 @@
 //! In: records of any task. Out: bytes on the stream, in order and whole, also when the caller has gone. A record with
 //! nothing else under way is sent by its caller at once; others wait until every task that is ready has added its own.
 
-use super::rpc::{Call, CallError};
+use super::connection::Outgoing;
+use super::rpc::{CallError, padding};
 use bytes::{Buf, Bytes, BytesMut};
-use nfs3_types::rpc::opaque_auth;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 
 /// Segments of one system call at most.
 const MAX_SEGMENTS: usize = 64;
+/// Data up to this is copied behind its call; more travels as a segment of its own.
+const COPIED_BYTES: usize = 16 << 10;
 /// A staging buffer grows to this before its allocation is replaced.
 const STAGING_BYTES: usize = 16 << 10;
 
@@ -39,6 +41,17 @@ impl Queue {
             self.segments.push_back(sealed);
         }
     }
+
+    /// Adds what the arguments of the last record end with.
+    fn add_data(&mut self, data: &Bytes) {
+        if data.len() > COPIED_BYTES {
+            self.seal();
+            self.segments.push_back(data.clone());
+        } else {
+            self.staging.extend_from_slice(data);
+        }
+        self.staging.extend_from_slice(padding(data.len()));
+    }
 }
 
 /// The records of one connection on their way out.
@@ -55,28 +68,16 @@ impl Outbox {
     }
 
     /// Adds a record; `alone` says that no other call is under way, so that waiting for company is no use.
-    pub(super) fn push(
-        &self,
-        stream: &TcpStream,
-        call: &Call,
-        xid: u32,
-        credential: &opaque_auth<'static>,
-        alone: bool,
-    ) -> Result<(), CallError> {
+    pub(super) fn push(&self, stream: &TcpStream, outgoing: &Outgoing<'_>, alone: bool) -> Result<(), CallError> {
         let mut queue = self.lock();
         let at_once = alone && !queue.sending && queue.is_empty();
         if queue.staging.capacity() == 0 {
             queue.staging.reserve(STAGING_BYTES);
         }
-        let before = queue.staging.len();
-        let encoded = call.encode(xid, credential, &mut queue.staging);
-        if encoded.is_err() {
-            queue.staging.truncate(before);
-        }
-        if let Some(arguments) = encoded? {
-            queue.seal();
-            queue.segments.push_back(arguments);
-        } else if at_once {
+        let Outgoing { head, call, xid, .. } = outgoing;
+        head.encode(call, *xid, &mut queue.staging)?;
+        queue.add_data(&call.data);
+        if at_once && queue.segments.is_empty() {
             match stream.try_write(&queue.staging) {
                 Ok(sent) => queue.staging.advance(sent),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -3,7 +3,8 @@
 //! In: object paths. Out: handles with attributes. Handles of directories are kept for a moment, handles of files with
 //! the version that they belong to; stale ones are forgotten and looked up again once.
 
-use super::client::{Client, Fault};
+use super::client::Client;
+use super::fault::Fault;
 use super::mount::Server;
 use super::pool::{Limits, Pool};
 use super::url::NfsUrl;
@@ -11,7 +12,7 @@ use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
-use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
+use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3, nfstime3};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +25,6 @@ const DIRECTORY_TRUST: Duration = Duration::from_secs(3);
 const MAX_HANDLES: usize = 4096;
 /// The largest READ and WRITE used, whatever the server offers.
 const MAX_IO_BYTES: u32 = 1 << 20;
-/// How often a directory is read from its start when it changes under the listing.
-const LISTING_ATTEMPTS: u32 = 3;
 /// How often a path is walked when handles on it turn out stale: a server may restart twice.
 const LOOKUP_ATTEMPTS: u32 = 3;
 /// Files under construction have names that begin so; a listing leaves them out.
@@ -116,6 +115,7 @@ impl Tree {
         let limit = Duration::from_millis(config.timeout_ms.max(1));
         let server = Server::find(&url, config, limit).await?;
         let connections = usize::try_from(config.connections).unwrap_or(usize::MAX);
+        let address = server.nfs().await?;
         let root = server.mount().await?;
         let limits = Limits {
             connections,
@@ -123,7 +123,7 @@ impl Tree {
             call: limit,
             privileged: server.privileged,
         };
-        let pool = Pool::new(server.nfs, server.credential.clone(), &limits);
+        let pool = Pool::new(address, &server.credential, &limits);
         let about = url.to_string();
         let mut client = Client {
             pool: &pool,
@@ -156,6 +156,10 @@ impl Tree {
         }
     }
 
+    pub(super) fn root(&self) -> nfs_fh3 {
+        lock(&self.root).clone()
+    }
+
     pub(super) fn client<'a>(&'a self, about: &'a str, cost: &'a mut ReadCost) -> Client<'a> {
         Client {
             pool: &self.pool,
@@ -178,7 +182,7 @@ impl Tree {
         }
         lock(&self.directories).clear();
         lock(&self.files).clear();
-        let root = lock(&self.root).clone();
+        let root = self.root();
         match client.getattr(&root).await {
             Err(fault) if fault.is_stale() => {
                 let mounted = self.server.mount().await?;
@@ -217,7 +221,7 @@ impl Tree {
         let kept = (1..=segments.len())
             .rev()
             .find_map(|n| Some((n, self.trusted(&segments[..n].join("/"))?)));
-        let (walked, mut handle) = kept.unwrap_or_else(|| (0, lock(&self.root).clone()));
+        let (walked, mut handle) = kept.unwrap_or_else(|| (0, self.root()));
         for n in walked..segments.len() {
             let found = match client.lookup(&handle, segments[n]).await {
                 Err(fault) if make && fault.is(nfsstat3::NFS3ERR_NOENT) => {
@@ -250,7 +254,7 @@ impl Tree {
     }
 
     /// Looks a path up, whatever lies there.
-    async fn lookup(&self, client: &mut Client<'_>, path: &ObjectPath) -> Result<(nfs_fh3, fattr3), Fault> {
+    pub(super) async fn lookup(&self, client: &mut Client<'_>, path: &ObjectPath) -> Result<(nfs_fh3, fattr3), Fault> {
         let (parent, name) = self.parent(client, path, false).await?;
         client.lookup(&parent, name).await
     }
@@ -312,105 +316,5 @@ impl Tree {
         let files = lock(&self.files);
         let known = files.get(&object.path);
         known.filter(|known| known.version == object.version).cloned()
-    }
-
-    /// Every file at and below a path, in order of path.
-    pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
-        let mut cost = ReadCost::default();
-        let mut client = self.client(&about, &mut cost);
-        let generation = self.generation();
-        let mut listed = self.list_once(&mut client, prefix).await;
-        if matches!(&listed, Err(fault) if fault.is_stale()) {
-            self.refresh(&mut client, generation)
-                .await
-                .map_err(|fault| fault.about(&about))?;
-            listed = self.list_once(&mut client, prefix).await;
-        }
-        let mut objects = listed.map_err(|fault| fault.about(&about))?;
-        objects.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(objects)
-    }
-
-    async fn list_once(&self, client: &mut Client<'_>, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, Fault> {
-        let mut objects = Vec::new();
-        let mut directories = Vec::new();
-        match prefix {
-            None => directories.push((None, lock(&self.root).clone())),
-            Some(path) => match self.lookup(client, path).await {
-                Ok((handle, attributes)) => match attributes.type_ {
-                    ftype3::NF3REG => objects.push(describe(path, &attributes)),
-                    ftype3::NF3DIR => directories.push((Some(path.clone()), handle)),
-                    _ => {}
-                },
-                Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) || fault.is(nfsstat3::NFS3ERR_NOTDIR) => {}
-                Err(fault) => return Err(fault),
-            },
-        }
-        while let Some((path, handle)) = directories.pop() {
-            for (name, handle, attributes) in self.entries(client, &handle).await? {
-                let below = path
-                    .as_ref()
-                    .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
-                let Ok(below) = below else { continue };
-                match attributes.type_ {
-                    ftype3::NF3REG => objects.push(describe(&below, &attributes)),
-                    ftype3::NF3DIR => directories.push((Some(below), handle)),
-                    _ => {}
-                }
-            }
-        }
-        Ok(objects)
-    }
-
-    /// What a directory holds now. Names that are no text, and files under construction, are left out.
-    async fn entries(
-        &self,
-        client: &mut Client<'_>,
-        directory: &nfs_fh3,
-    ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
-        let (mut plus, mut attempts) = (true, 1);
-        let mut from = (0, cookieverf3::default());
-        let mut found = Vec::new();
-        loop {
-            let page = match plus {
-                true => client.readdirplus(directory, from).await,
-                false => client.readdir(directory, from).await,
-            };
-            let page = match page {
-                Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
-                    plus = false;
-                    continue;
-                }
-                Err(fault) if fault.is(nfsstat3::NFS3ERR_BAD_COOKIE) && attempts < LISTING_ATTEMPTS => {
-                    attempts += 1;
-                    from = (0, cookieverf3::default());
-                    found.clear();
-                    continue;
-                }
-                other => other?,
-            };
-            for entry in page.entries {
-                let Ok(name) = String::from_utf8(entry.name) else {
-                    continue;
-                };
-                if name == "." || name == ".." || name.starts_with(PARTIAL) {
-                    continue;
-                }
-                let (handle, attributes) = match (entry.handle, entry.attributes) {
-                    (Some(handle), Some(attributes)) => (handle, attributes),
-                    // The server sent the name alone.
-                    _ => match client.lookup(directory, &name).await {
-                        Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) => continue,
-                        other => other?,
-                    },
-                };
-                found.push((name, handle, attributes));
-            }
-            match page.next {
-                Some(next) => from = next,
-                None => return Ok(found),
-            }
-        }
     }
 }

@@ -10,9 +10,11 @@
 //! within one clock tick leaves both times as they were. Files that are replaced by renaming, as `put` does, have no
 //! such gap. A file that somebody else removes keeps its disk space while it is among the few that stay open.
 
+mod active;
 mod buffer;
 mod engine;
 pub(crate) mod files;
+mod op;
 mod plan;
 mod ring;
 pub(crate) mod root;

@@ -1,8 +1,10 @@
 //! The engine's work: jobs to submissions, completions to answers. In: jobs. Out: their replies. Knows not who drives it:
 //! a thread of its own ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
+use super::active::Active;
 use super::engine::{Done, EngineOptions, Job, Shared};
 use super::files::OpenFile;
+use super::op::{Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
 use super::slots::Slots;
@@ -17,50 +19,6 @@ use std::time::Instant;
 
 /// Times that one read is tried again after the kernel asked for it, before it counts as failed.
 const ATTEMPTS: u32 = 32;
-
-/// A job at work.
-struct Active {
-    job: Job,
-    /// The next byte to submit: segment and offset in it.
-    next: (usize, usize),
-    /// Whether it stands in the queue for its next turn.
-    in_turn: bool,
-    /// Reads submitted or to be submitted again.
-    pending: u32,
-    submitted: Option<Instant>,
-    error: Option<StorageError>,
-    wire_bytes: u64,
-    requests: u32,
-    retries: u32,
-}
-
-impl Active {
-    fn has_more(&self) -> bool {
-        self.next.0 < self.job.segments.len()
-    }
-
-    /// Starts nothing more of it.
-    fn stop(&mut self) {
-        self.next = (self.job.segments.len(), 0);
-    }
-
-    fn fail(&mut self, error: StorageError) {
-        self.error.get_or_insert(error);
-        self.stop();
-    }
-}
-
-/// One read: the bytes `at .. at + len` of a segment's buffer.
-struct Op {
-    job: usize,
-    segment: usize,
-    at: usize,
-    len: usize,
-    /// Bytes without which it is not done: short of `len` only at the end of the file.
-    need: usize,
-    done: usize,
-    attempts: u32,
-}
 
 /// The engine's state. Reads in flight point into the buffers of `jobs`.
 pub(super) struct Worker {
@@ -205,18 +163,7 @@ impl Worker {
 
     /// Lets a job stand in for its first turn.
     pub(super) fn accept(&mut self, job: Job) {
-        let active = Active {
-            job,
-            next: (0, 0),
-            in_turn: true,
-            pending: 0,
-            submitted: None,
-            error: None,
-            wire_bytes: 0,
-            requests: 0,
-            retries: 0,
-        };
-        let slot = self.jobs.insert(active);
+        let slot = self.jobs.insert(Active::new(job));
         self.turn.push_back(slot);
     }
 
@@ -239,7 +186,7 @@ impl Worker {
                 self.finish_if_done(job);
                 continue;
             }
-            let op = next_op(job, active, self.chunk_bytes);
+            let op = active.next_op(job, self.chunk_bytes);
             if active.has_more() {
                 active.in_turn = true;
                 self.turn.push_back(job);
@@ -391,115 +338,10 @@ impl Drop for Worker {
     }
 }
 
-/// Cuts the next read off a job that has more.
-fn next_op(job: usize, active: &mut Active, chunk_bytes: usize) -> Op {
-    let (index, at) = active.next;
-    let segment = &active.job.segments[index].0;
-    let total = (segment.end - segment.start) as usize;
-    let wanted = (segment.wanted_end - segment.start) as usize;
-    let len = chunk_bytes.min(total - at);
-    active.next = if at + len == total {
-        (index + 1, 0)
-    } else {
-        (index, at + len)
-    };
-    active.pending += 1;
-    // The end of a segment beyond what is wanted may lie past the end of the file.
-    let need = len.min(wanted.saturating_sub(at));
-    Op {
-        job,
-        segment: index,
-        at,
-        len,
-        need,
-        done: 0,
-        attempts: 0,
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Progress {
-    Done,
-    Again,
-    /// The file ends before what was wanted.
-    Ended,
-    /// An errno.
-    Failed(i32),
-}
-
-/// Accounts `n` bytes more. A short read is resumed, from the last aligned place, and each time has to get further.
-fn progress(op: &mut Op, n: usize, align: usize) -> Progress {
-    let reached = op.done + n;
-    if reached >= op.need {
-        op.done = reached;
-        return Progress::Done;
-    }
-    let resumed = reached - reached % align;
-    if resumed == op.done {
-        return Progress::Ended;
-    }
-    op.done = resumed;
-    Progress::Again
-}
-
 fn truncated(job: &Job) -> StorageError {
     let detail = format!(
         "ends before {} bytes, which it had when it was looked up",
         job.file.id.size()
     );
     StorageError::new(ErrorKind::Changed, job.file.path.as_str(), detail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn op(len: usize, need: usize) -> Op {
-        Op {
-            job: 0,
-            segment: 0,
-            at: 0,
-            len,
-            need,
-            done: 0,
-            attempts: 0,
-        }
-    }
-
-    #[test]
-    fn a_short_read_goes_on_from_an_aligned_place() {
-        let mut op = op(8192, 8000);
-        assert_eq!(progress(&mut op, 5000, 4096), Progress::Again);
-        assert_eq!(op.done, 4096);
-        assert_eq!(progress(&mut op, 100, 4096), Progress::Ended);
-        assert_eq!(progress(&mut op, 3904, 4096), Progress::Done);
-    }
-
-    #[test]
-    fn the_end_of_the_file_is_not_taken_for_success() {
-        assert_eq!(progress(&mut op(4096, 10), 0, 4096), Progress::Ended);
-        assert_eq!(progress(&mut op(4096, 10), 9, 1), Progress::Again);
-        assert_eq!(progress(&mut op(4096, 10), 10, 512), Progress::Done);
-    }
-
-    proptest! {
-        #[test]
-        fn every_sequence_of_short_reads_ends(shift in 0u32..13, reads in prop::collection::vec(0usize..9000, 1..40)) {
-            let align = 1usize << shift;
-            let len = 65_536;
-            let mut op = op(len, len - 7);
-            let mut reads = reads.into_iter().cycle();
-            for _ in 0..=len {
-                let n = reads.next().unwrap_or(0).min(len - op.done);
-                match progress(&mut op, n, align) {
-                    Progress::Again => prop_assert!(op.done.is_multiple_of(align) && op.done < op.need),
-                    Progress::Done => { prop_assert!(op.done >= op.need); return Ok(()); }
-                    Progress::Ended => { prop_assert!(n < align); return Ok(()); }
-                    Progress::Failed(_) => prop_assert!(false),
-                }
-            }
-            prop_assert!(false, "it did not end");
-        }
-    }
 }

@@ -1,116 +1,42 @@
 //! The NFS tier when things go wrong between it and the embedded origin: killed servers, cut connections, lost files,
 //! readers that go away. No wrong byte, and reads succeed again without a new tier.
 
-use futures::future::join_all;
-use std::io::{BufRead, BufReader};
+use crate::origin::{Origin, url};
+use crate::readers::Readers;
+use crate::{open, path, put};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tierlab_storage::ErrorKind;
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, Tier, TierConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-/// The real origin, killed when dropped.
-struct Origin {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Origin {
-    fn start(root: &Path, listen: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tierlab-origin"))
-            .args(["--nfs-listen", listen, "--exit-with-parent", "--nfs-root"])
-            .arg(root)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let url = ready["nfs"].as_str().unwrap();
-        let address = url.strip_prefix("nfs://").unwrap().strip_suffix("/export").unwrap();
-        Self {
-            child,
-            address: address.parse().unwrap(),
-        }
-    }
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        // Both fail only for a child that has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn path(path: &str) -> ObjectPath {
-    ObjectPath::new(path).unwrap()
-}
-
-async fn open(address: SocketAddr, more: &str) -> Arc<dyn Tier> {
-    let document = format!("kind = \"nfs\"\nurl = \"nfs://{address}/export\"\n{more}");
-    tierlab_storage::open(&TierConfig::parse("test", &document).unwrap())
-        .await
-        .unwrap()
-}
-
-async fn put(tier: &Arc<dyn Tier>, at: &str, seed: u64, size: u64) -> Object {
-    let body = Body::Bytes(content(seed, 0..size).into());
-    tier.put(&path(at), body).await.unwrap()
-}
-
-async fn wait(mut until: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if until() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("waited for 30 s");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_in_mid_run_is_a_pause() {
     let root = tempfile::tempdir().unwrap();
     let origin = Origin::start(root.path(), "127.0.0.1:0");
     let address = origin.address;
-    let tier = open(address, "connections = 2\ntimeout_ms = 20000").await;
+    let tier = open(&url(address), "connections = 2\ntimeout_ms = 20000").await;
     let size = 3 << 20;
     let object = put(&tier, "a/b/o", 1, size).await;
-    let (stop, done, retries) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let reader = async |seed: u64| {
-        let mut at = seed * 7919;
-        while !stop.load(Ordering::Relaxed) {
-            at = (at + 123_457) % (size - 1_300_000);
-            let len = if seed.is_multiple_of(2) { 4096 } else { 1_300_000 };
-            let read = tier.read(&object, at..at + len).await.unwrap();
-            assert!(read.bytes == content(1, at..at + len), "wrong bytes at {at}");
-            done.fetch_add(1, Ordering::Relaxed);
-            retries.fetch_add(u64::from(read.cost.retries), Ordering::Relaxed);
-        }
-    };
+    let readers = Readers::new(tier, object, 1, 1_300_000);
     let killer = async {
         let mut origin = origin;
         for _ in 0..3 {
-            let before = done.load(Ordering::Relaxed);
-            wait(|| done.load(Ordering::Relaxed) > before + 20).await;
-            drop(origin);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let before = (done.load(Ordering::Relaxed), retries.load(Ordering::Relaxed));
-            // Its handles are of its own life: those that are kept are stale.
-            origin = Origin::start(root.path(), &address.to_string());
-            wait(|| retries.load(Ordering::Relaxed) > before.1 && done.load(Ordering::Relaxed) > before.0 + 20).await;
+            readers.are_busy().await;
+            let again = async || {
+                origin.kill();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                // Its handles are of its own life: those that are kept are stale.
+                origin = Origin::start(root.path(), &address.to_string());
+            };
+            readers.recover(again).await;
         }
-        stop.store(true, Ordering::Relaxed);
         origin
     };
-    let _origin = futures::join!(killer, join_all((0..6).map(reader))).0;
+    let _origin = readers.during(6, killer).await;
 }
 
 /// Passes bytes on in both directions. The first `cuts` connections are closed once they have brought `after` bytes of
@@ -155,11 +81,11 @@ async fn connections_cut_or_stalled_within_a_reply_are_replaced() {
     let root = tempfile::tempdir().unwrap();
     let origin = Origin::start(root.path(), "127.0.0.1:0");
     let size = 4 << 20;
-    let object = put(&open(origin.address, "").await, "o", 1, size).await;
+    let object = put(&open(&origin.url(), "").await, "o", 1, size).await;
     for (cuts, stalls) in [(5, 0), (0, 3)] {
         // Enough for the mount, and for the first half of a large READ.
         let (address, opened) = relay(origin.address, 500_000, cuts, stalls).await;
-        let tier = open(address, "connections = 2\ntimeout_ms = 3000").await;
+        let tier = open(&url(address), "connections = 2\ntimeout_ms = 3000").await;
         let ranges: Vec<_> = (0..40_u64).map(|i| i * 50_000..i * 50_000 + 70_001).collect();
         let (large, small) = futures::join!(tier.read(&object, 0..size), tier.read_many(&object, &ranges));
         let (large, small) = (large.unwrap(), small.unwrap());
@@ -176,7 +102,7 @@ async fn connections_cut_or_stalled_within_a_reply_are_replaced() {
 async fn readers_that_go_away_leave_no_trace() {
     let root = tempfile::tempdir().unwrap();
     let origin = Origin::start(root.path(), "127.0.0.1:0");
-    let tier = open(origin.address, "connections = 1").await;
+    let tier = open(&origin.url(), "connections = 1").await;
     let size = 2 << 20;
     let object = put(&tier, "o", 1, size).await;
     let mut dropped = 0;
@@ -206,7 +132,7 @@ async fn readers_that_go_away_leave_no_trace() {
 async fn a_file_and_its_folder_made_anew_are_found_again() {
     let root = tempfile::tempdir().unwrap();
     let origin = Origin::start(root.path(), "127.0.0.1:0");
-    let tier = open(origin.address, "").await;
+    let tier = open(&origin.url(), "").await;
     let old = put(&tier, "a/b/o", 1, 9000).await;
     std::fs::remove_dir_all(root.path().join("a")).unwrap();
     let gone = tier.read(&old, 0..9000).await.unwrap_err();
@@ -223,7 +149,7 @@ async fn a_file_and_its_folder_made_anew_are_found_again() {
 async fn neighbouring_ranges_are_read_as_one() {
     let root = tempfile::tempdir().unwrap();
     let origin = Origin::start(root.path(), "127.0.0.1:0");
-    let tier = open(origin.address, "coalesce_bytes = 100").await;
+    let tier = open(&origin.url(), "coalesce_bytes = 100").await;
     let object = put(&tier, "o", 1, 90_000).await;
     let ranges = [0..512, 512..1024, 1100..1200, 5000..5001, 5001..5001, 89_000..90_000];
     let read = tier.read_many(&object, &ranges).await.unwrap();

@@ -2,28 +2,18 @@
 //!
 //! `scripts/ganesha` gives server and client a network of their own, so the test starts itself again inside it.
 
+use crate::readers::Readers;
+use crate::{open, path, put};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_storage::conformance::{Suite, content};
-use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{Body, ErrorKind};
 
 /// Names the served folder for the test inside.
 const SERVED: &str = "TIERLAB_GANESHA_FOLDER";
 const LIMIT: Duration = Duration::from_secs(100);
-
-fn path(path: &str) -> ObjectPath {
-    ObjectPath::new(path).unwrap()
-}
-
-async fn open(url: &str, more: &str) -> Arc<dyn Tier> {
-    let document = format!("kind = \"nfs\"\nurl = \"{url}\"\n{more}");
-    tierlab_storage::open(&TierConfig::parse("test", &document).unwrap())
-        .await
-        .unwrap()
-}
 
 #[test]
 fn reads_from_nfs_ganesha() {
@@ -41,7 +31,7 @@ fn reads_from_nfs_ganesha() {
     let mut child = Command::new(script)
         .arg(served.path())
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "reads_from_nfs_ganesha", "--nocapture"])
+        .args(["--exact", "ganesha::reads_from_nfs_ganesha", "--nocapture"])
         .env(SERVED, served.path())
         .stdin(Stdio::null())
         .spawn()
@@ -69,6 +59,8 @@ async fn inside(served: &Path) {
     fixed_ports_and_identities(served).await;
     a_killed_server_is_read_again().await;
     a_file_made_anew_is_another().await;
+    // Last: the others know the ports.
+    a_server_that_moves_is_found().await;
 }
 
 /// Through the portmapper, from a privileged port.
@@ -114,47 +106,46 @@ async fn fixed_ports_and_identities(served: &Path) {
 async fn a_killed_server_is_read_again() {
     let more = "mount_port = 20048\nconnections = 2\ntimeout_ms = 20000";
     let tier = open("nfs://127.0.0.1:2049/export", more).await;
-    let size = 4 << 20;
-    let object = tier
-        .put(&path("kill/o"), Body::Bytes(content(5, 0..size).into()))
-        .await
-        .unwrap();
-    let (stop, done, retries) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let reader = async |seed: u64| {
-        let mut at = seed * 7919;
-        while !stop.load(Ordering::Relaxed) {
-            at = (at + 123_457) % (size - 300_000);
-            let len = if seed.is_multiple_of(2) { 4096 } else { 300_000 };
-            let read = tier.read(&object, at..at + len).await.unwrap();
-            assert!(read.bytes == content(5, at..at + len), "wrong bytes at {at}");
-            done.fetch_add(1, Ordering::Relaxed);
-            retries.fetch_add(u64::from(read.cost.retries), Ordering::Relaxed);
-        }
-    };
+    let object = put(&tier, "kill/o", 5, 4 << 20).await;
+    let readers = Readers::new(tier, object, 5, 300_000);
     let killer = async {
         for _ in 0..2 {
-            let before = done.load(Ordering::Relaxed);
-            let more = || done.load(Ordering::Relaxed) > before + 50;
-            wait(more).await;
-            let pid = std::fs::read_to_string(std::env::var_os("GANESHA_PID_FILE").unwrap()).unwrap();
-            let killed = Command::new("kill").args(["-9", pid.trim()]).status().unwrap();
-            assert!(killed.success());
-            let before = (done.load(Ordering::Relaxed), retries.load(Ordering::Relaxed));
-            wait(|| retries.load(Ordering::Relaxed) > before.1 && done.load(Ordering::Relaxed) > before.0 + 50).await;
+            readers.are_busy().await;
+            readers.recover(async || kill()).await;
         }
-        stop.store(true, Ordering::Relaxed);
     };
-    futures::join!(killer, futures::future::join_all((0..8).map(reader)));
+    readers.during(8, killer).await;
 }
 
-async fn wait(mut until: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if until() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("waited for 30 s");
+fn kill() {
+    let pid = std::fs::read_to_string(std::env::var_os("GANESHA_PID_FILE").unwrap()).unwrap();
+    let killed = Command::new("kill").args(["-9", pid.trim()]).status().unwrap();
+    assert!(killed.success());
+}
+
+/// The server comes back at other ports, which only the portmapper knows.
+async fn a_server_that_moves_is_found() {
+    let tier = open("nfs://127.0.0.1/export", "connections = 2\ntimeout_ms = 20000").await;
+    let object = put(&tier, "move/o", 6, 4 << 20).await;
+    let readers = Readers::new(Arc::clone(&tier), object, 6, 300_000);
+    let mover = async {
+        readers.are_busy().await;
+        let config = PathBuf::from(std::env::var_os("GANESHA_CONFIG").unwrap());
+        let text = std::fs::read_to_string(&config).unwrap();
+        let moved = text
+            .replace("NFS_Port = 2049", "NFS_Port = 2050")
+            .replace("MNT_Port = 20048", "MNT_Port = 20050");
+        assert_ne!(text, moved);
+        std::fs::write(&config, moved).unwrap();
+        readers.recover(async || kill()).await;
+    };
+    readers.during(8, mover).await;
+    let fresh = open("nfs://127.0.0.1/export", "").await;
+    assert_eq!(
+        fresh.stat(&path("move/o")).await.unwrap(),
+        tier.stat(&path("move/o")).await.unwrap()
+    );
+    std::net::TcpStream::connect("127.0.0.1:2049").unwrap_err();
 }
 
 /// Another client removes a file and makes one of the same name and size: the handle that is kept is stale.

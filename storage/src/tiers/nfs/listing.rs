@@ -1,0 +1,114 @@
+//! What lies below a path. In: a path. Out: its files, walked directory by directory.
+
+use super::client::Client;
+use super::fault::Fault;
+use super::tree::{PARTIAL, Tree, describe};
+use crate::error::StorageError;
+use crate::path::ObjectPath;
+use crate::tier::{Object, ReadCost};
+use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3};
+
+/// How often a directory is read from its start when it changes under the listing.
+const LISTING_ATTEMPTS: u32 = 3;
+
+impl Tree {
+    /// Every file at and below a path, in order of path.
+    pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let about = prefix.map_or_else(|| self.url.to_string(), |path| self.name(path));
+        let mut cost = ReadCost::default();
+        let mut client = self.client(&about, &mut cost);
+        let generation = self.generation();
+        let mut listed = self.list_once(&mut client, prefix).await;
+        if matches!(&listed, Err(fault) if fault.is_stale()) {
+            self.refresh(&mut client, generation)
+                .await
+                .map_err(|fault| fault.about(&about))?;
+            listed = self.list_once(&mut client, prefix).await;
+        }
+        let mut objects = listed.map_err(|fault| fault.about(&about))?;
+        objects.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(objects)
+    }
+
+    async fn list_once(&self, client: &mut Client<'_>, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, Fault> {
+        let mut objects = Vec::new();
+        let mut directories = Vec::new();
+        match prefix {
+            None => directories.push((None, self.root())),
+            Some(path) => match self.lookup(client, path).await {
+                Ok((handle, attributes)) => match attributes.type_ {
+                    ftype3::NF3REG => objects.push(describe(path, &attributes)),
+                    ftype3::NF3DIR => directories.push((Some(path.clone()), handle)),
+                    _ => {}
+                },
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) || fault.is(nfsstat3::NFS3ERR_NOTDIR) => {}
+                Err(fault) => return Err(fault),
+            },
+        }
+        while let Some((path, handle)) = directories.pop() {
+            for (name, handle, attributes) in self.entries(client, &handle).await? {
+                let below = path
+                    .as_ref()
+                    .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
+                let Ok(below) = below else { continue };
+                match attributes.type_ {
+                    ftype3::NF3REG => objects.push(describe(&below, &attributes)),
+                    ftype3::NF3DIR => directories.push((Some(below), handle)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(objects)
+    }
+
+    /// What a directory holds now. Names that are no text, and files under construction, are left out.
+    async fn entries(
+        &self,
+        client: &mut Client<'_>,
+        directory: &nfs_fh3,
+    ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
+        let (mut plus, mut attempts) = (true, 1);
+        let mut from = (0, cookieverf3::default());
+        let mut found = Vec::new();
+        loop {
+            let page = match plus {
+                true => client.readdirplus(directory, from).await,
+                false => client.readdir(directory, from).await,
+            };
+            let page = match page {
+                Err(fault) if plus && fault.is(nfsstat3::NFS3ERR_NOTSUPP) => {
+                    plus = false;
+                    continue;
+                }
+                Err(fault) if fault.is(nfsstat3::NFS3ERR_BAD_COOKIE) && attempts < LISTING_ATTEMPTS => {
+                    attempts += 1;
+                    from = (0, cookieverf3::default());
+                    found.clear();
+                    continue;
+                }
+                other => other?,
+            };
+            for entry in page.entries {
+                let Ok(name) = String::from_utf8(entry.name) else {
+                    continue;
+                };
+                if name == "." || name == ".." || name.starts_with(PARTIAL) {
+                    continue;
+                }
+                let (handle, attributes) = match (entry.handle, entry.attributes) {
+                    (Some(handle), Some(attributes)) => (handle, attributes),
+                    // The server sent the name alone.
+                    _ => match client.lookup(directory, &name).await {
+                        Err(fault) if fault.is(nfsstat3::NFS3ERR_NOENT) => continue,
+                        other => other?,
+                    },
+                };
+                found.push((name, handle, attributes));
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(found),
+            }
+        }
+    }
+}
