@@ -1,6 +1,6 @@
-//! Tierlab's inference server: the Open Inference Protocol v2 over HTTP, with features joined from a storage tier.
+//! Tierlab's inference server: the Open Inference Protocol v2 over HTTP and gRPC, with features joined from a storage tier.
 //!
-//! In: a configuration, a listener, a future that ends when the server shall. Out: a served model repository.
+//! In: a configuration, listeners, a future that ends when the server shall. Out: a served model repository.
 //! The way of a request is written down in one file, `pipeline.rs`; a stage knows at most its
 //! right neighbour. [`config`] reads files, environment and flags; [`server`] runs.
 
@@ -9,6 +9,7 @@ mod batch;
 pub mod config;
 mod connections;
 mod features;
+mod grpc;
 mod http;
 pub mod log;
 mod manage;
@@ -31,4 +32,4 @@ mod trace;
 
 pub use config::{Config, ConfigError, Sources};
 pub use log::LogFormat;
-pub use server::{ServerError, run};
+pub use server::{Addresses, Listeners, ServerError, run};

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierlab_server::{Config, ConfigError, LogFormat, Sources};
+use tierlab_server::{Addresses, Config, ConfigError, Listeners, LogFormat, Sources};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,8 +16,9 @@ const PARENT_POLL: Duration = Duration::from_millis(500);
 
 /// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
 ///
-/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}. The log goes to
-/// stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then the exit code is 0.
+/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}, with "grpc_listen"
+/// beside it where gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then
+/// the exit code is 0.
 /// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version, after_help = EXAMPLES)]
@@ -36,6 +38,9 @@ struct Args {
     /// The address to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// The address to serve gRPC on; left out, gRPC is off.
+    #[arg(long, value_name = "ADDR")]
+    grpc_listen: Option<String>,
     /// Sets one key of the configuration; may be given again. TIERLAB_A__B=VALUE in the environment does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -58,6 +63,7 @@ Examples:
   tierlab-server --tier nvme --feature-tier nfs --set 'models=[\"ctr\"]' --set cache.capacity_bytes=0
   tierlab-server --tier nvme --log-format json --log-level info,access=debug
   tierlab-server --tier nvme --set telemetry.otlp_endpoint=http://127.0.0.1:4318
+  tierlab-server --tier nvme --grpc-listen 127.0.0.1:8001
   ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
 
 fn main() -> ExitCode {
@@ -80,6 +86,7 @@ fn start(args: Args) -> Result<()> {
         model_tier: args.model_tier,
         feature_tier: args.feature_tier,
         listen: args.listen,
+        grpc_listen: args.grpc_listen,
         set: args.set,
         environment: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -98,21 +105,31 @@ fn start(args: Args) -> Result<()> {
         .build()
         .context("starting the async runtime")?;
     runtime.block_on(async {
-        let listen = config.listen();
-        let listener = TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("listening on {listen}"))?;
+        let listen = async |address: SocketAddr| {
+            let listener = TcpListener::bind(address).await;
+            listener.with_context(|| format!("listening on {address}"))
+        };
+        let grpc = match config.grpc_listen() {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let listeners = Listeners {
+            http: listen(config.listen()).await?,
+            grpc,
+        };
         let shutdown = shutdown(exit_with_parent)?;
-        tierlab_server::run(config, listener, announce, shutdown).await?;
+        tierlab_server::run(config, listeners, announce, shutdown).await?;
         Ok(())
     })
 }
 
 /// The one line that says the server is ready.
-fn announce(address: std::net::SocketAddr) {
+fn announce(addresses: Addresses) {
+    let http = addresses.http;
+    let grpc = addresses.grpc.map(|address| format!(",\"grpc_listen\":\"{address}\""));
     let mut stdout = std::io::stdout().lock();
     // Nobody may be reading; the server serves all the same.
-    let _ = writeln!(stdout, "{{\"listen\":\"{address}\"}}").and_then(|()| stdout.flush());
+    let _ = writeln!(stdout, "{{\"listen\":\"{http}\"{}}}", grpc.unwrap_or_default()).and_then(|()| stdout.flush());
 }
 
 /// Ends at SIGTERM, at Ctrl-C, or when the parent is gone.

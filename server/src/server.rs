@@ -5,8 +5,9 @@
 
 use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
-use crate::connections::Front;
+use crate::connections::{Bounds, Front};
 use crate::features::FeatureTier;
+use crate::grpc;
 use crate::http;
 use crate::management::{Management, Workshop};
 use crate::metrics::{BuildInfo, Metrics};
@@ -18,6 +19,7 @@ use crate::runtime::Runtime;
 use crate::runtime::optimized::OptimizedCache;
 use crate::state::State;
 use crate::trace::otlp::Telemetry;
+use futures::future::OptionFuture;
 use prometheus::Registry;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -58,14 +60,65 @@ impl From<LoadError> for ServerError {
     }
 }
 
-/// Serves until `shutdown` ends, then drains. `ready` is called with the address once every model is loaded and warm.
+/// Where the fronts listen.
+#[derive(Debug)]
+pub struct Listeners {
+    /// HTTP.
+    pub http: TcpListener,
+    /// gRPC, where it is wanted.
+    pub grpc: Option<TcpListener>,
+}
+
+/// The addresses of [`Listeners`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// HTTP.
+    pub http: SocketAddr,
+    /// gRPC, where it is served.
+    pub grpc: Option<SocketAddr>,
+}
+
+impl Listeners {
+    fn addresses(&self) -> std::io::Result<Addresses> {
+        Ok(Addresses {
+            http: self.http.local_addr()?,
+            grpc: self.grpc.as_ref().map(TcpListener::local_addr).transpose()?,
+        })
+    }
+
+    /// Serves on all of them; ends when `draining` says so and the last connection is done.
+    async fn serve(
+        self,
+        state: Arc<State>,
+        bounds: Bounds,
+        telemetry: Option<Arc<Telemetry>>,
+        draining: watch::Receiver<bool>,
+    ) {
+        let http = Front {
+            listener: self.http,
+            router: http::router(Arc::clone(&state)),
+            bounds,
+            telemetry: telemetry.clone(),
+        };
+        let grpc = self.grpc.map(|listener| Front {
+            listener,
+            router: grpc::router(state),
+            bounds,
+            telemetry,
+        });
+        let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
+        tokio::join!(http.serve(draining), grpc);
+    }
+}
+
+/// Serves until `shutdown` ends, then drains. `ready` is called with the addresses once every model is loaded and warm.
 ///
 /// # Errors
 /// A tier, the runtime or a model that cannot be loaded; requests left over at the end of the drain.
 pub async fn run(
     config: Config,
-    listener: TcpListener,
-    ready: impl FnOnce(SocketAddr) + Send,
+    listeners: Listeners,
+    ready: impl FnOnce(Addresses) + Send,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServerError> {
     let registry = Registry::new();
@@ -80,18 +133,13 @@ pub async fn run(
     let pipeline = Pipeline { admission, metrics };
     let management = Management::new(config.management.clone());
     let state = Arc::new(State::new(pipeline, registry, management));
-    let address = listener
-        .local_addr()
+    let addresses = listeners
+        .addresses()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
     let (drain, draining) = watch::channel(false);
-    let front = Front {
-        listener,
-        router: http::router(Arc::clone(&state)),
-        bounds: config.connections,
-        telemetry: telemetry.clone(),
-    };
-    let front = tokio::spawn(front.serve(draining));
+    let front = listeners.serve(Arc::clone(&state), config.connections, telemetry.clone(), draining);
+    let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
         loaded = load(&config, &state, &storage_metrics) => Some(loaded),
@@ -102,7 +150,7 @@ pub async fn run(
         Some(Err(error)) => return Err(error),
         None => return Ok(()),
     }
-    ready(address);
+    ready(addresses);
     shutdown.await;
     state.drain();
     tracing::info!("shutting down: no new connections, admitted requests are finished");

@@ -62,6 +62,8 @@ pub struct Sources {
     pub feature_tier: Option<String>,
     /// `--listen`.
     pub listen: Option<String>,
+    /// `--grpc-listen`.
+    pub grpc_listen: Option<String>,
     /// `--set KEY=VALUE`, in order.
     pub set: Vec<String>,
     /// The process's environment.
@@ -72,6 +74,7 @@ pub struct Sources {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) listen: SocketAddr,
+    pub(crate) grpc_listen: Option<SocketAddr>,
     pub(crate) management: Settings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
@@ -170,10 +173,14 @@ impl Config {
             "--feature-tier",
             [features, flag_tier, raw.feature_tier.as_ref(), file_tier],
         )?;
-        let listen = sources.listen.as_ref().unwrap_or(&raw.listen);
-        let listen: SocketAddr = listen
-            .parse()
-            .map_err(|_| ConfigError(format!("`listen` = `{listen}` is no address such as 127.0.0.1:8000")))?;
+        let address = |key: &str, value: &String| {
+            value
+                .parse::<SocketAddr>()
+                .map_err(|_| ConfigError(format!("`{key}` = `{value}` is no address such as 127.0.0.1:8000")))
+        };
+        let listen = address("listen", sources.listen.as_ref().unwrap_or(&raw.listen))?;
+        let grpc_listen = sources.grpc_listen.as_ref().or(raw.grpc_listen.as_ref());
+        let grpc_listen = grpc_listen.map(|value| address("grpc_listen", value)).transpose()?;
         for (key, value) in [
             ("admission.max_in_flight", raw.admission.max_in_flight as u64),
             ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
@@ -195,6 +202,7 @@ impl Config {
         }
         Ok(Self {
             listen,
+            grpc_listen,
             management: Settings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
@@ -229,6 +237,12 @@ impl Config {
             telemetry: raw.telemetry.build(&file.to_string())?,
             log: (raw.log.format, raw.log.level),
         })
+    }
+
+    /// The address to serve gRPC on, where it is wanted.
+    #[must_use]
+    pub fn grpc_listen(&self) -> Option<SocketAddr> {
+        self.grpc_listen
     }
 
     /// The address to listen on.

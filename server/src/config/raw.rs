@@ -10,6 +10,7 @@ use tierlab_storage::wrappers::CacheConfig;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Raw {
     pub(super) listen: String,
+    pub(super) grpc_listen: Option<String>,
     pub(super) models: Vec<String>,
     pub(super) tier: Option<String>,
     pub(super) model_tier: Option<String>,
@@ -31,6 +32,7 @@ impl Default for Raw {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8000".into(),
+            grpc_listen: None,
             models: Vec::new(),
             tier: None,
             model_tier: None,

@@ -1,59 +1,15 @@
-"""Asks a running server through tritonclient, and compares with what Python's onnxruntime computes.
+"""Asks a running server through tritonclient's HTTP client, and compares with what Python's onnxruntime computes.
 
 usage: clients.py ADDRESS DATA
-DATA holds models/NAME/1/model.onnx and features/TABLE.rows. The rows are read here by a reader of their own, written from
-the description of the format, so that both sides of the join are checked.
+DATA holds models/NAME/1/model.onnx and features/TABLE.rows.
 """
 
-import json
-import struct
 import sys
 
 import numpy as np
-import onnxruntime
 import tritonclient.http as triton
+from reference import DTYPES, MODELS, cases, check, close, done, refused
 from tritonclient.utils import InferenceServerException
-
-DTYPES = {"FP32": np.float32, "INT64": np.int64, "UINT8": np.uint8}
-TOLERANCE = 1e-5
-checks = 0
-
-
-def check(condition, what):
-    global checks
-    checks += 1
-    if not condition:
-        sys.exit(f"failed: {what}")
-
-
-def close(found, expected, what):
-    check(found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}")
-    worst = float(np.max(np.abs(found - expected)))
-    check(worst <= TOLERANCE, f"{what}: off by {worst}")
-
-
-class Table:
-    """A feature table, read whole."""
-
-    def __init__(self, path):
-        with open(path, "rb") as file:
-            self.bytes = file.read()
-        if self.bytes[:8] != b"TLROWS01":
-            sys.exit(f"{path} is no table")
-        fields = struct.unpack_from("<IIQQqIIQQ", self.bytes, 8)
-        _, self.stride, self.start, self.rows, self.first_id, _, schema_len, _, _ = fields
-        self.columns = json.loads(self.bytes[64 : 64 + schema_len])["columns"]
-
-    def batch(self, ids):
-        """The columns of the rows of ids, as arrays with the batch first."""
-        arrays = {}
-        for column in self.columns:
-            dtype, shape = DTYPES[column["dtype"]], column["shape"]
-            count = int(np.prod(shape))
-            at = [self.start + (i - self.first_id) * self.stride + column["offset"] for i in ids]
-            rows = [np.frombuffer(self.bytes, dtype, count, offset).reshape(shape) for offset in at]
-            arrays[column["name"]] = np.stack(rows)
-        return arrays
 
 
 def tensor(name, array, binary):
@@ -73,7 +29,7 @@ def health_and_metadata(client):
     check(client.is_server_live(), "live")
     check(client.is_server_ready(), "ready")
     check(client.get_server_metadata()["name"] == "tierlab", "server metadata")
-    for model in ("mlp", "ctr", "vision"):
+    for model in MODELS:
         check(client.is_model_ready(model), f"{model} ready")
         check(client.is_model_ready(model, "1"), f"{model} version 1 ready")
         metadata = client.get_model_metadata(model)
@@ -82,38 +38,46 @@ def health_and_metadata(client):
     check(not client.is_model_ready("none"), "unknown model ready")
     check(not client.is_model_ready("mlp", "7"), "unknown version ready")
     names = {entry["name"] for entry in client.get_model_repository_index()}
-    check(names == {"mlp", "ctr", "vision"}, f"index {names}")
+    check(names == set(MODELS), f"index {names}")
+
+
+def settings(client):
+    """Every other management call: what is not offered says so."""
+    check(client.get_trace_settings()["trace_level"] == ["OFF"], "trace settings")
+    check(client.get_trace_settings("mlp")["trace_level"] == ["OFF"], "trace settings of a model")
+    check(client.update_trace_settings(settings={"trace_level": ["OFF"]})["trace_level"] == ["OFF"], "no change")
+    change = {"trace_level": ["TIMESTAMPS"]}
+    refused(lambda: client.update_trace_settings(settings=change), InferenceServerException, "trace_level")
+    check(client.get_log_settings()["log_error"], "log settings")
+    change = {"log_verbose_level": 3}
+    refused(lambda: client.update_log_settings(change), InferenceServerException, "log_verbose_level")
+    check(client.get_system_shared_memory_status() == [], "system shared memory")
+    check(client.get_cuda_shared_memory_status("a") == [], "CUDA shared memory")
+    for register in (
+        lambda: client.register_system_shared_memory("a", "/a", 64),
+        lambda: client.register_cuda_shared_memory("a", b"YQ==", 0, 64),
+    ):
+        refused(register, InferenceServerException, "shared memory is not supported")
+    client.unregister_system_shared_memory()
+    client.unregister_cuda_shared_memory("a")
 
 
 def answers(client, data):
-    rng = np.random.default_rng(7)
-    tables = {name: Table(f"{data}/features/{name}.rows") for name in ("ctr", "vision")}
-    for model in ("mlp", "ctr", "vision"):
-        session = onnxruntime.InferenceSession(f"{data}/models/{model}/1/model.onnx", providers=["CPUExecutionProvider"])
-        output = session.get_outputs()[0].name
-        for batch in (1, 32):
-            if model == "mlp":
-                ids, arrays = None, {"input": rng.standard_normal((batch, 64), dtype=np.float32)}
-            else:
-                ids = rng.integers(0, tables[model].rows, batch)
-                arrays = tables[model].batch(ids)
-            expected = session.run([output], arrays)[0]
-            for binary in (True, False):
-                if model == "vision" and not binary and batch > 1:
-                    continue  # 5 million numbers as text: batch 1 shows the same
-                what = f"{model}, batch {batch}, {'binary' if binary else 'JSON'}"
-                close(infer(client, model, arrays, binary, output), expected, what + ", inline")
-                if ids is None:
-                    continue
-                for shape in ([batch], [batch, 1]):
-                    by_id = {"entity_id": ids.astype(np.int64).reshape(shape)}
-                    close(infer(client, model, by_id, binary, output), expected, f"{what}, by id {shape}")
-            for algorithm in ("gzip", "deflate"):
-                found = infer(
-                    client, model, arrays, True, output,
-                    request_compression_algorithm=algorithm, response_compression_algorithm=algorithm,
-                )
-                close(found, expected, f"{model}, batch {batch}, {algorithm}")
+    for case in cases(data):
+        for binary in (True, False):
+            if case.model == "vision" and not binary and case.batch > 1:
+                continue  # 5 million numbers as text: batch 1 shows the same
+            what = f"{case.model}, batch {case.batch}, {'binary' if binary else 'JSON'}"
+            found = infer(client, case.model, case.arrays, binary, case.output)
+            close(found, case.expected, what + ", inline")
+            for arrays in case.by_id():
+                close(infer(client, case.model, arrays, binary, case.output), case.expected, what + ", by id")
+        for coding in ("gzip", "deflate"):
+            found = infer(
+                client, case.model, case.arrays, True, case.output,
+                request_compression_algorithm=coding, response_compression_algorithm=coding,
+            )
+            close(found, case.expected, f"{case.model}, batch {case.batch}, {coding}")
 
 
 def options(client):
@@ -127,6 +91,7 @@ def options(client):
     check(all(request.get_result().as_numpy("output").shape == (2, 1) for request in pending), "async")
     stats = client.get_inference_statistics("mlp")["model_stats"][0]
     check(stats["inference_stats"]["success"]["count"] >= 9, "statistics")
+    check(len(client.get_inference_statistics()["model_stats"]) == len(MODELS), "statistics of all models")
 
 
 def errors(client):
@@ -134,25 +99,39 @@ def errors(client):
         "no model `none`": ("none", {"input": np.zeros((1, 64), np.float32)}),
         "input `input`": ("mlp", {"input": np.zeros((1, 63), np.float32)}),
         "no such input": ("mlp", {"other": np.zeros((1, 64), np.float32)}),
+        "no rows": ("mlp", {"input": np.zeros((0, 64), np.float32)}),
         "no entity 64": ("ctr", {"entity_id": np.array([64], np.int64)}),
     }
     for message, (model, arrays) in cases.items():
-        try:
-            client.infer(model, [tensor(name, array, True) for name, array in arrays.items()])
-            check(False, f"{message}: was answered")
-        except InferenceServerException as error:
-            check(message in str(error), f"{message}: {error}")
+        inputs = [tensor(name, array, True) for name, array in arrays.items()]
+        refused(lambda: client.infer(model, inputs), InferenceServerException, message)
+    top = [triton.InferRequestedOutput("output", class_count=3)]
+    inputs = [tensor("input", np.zeros((1, 64), np.float32), True)]
+    refused(lambda: client.infer("mlp", inputs, outputs=top), InferenceServerException, "classification")
+    shared = triton.InferInput("input", [1, 64], "FP32")
+    shared.set_shared_memory("region", 256)
+    refused(lambda: client.infer("mlp", [shared]), InferenceServerException, "shared_memory_region")
+
+
+def load_and_unload(client):
+    client.unload_model("mlp")
+    check(not client.is_model_ready("mlp"), "unloaded")
+    client.load_model("mlp")
+    check(client.is_model_ready("mlp"), "loaded again")
+    refused(lambda: client.load_model("none"), InferenceServerException, "none")
 
 
 def main():
     address, data = sys.argv[1:]
     client = triton.InferenceServerClient(address, concurrency=8)
     health_and_metadata(client)
+    settings(client)
     answers(client, data)
     options(client)
     errors(client)
+    load_and_unload(client)
     client.close()
-    print(f"{checks} checks passed")
+    done()
 
 
 main()

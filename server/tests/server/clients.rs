@@ -6,15 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
 
-#[tokio::test]
-async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
-    let python = tool(".runtime/venv/bin/python", "python");
-    let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr, ModelKind::Vision], 64);
-    let server = Server::start(&on_tier(&data, "nvme"), &[]);
-    let script = root().join("server/tests/python/clients.py");
-    let output = Command::new(python)
-        .arg(script)
-        .args([&server.address, data.0.path().to_str().unwrap()])
+/// Runs a script of `tests/python` against an address and the data behind it.
+fn python(script: &str, server: &Server, address: &str, data: &Data) {
+    let output = Command::new(tool(".runtime/venv/bin/python", "python"))
+        .arg(root().join("server/tests/python").join(script))
+        .args([address, data.0.path().to_str().unwrap()])
         .output()
         .unwrap();
     let (stdout, stderr) = (
@@ -23,6 +19,22 @@ async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
     );
     assert!(output.status.success(), "{stdout}\n{stderr}\n{}", server.log());
     assert!(stdout.contains("checks passed"), "{stdout}");
+}
+
+#[tokio::test]
+async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
+    let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr, ModelKind::Vision], 64);
+    let mut arguments = on_tier(&data, "nvme");
+    arguments.extend(["--grpc-listen", "127.0.0.1:0"].map(str::to_owned));
+    let set = [
+        "repository.control=explicit",
+        "admin.enabled=true",
+        "models=[\"mlp\", \"ctr\", \"vision\"]",
+    ];
+    let server = Server::start(&arguments, &set);
+    python("clients.py", &server, &server.address, &data);
+    let grpc = server.grpc_address.as_ref().expect("gRPC is served");
+    python("grpc_clients.py", &server, grpc, &data);
 }
 
 #[tokio::test]

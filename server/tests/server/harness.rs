@@ -133,6 +133,8 @@ pub(crate) struct Server {
     child: Child,
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
+    /// The same of gRPC, where it is served.
+    pub(crate) grpc_address: Option<String>,
     log: Arc<Mutex<String>>,
     pub(crate) client: reqwest::Client,
 }
@@ -169,9 +171,11 @@ impl Server {
             panic!("no ready line but {line:?}; the log says\n{}", log.lock().unwrap());
         };
         let address = ready["listen"].as_str().unwrap().to_owned();
+        let grpc_address = ready["grpc_listen"].as_str().map(str::to_owned);
         Self {
             child,
             address,
+            grpc_address,
             log,
             client: reqwest::Client::new(),
         }

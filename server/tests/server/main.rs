@@ -3,10 +3,12 @@
 mod clients;
 mod faults;
 mod flight;
+mod grpc;
 mod harness;
 mod lifecycle;
 mod management;
 mod models;
 mod protocol;
+mod routes;
 mod seen;
 mod storage;

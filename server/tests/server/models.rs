@@ -9,7 +9,7 @@ use tierlab_protocol::infer::{HEADER_LENGTH, InferRequest, Tensor};
 use tierlab_protocol::tensor::DataType;
 
 /// Every type of the protocol, and ONNX's name for it.
-const TYPES: [(DataType, ElementType); 14] = [
+pub(crate) const TYPES: [(DataType, ElementType); 14] = [
     (DataType::Bool, ElementType::Bool),
     (DataType::Uint8, ElementType::Uint8),
     (DataType::Uint16, ElementType::Uint16),
@@ -36,7 +36,7 @@ fn serve(models: &[(&str, ModelProto)]) -> (Data, Server) {
 }
 
 /// `x_TYPE` [-1, 2] to `y_TYPE` [-1, 2], unchanged, for every type.
-fn echo() -> ModelProto {
+pub(crate) fn echo() -> ModelProto {
     let mut graph = GraphBuilder::new("echo");
     for (dtype, element) in TYPES {
         let input = graph.input(&format!("x_{dtype}"), element, &[-1, 2]);
@@ -47,7 +47,7 @@ fn echo() -> ModelProto {
 }
 
 /// Inputs of `echo`: `rows` rows, their bytes beginning at `seed`.
-fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
+pub(crate) fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
     let input = |(dtype, _): (DataType, ElementType)| {
         let count = rows * 2;
         let data = match dtype.size() {

@@ -1,0 +1,264 @@
+//! Infer calls, one by one and as a stream: a message in, the pipeline, a message out.
+//!
+//! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
+//! a status. A stream answers each request once, in order, several at a time.
+
+use super::arriving::{Arrived, Arriving};
+use super::codec::Raw;
+use super::{Server, is_compressed, wire};
+use crate::admission::Account;
+use crate::manage::Target;
+use crate::pipeline::{Exchange, Outcome};
+use crate::refusal::Refusal;
+use crate::stopwatch::Stopwatch;
+use axum::extract::{Request, State as Shared};
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use http::HeaderMap;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::grpc::SERVER_TIMING;
+use tierlab_protocol::grpc::messages::{
+    InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, ParameterChoice,
+};
+use tierlab_protocol::infer::{InferReply, InferRequest};
+use tierlab_protocol::timing::Stage;
+use tonic::metadata::MetadataValue;
+use tonic::{Status, Streaming};
+
+/// Requests of one stream that are worked on at the same time.
+const STREAM_WINDOW: usize = 32;
+
+/// A request on its way into the pipeline.
+struct Call {
+    message: ModelInferRequest,
+    bytes: usize,
+    /// When the client gives up.
+    deadline: Option<Instant>,
+}
+
+impl Exchange for Call {
+    type Reply = ModelInferResponse;
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(left)
+    }
+
+    fn decode(self) -> Result<InferRequest, Refusal> {
+        Ok(InferRequest::try_from(self.message)?)
+    }
+
+    fn encode(reply: InferReply, _: &[bool]) -> ModelInferResponse {
+        reply.into()
+    }
+}
+
+/// When the client gives up: `grpc-timeout` after now.
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
+    let Some(value) = headers.get("grpc-timeout") else {
+        return Ok(None);
+    };
+    let parsed = value.to_str().ok().and_then(timeout);
+    let timeout = parsed.ok_or_else(|| Refusal::bad(format!("`grpc-timeout` is {value:?}, no time")))?;
+    Ok(Instant::now().checked_add(timeout))
+}
+
+/// A number of up to 8 digits and its unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (unit_at, unit) = text.char_indices().next_back()?;
+    let digits = &text[..unit_at];
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        'H' => Duration::from_secs(number * 3600),
+        'M' => Duration::from_secs(number * 60),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// `ModelInfer`.
+pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+    let deadline = match deadline(request.headers()) {
+        Ok(deadline) => deadline,
+        Err(refusal) => return Status::from(refusal).into_http(),
+    };
+    let limits = state.pipeline.admission.limits;
+    let (head, body) = request.into_parts();
+    let arrived = Arrived::open(&state);
+    let body = Arriving::new(body, &state, &arrived, Some(limits.timeout));
+    let inflated = is_compressed(&head.headers);
+    let mut grpc = wire(Raw, &head.headers, limits.max_body_bytes);
+    let service = tower::service_fn(move |message: tonic::Request<Bytes>| {
+        let (state, arrived, message) = (Arc::clone(&state), arrived.clone(), message.into_inner());
+        async move {
+            if inflated {
+                arrived.add(message.len())?;
+            }
+            let account = arrived.take(&state);
+            unary_reply(answer(&state, message, account, deadline).await)
+        }
+    });
+    grpc.unary(service, http::Request::from_parts(head, body)).await
+}
+
+/// What became of a call, and its stages where it came so far.
+struct Answer {
+    reply: Result<ModelInferResponse, Refusal>,
+    /// The request's id, for a stream's errors.
+    id: String,
+    timings: Option<String>,
+}
+
+async fn answer(state: &Server, message: Bytes, account: Account, deadline: Option<Instant>) -> Answer {
+    let mut watch = Stopwatch::start();
+    let bytes = message.len();
+    let refused = |id: String, refusal: Refusal| {
+        state.metrics().count_refusal("", None, &refusal);
+        Answer {
+            reply: Err(refusal),
+            id,
+            timings: None,
+        }
+    };
+    let mut message = match ModelInferRequest::decode(message) {
+        Ok(message) => message,
+        Err(error) => return refused(String::new(), Refusal::bad(format!("malformed request: {error}"))),
+    };
+    let target = Target {
+        model: std::mem::take(&mut message.model_name),
+        version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
+    };
+    let id = message.id.clone();
+    let model = match state.find(&target) {
+        Ok(model) => model,
+        Err(refusal) => return refused(id, refusal),
+    };
+    let call = Call {
+        message,
+        bytes,
+        deadline,
+    };
+    watch.mark(Stage::Decode);
+    // What has arrived is counted already; the account that comes with the passage stays empty.
+    let (passage, _) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => {
+            return Answer {
+                reply: Err(refusal),
+                id,
+                timings: Some(watch.timings().to_header()),
+            };
+        }
+    };
+    let Outcome { reply, timings, .. } = state.pipeline.infer(passage, account, call, watch).await;
+    Answer {
+        reply,
+        id,
+        timings: Some(timings.to_header()),
+    }
+}
+
+fn unary_reply(answer: Answer) -> Result<tonic::Response<Bytes>, Status> {
+    let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
+    match answer.reply {
+        Ok(message) => {
+            let mut response = tonic::Response::new(message.encode_to_vec().into());
+            if let Some(timings) = timings {
+                response.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Ok(response)
+        }
+        Err(refusal) => {
+            let mut status = Status::from(refusal);
+            if let Some(timings) = timings {
+                status.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Err(status)
+        }
+    }
+}
+
+/// `ModelStreamInfer`.
+pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+    let limit = state.pipeline.admission.limits.max_body_bytes;
+    let (head, body) = request.into_parts();
+    let arrived = Arrived::open(&state);
+    let body = Arriving::new(body, &state, &arrived, None);
+    let mut grpc = wire(Raw, &head.headers, limit);
+    let service = tower::service_fn(move |requests: tonic::Request<Streaming<Bytes>>| {
+        let replies = replies(Arc::clone(&state), arrived.clone(), requests.into_inner());
+        async move { Ok::<_, Status>(tonic::Response::new(replies)) }
+    });
+    grpc.streaming(service, http::Request::from_parts(head, body)).await
+}
+
+fn replies(state: Server, arrived: Arrived, requests: Streaming<Bytes>) -> BoxStream<'static, Result<Bytes, Status>> {
+    let reply = move |message: Result<Bytes, Status>| {
+        let (state, account) = (Arc::clone(&state), arrived.take(&state));
+        async move {
+            let answer = answer(&state, message?, account, None).await;
+            Ok(streamed(answer).encode_to_vec().into())
+        }
+    };
+    requests.map(reply).buffered(STREAM_WINDOW).boxed()
+}
+
+/// A stream's errors are messages, so that the stream goes on. Every reply is its request's last one.
+fn streamed(answer: Answer) -> ModelStreamInferResponse {
+    let (mut message, error_message) = match answer.reply {
+        Ok(message) => (message, String::new()),
+        Err(refusal) => {
+            let message = ModelInferResponse {
+                id: answer.id,
+                ..ModelInferResponse::default()
+            };
+            (message, refusal.message)
+        }
+    };
+    let last = InferParameter {
+        parameter_choice: Some(ParameterChoice::Bool(true)),
+    };
+    message.parameters.insert("triton_final_response".into(), last);
+    ModelStreamInferResponse {
+        error_message,
+        infer_response: Some(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit() {
+        for (text, expected) in [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("4m", Some(Duration::from_millis(4))),
+            ("99999999u", Some(Duration::from_micros(99_999_999))),
+            ("6n", Some(Duration::from_nanos(6))),
+            ("", None),
+            ("S", None),
+            ("123456789S", None),
+            ("+1S", None),
+            ("1.5S", None),
+            ("1s", None),
+            ("1µ", None),
+        ] {
+            assert_eq!(timeout(text), expected, "{text}");
+        }
+    }
+}
