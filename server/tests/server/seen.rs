@@ -289,9 +289,27 @@ async fn the_table_of_metrics_is_what_is_exported() {
     let server = Server::start(&on_tier(&data, "nvme"), &[&staged, "tiers.nvme.emulated.retries=1"]);
     assert_eq!(server.infer("ctr", entity_ids(&[3])).await.status, 200);
     assert_eq!(server.infer("none", entity_ids(&[3])).await.status, 404);
-    let exported = exported(&server.get("/metrics").await.text());
+    let text = server.get("/metrics").await.text();
+    let exported = exported(&text);
     let path = root().join("docs/metrics.md");
-    let table = documented(&std::fs::read_to_string(&path).unwrap());
+    let document = std::fs::read_to_string(&path).unwrap();
+    let table = documented(&document);
+    let reasons: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("tierlab_refusals_total{reason=\"")?.split('"').next())
+        .collect();
+    let listed = document
+        .lines()
+        .find(|line| line.starts_with("| `tierlab_refusals_total`"))
+        .unwrap();
+    for reason in reasons {
+        let mut words = listed.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        assert!(
+            words.any(|word| word == reason),
+            "{} does not name the reason {reason}",
+            path.display()
+        );
+    }
     let names = |rows: &BTreeSet<Row>| rows.iter().map(|row| row.0.clone()).collect::<BTreeSet<_>>();
     let (there, written) = (names(&exported), names(&table));
     assert_eq!(there, written, "{} does not list what /metrics has", path.display());
