@@ -50,11 +50,13 @@ impl Management {
                 }
             }
         }
-        let served = self.picture();
-        for name in served.0.keys().filter(|name| !listing.contains_key(*name)) {
-            let _turn = self.turn(name).await;
-            self.take_out(name, "gone from the model tier").await;
-            self.forget(name);
+        // Names alone: whoever holds the picture holds the models, and keeps their sessions from ending.
+        let mut gone: Vec<String> = self.picture().0.keys().cloned().collect();
+        gone.retain(|name| !listing.contains_key(name));
+        for name in gone {
+            let _turn = self.turn(&name).await;
+            self.take_out(&name, "gone from the model tier").await;
+            self.forget(&name);
         }
         *seen = brought;
     }

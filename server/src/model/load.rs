@@ -74,9 +74,14 @@ impl Kept {
         }
     }
 
-    /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it.
+    /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it. `reports` are
+    /// empty where no session was built at all.
     fn settle(self, reports: &[Report]) {
         match self {
+            Self::Miss { partial, .. } if reports.is_empty() => {
+                // There is none where the session failed before it wrote.
+                let _ = std::fs::remove_file(partial);
+            }
             Self::Hit { cache, key, .. } if !reports.iter().all(|report| report.optimized) => {
                 tokio::task::spawn_blocking(move || cache.forget(&key));
             }
@@ -131,8 +136,9 @@ impl Loader {
             warmup: Arc::new(warmup),
         };
         // The sessions have taken what they need of the graph when they are there.
-        let (sessions, mut reports) = self.open_sessions(&name, &config, recipe).await.map_err(bad)?;
-        kept.settle(&reports);
+        let opened = self.open_sessions(&name, &config, recipe).await;
+        kept.settle(opened.as_ref().map_or(&[], |(_, reports)| reports));
+        let (sessions, mut reports) = opened.map_err(bad)?;
         let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
         let mut seconds = LoadSeconds {
             read: read_time.as_secs_f64(),
