@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,12 @@ bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to 
 	scripts/setup python
 	$(CARGO) build --release -p tierlab-storage -p tierlab-models --bins --locked
 	scripts/bench/flight $(BENCH_OUT)
+
+bench-server: ## the server's overhead beside other servers, requests per CPU second; results go to results/server-<date>
+	scripts/setup onnxruntime wrk peers
+	$(CARGO) build --release -p tierlab-models --bin tierlab-models --locked
+	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example peers --locked
+	scripts/bench/server
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck
