@@ -33,6 +33,7 @@ pub(super) struct Moderation {
     bytes: usize,
     /// Bytes per [`MOMENT`], over the window before.
     per_moment: usize,
+    refused: bool,
 }
 
 impl Moderation {
@@ -42,6 +43,7 @@ impl Moderation {
             since: now,
             bytes: 0,
             per_moment: 0,
+            refused: false,
         }
     }
 
@@ -68,12 +70,21 @@ impl Moderation {
     /// Another mark, where it is time for one. `expected` are the bytes that small replies under way will bring at
     /// least.
     pub(super) fn choose(&mut self, expected: usize) -> Option<usize> {
+        if self.refused {
+            return None;
+        }
         let wanted = (expected / 4).min(self.per_moment).min(MOST_BYTES);
         // Left alone while it is about right: each change is a system call.
         if self.is_on() && (wanted / 2..=wanted.saturating_mul(2)).contains(&self.mark) {
             return None;
         }
         self.set(if wanted < LEAST_BYTES { AT_ONCE } else { wanted })
+    }
+
+    /// The mark could not be set: every reply wakes from now on.
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+        self.mark = AT_ONCE;
     }
 
     /// The mark was not reached in time: nothing waits until the rate has shown itself again.
@@ -111,6 +122,15 @@ mod tests {
         assert_eq!(slow.choose(32 * 4200), None);
         let (mut few, _) = at_rate(400_000);
         assert_eq!(few.choose(4 * 4200), None);
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_is_not_asked_again() {
+        let (mut moderation, _) = at_rate(400_000);
+        assert!(moderation.choose(200_000).is_some());
+        moderation.refuse();
+        assert!(!moderation.is_on());
+        assert_eq!(moderation.choose(200_000), None);
     }
 
     #[test]

@@ -236,7 +236,15 @@ impl<'a> Receiver<'a> {
         if mark > AT_ONCE {
             self.patience.as_mut().reset((Instant::now() + PATIENCE).into());
         }
-        Ok(setsockopt(&self.shared.stream, LowWater, &mark)?)
+        match setsockopt(&self.shared.stream, LowWater, &mark) {
+            // Not every kernel offers it; then every reply wakes.
+            Err(error) if mark > AT_ONCE => {
+                tracing::debug!(%error, "replies are not bundled");
+                self.moderation.refuse();
+                Ok(())
+            }
+            set => Ok(set?),
+        }
     }
 
     /// After a while without a wake-up takes what lies there. While replies come, the wait begins anew.
