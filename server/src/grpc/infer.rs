@@ -11,6 +11,7 @@ use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
 use crate::stopwatch::Stopwatch;
+use crate::trace::Link;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
@@ -205,12 +206,13 @@ pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> h
 }
 
 fn replies(state: Server, arrived: Arrived, requests: Streaming<Bytes>) -> BoxStream<'static, Result<Bytes, Status>> {
+    let link = Link::here();
     let reply = move |message: Result<Bytes, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
-        async move {
+        link.clone().around(async move {
             let answer = answer(&state, message?, account, None).await;
             Ok(streamed(answer).encode_to_vec().into())
-        }
+        })
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }

@@ -59,6 +59,14 @@ impl Link {
         Self(CURRENT.try_with(Arc::clone).ok())
     }
 
+    /// Goes on with the request in a future that outlives its handler: a stream of replies.
+    pub(crate) async fn around<F: Future>(self, work: F) -> F::Output {
+        match self.0 {
+            Some(context) => CURRENT.scope(context, work).await,
+            None => work.await,
+        }
+    }
+
     /// Runs `work` as part of the request: what it logs carries the request's id.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.0 {
@@ -134,7 +142,9 @@ pub(crate) async fn observe<B>(
         });
     }
     // A client that gave an id finds it again, and one that was refused has one to ask about.
-    if (echo || !status.is_success())
+    // gRPC says in a header of its own what became of a call that had no reply.
+    let refused = !status.is_success() || response.headers().get("grpc-status").is_some_and(|code| code != "0");
+    if (echo || refused)
         && let Ok(value) = HeaderValue::try_from(context.id.to_string())
     {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -157,15 +167,20 @@ mod tests {
 
     async fn answered(request: Request<()>, status: StatusCode) -> (Response, String) {
         let mut seen = String::new();
+        let mut later = None;
         let response = observe(None, request, async |_| {
             seen = with_current_id(ToString::to_string).unwrap();
             // On another thread, as a session does it.
             let (link, expected) = (Link::here(), seen.clone());
             let there = std::thread::spawn(move || link.within(|| with_current_id(ToString::to_string)));
             assert_eq!(there.join().unwrap(), Some(expected));
+            // In a stream of replies, which goes on when the handler has ended.
+            let (link, expected) = (Link::here(), seen.clone());
+            later = Some(link.around(async move { assert_eq!(with_current_id(ToString::to_string), Some(expected)) }));
             status.into_response()
         })
         .await;
+        later.unwrap().await;
         (response, seen)
     }
 
@@ -197,6 +212,15 @@ mod tests {
         );
         assert_eq!(refused.headers()[REQUEST_ID], second.as_str());
         assert!(with_current_id(|_| ()).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_refused_grpc_call_has_an_id_to_ask_about() {
+        for (code, told) in [("5", true), ("0", false)] {
+            let reply = async |_| ([("grpc-status", code)], ()).into_response();
+            let response = observe(None, Request::new(()), reply).await;
+            assert_eq!(response.headers().contains_key(REQUEST_ID), told, "{code}");
+        }
     }
 
     #[tokio::test]
