@@ -5,7 +5,7 @@
 
 use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
-use crate::connections::{Bounds, Front};
+use crate::connections::{Front, Terms};
 use crate::features::FeatureTier;
 use crate::grpc;
 use crate::http;
@@ -90,20 +90,20 @@ impl Listeners {
     async fn serve(
         self,
         state: Arc<State>,
-        bounds: Bounds,
+        terms: Terms,
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
         let http = Front {
             listener: self.http,
             router: http::router(Arc::clone(&state)),
-            bounds,
+            terms: terms.clone(),
             telemetry: telemetry.clone(),
         };
         let grpc = self.grpc.map(|listener| Front {
             listener,
             router: grpc::router(state),
-            bounds,
+            terms,
             telemetry,
         });
         let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
@@ -138,7 +138,11 @@ pub async fn run(
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
     let (drain, draining) = watch::channel(false);
-    let front = listeners.serve(Arc::clone(&state), config.connections, telemetry.clone(), draining);
+    for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
+        warn_of_open_doors(address, &config.connections);
+    }
+    let terms = config.connections.clone();
+    let front = listeners.serve(Arc::clone(&state), terms, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
@@ -160,6 +164,19 @@ pub async fn run(
         telemetry.finish().await;
     }
     finished
+}
+
+/// Says so where anybody on the network can call, or listen.
+fn warn_of_open_doors(address: SocketAddr, terms: &Terms) {
+    if address.ip().is_loopback() {
+        return;
+    }
+    if !terms.access.is_closed() {
+        tracing::warn!(%address, "anybody who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
+    }
+    if terms.tls.is_none() {
+        tracing::warn!(%address, "requests, replies and tokens travel in the clear: set `tls`, or listen on 127.0.0.1");
+    }
 }
 
 /// Waits for the connections, then for the sessions.

@@ -6,6 +6,7 @@
 //! `[cache]` and the feature tier's own.
 
 mod cache;
+mod door;
 mod files;
 mod raw;
 mod telemetry;
@@ -13,7 +14,7 @@ mod telemetry;
 pub(crate) use telemetry::TelemetryConfig;
 
 use crate::admission::Limits;
-use crate::connections::Bounds;
+use crate::connections::Terms;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::{Device, Search};
@@ -22,6 +23,7 @@ use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawRepository};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,7 +52,7 @@ fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
 }
 
 /// What the command line and the environment say.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     /// `--config`: the path of `server.toml`; tiers lie in `tiers/` beside it.
     pub config: PathBuf,
@@ -70,6 +72,21 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
 }
 
+impl fmt::Debug for Sources {
+    /// The environment by its names only: there may be tokens in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Sources")
+            .field("config", &self.config)
+            .field("tier", &self.tier)
+            .field("model_tier", &self.model_tier)
+            .field("feature_tier", &self.feature_tier)
+            .field("listen", &self.listen)
+            .field("environment", &names)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -81,7 +98,7 @@ pub struct Config {
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
     pub(crate) limits: Limits,
-    pub(crate) connections: Bounds,
+    pub(crate) connections: Terms,
     pub(crate) search: Search,
     pub(crate) device: Device,
     /// The folder of optimised graphs, and the most bytes in it.
@@ -119,6 +136,8 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
+            } else if name == door::TOKEN || name == door::ADMIN_TOKEN {
+                // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
                 lay(&format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
@@ -218,11 +237,7 @@ impl Config {
                 max_buffered_bytes: raw.admission.max_buffered_bytes,
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
-            connections: Bounds {
-                max: raw.connections.max,
-                header_timeout: Duration::from_millis(raw.connections.header_timeout_ms),
-                write_timeout: Duration::from_millis(raw.connections.write_timeout_ms),
-            },
+            connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment)?,
             search: Search {
                 environment: library,
                 config: raw.runtime.library,

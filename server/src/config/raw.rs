@@ -20,6 +20,8 @@ pub(super) struct Raw {
     _cache: CacheConfig,
     pub(super) admission: RawAdmission,
     pub(super) connections: RawConnections,
+    pub(super) access: RawAccess,
+    pub(super) tls: RawTls,
     pub(super) runtime: RawRuntime,
     pub(super) drain: RawDrain,
     pub(super) repository: RawRepository,
@@ -40,6 +42,8 @@ impl Default for Raw {
             _cache: CacheConfig::default(),
             admission: RawAdmission::default(),
             connections: RawConnections::default(),
+            access: RawAccess::default(),
+            tls: RawTls::default(),
             runtime: RawRuntime::default(),
             drain: RawDrain::default(),
             repository: RawRepository::default(),
@@ -86,6 +90,21 @@ impl Default for RawConnections {
             write_timeout_ms: 30_000,
         }
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawAccess {
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) admin_token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawTls {
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]

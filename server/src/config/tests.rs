@@ -173,3 +173,54 @@ fn the_shipped_configuration_is_valid() {
         assert_eq!(Config::read(&sources).unwrap().feature_tier.kind(), tier);
     }
 }
+
+#[test]
+fn tokens_come_from_files_and_the_environment_and_are_never_shown() {
+    let folder = folder("");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "from-a-file\n").unwrap();
+    let read = |set: &[String], environment: &[(&str, &str)]| {
+        let pairs = environment
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        let sources = Sources {
+            set: set.to_vec(),
+            environment: pairs.collect(),
+            ..sources(&folder)
+        };
+        let shown = format!("{sources:?}");
+        assert!(!shown.contains("from-the"), "{shown}");
+        Config::read(&sources).map_err(|e| e.to_string())
+    };
+    let token_file = format!("access.token_file={}", file.display());
+    let admin = [("TIERLAB_ACCESS__ADMIN_TOKEN", "from-the-environment")];
+    let config = read(std::slice::from_ref(&token_file), &admin).unwrap();
+    assert!(config.connections.access.is_closed() && config.connections.access.admin.is_some());
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("from-a") && !shown.contains("from-the"), "{shown}");
+    for (set, environment, named) in [
+        (
+            &token_file[..],
+            &[("TIERLAB_ACCESS__TOKEN", "from-the-environment")][..],
+            "access.token_file",
+        ),
+        ("access.token_file=/no/such/file", &[], "/no/such/file"),
+        ("access.token=from-the-command-line", &[], "token"),
+        ("tls.key=/no/such/file", &[], "tls.certificate"),
+        ("tls.client_ca=/no/such/file", &[], "tls.client_ca"),
+        (
+            "listen=127.0.0.1:1",
+            &[("TIERLAB_ACCESS__TOKEN", "from-the environment")],
+            "TIERLAB_ACCESS__TOKEN",
+        ),
+    ] {
+        let message = read(&[set.to_owned()], environment).unwrap_err();
+        assert!(
+            message.contains(named) && !message.contains("from-the"),
+            "{message} should name {named}"
+        );
+    }
+    let tls = ["tls.key", "tls.certificate"].map(|key| format!("{key}={}", file.display()));
+    let message = read(&tls, &[]).unwrap_err();
+    assert!(message.contains("token") && message.contains("tls"), "{message}");
+}

@@ -6,7 +6,9 @@
 
 mod activity;
 mod guarded;
+mod tls;
 
+use crate::access::Access;
 use crate::trace::observe;
 use crate::trace::otlp::Telemetry;
 use activity::{Activity, Open, Register};
@@ -26,6 +28,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::Service;
+
+pub(crate) use tls::{Files, Tls};
 
 /// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -49,11 +53,20 @@ pub(crate) struct Bounds {
     pub(crate) write_timeout: Duration,
 }
 
+/// On what terms a listener takes connections and requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) bounds: Bounds,
+    pub(crate) access: Access,
+    /// Without it, connections are in the clear.
+    pub(crate) tls: Option<Tls>,
+}
+
 /// Where connections come from, and where their requests go.
 pub(crate) struct Front {
     pub(crate) listener: TcpListener,
     pub(crate) router: Router,
-    pub(crate) bounds: Bounds,
+    pub(crate) terms: Terms,
     /// Where spans of requests go, where they go anywhere.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
 }
@@ -62,16 +75,18 @@ impl Front {
     /// Serves until `drain` says `true` (or its sender is gone), then lets every connection finish its requests; ends
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
-        let seats = u32::try_from(self.bounds.max).unwrap_or(u32::MAX);
+        let Terms { bounds, access, tls } = self.terms;
+        let seats = u32::try_from(bounds.max).unwrap_or(u32::MAX);
         let room = Room {
             seats: Arc::new(Semaphore::new(seats as usize)),
             register: Arc::default(),
         };
         let server = Arc::new(Server {
-            router: self.router,
-            builder: builder(&self.bounds),
-            bounds: self.bounds,
             telemetry: self.telemetry,
+            router: access.guard(self.router),
+            builder: builder(&bounds),
+            bounds,
+            tls,
         });
         loop {
             let accepted = tokio::select! {
@@ -85,7 +100,7 @@ impl Front {
             let _ = stream.set_nodelay(true);
             let (server, entry) = (Arc::clone(&server), room.register.enter());
             tokio::spawn(async move {
-                server.talk(stream, &entry.activity).await;
+                server.welcome(stream, &entry.activity).await;
                 drop((entry, seat));
             });
         }
@@ -143,9 +158,26 @@ struct Server {
     builder: auto::Builder<TokioExecutor>,
     bounds: Bounds,
     telemetry: Option<Arc<Telemetry>>,
+    tls: Option<Tls>,
 }
 
 impl Server {
+    /// Serves one connection, in the clear or after its handshake.
+    async fn welcome(&self, stream: TcpStream, activity: &Arc<Activity>) {
+        let Some(tls) = &self.tls else {
+            return self.talk(stream, activity).await;
+        };
+        let handshake = tokio::select! {
+            handshake = tokio::time::timeout(self.bounds.header_timeout, tls.0.accept(stream)) => handshake,
+            () = activity.asked_to_leave() => return,
+        };
+        match handshake {
+            Ok(Ok(stream)) => self.talk(stream, activity).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
     /// Serves one connection to its end.
     async fn talk<S>(&self, stream: S, activity: &Arc<Activity>)
     where

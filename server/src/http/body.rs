@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName};
 use http_body_util::BodyExt;
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
 use std::time::Duration;
 use tierlab_protocol::infer::HEADER_LENGTH;
 
@@ -31,10 +32,9 @@ pub(super) async fn receive(
     let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
     let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
     let slow = |_| {
-        Refusal::new(
-            Reason::SlowBody,
-            format!("the body did not arrive within {} ms", limit.as_millis()),
-        )
+        let what = format!("the body did not arrive within {} ms", limit.as_millis());
+        let own = limit < limits.timeout;
+        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
     };
     let body = collected.await.map_err(slow)??;
     let body = match coding {
@@ -129,7 +129,8 @@ fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<u
 fn ended_early(error: &axum::Error) -> Refusal {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref().is_some_and(hyper::Error::is_incomplete_message) {
+        let kind = error.downcast_ref().map(std::io::Error::kind);
+        if matches!(kind, Some(UnexpectedEof | ConnectionReset | BrokenPipe)) {
             return Refusal::new(Reason::Cancelled, "the client went away");
         }
         cause = error.source();
