@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,13 @@ bench-server: ## the server's overhead beside other servers, requests per CPU se
 	$(CARGO) build --release -p tierlab-models --bin tierlab-models --locked
 	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example peers --locked
 	scripts/bench/server
+
+bench-overload: ## three times the saturated rate for a minute, then what dynamic batching brings; results go to BENCH_OUT
+	scripts/setup onnxruntime
+	$(CARGO) build --release -p tierlab-models --bin tierlab-models --locked
+	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example open_loop --locked
+	scripts/bench/overload $(BENCH_OUT)
+	scripts/bench/overload $(BENCH_OUT) --batching
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck
