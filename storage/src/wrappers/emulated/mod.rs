@@ -65,7 +65,7 @@ impl Emulated {
     /// Wraps a tier.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the key, or the thread of its timer cannot be started.
+    /// [`ErrorKind::Invalid`], naming the key, or the thread of its timer cannot be started.
     pub fn new(inner: Arc<dyn Tier>, config: &EmulatedConfig, metrics: EmulatedMetrics) -> Result<Self, StorageError> {
         let service = config.resolve()?;
         let timer = Timer::start().map_err(|e| StorageError::from_io("emulated-timer", &e))?;
