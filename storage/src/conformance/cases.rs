@@ -1,6 +1,6 @@
 //! The cases, and those that only read. In: a suite. Out: what was seen, where it is not what the trait promises.
 
-use super::{Suite, content, mix};
+use super::{Reach, Suite, content, mix};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadMany};
@@ -39,6 +39,14 @@ pub enum Case {
     Versions,
     /// Paths that leave the root are refused, odd names are only names.
     Names,
+    /// The longest names are kept or refused, longer ones refused.
+    LongNames,
+    /// Symbolic links behind the tier that lead out of its root. Needs a [`Reach`](super::Reach).
+    Links,
+    /// Objects that the tier may not read. Needs a [`Reach`](super::Reach).
+    Denied,
+    /// Copies that fail their checksum. Needs a [`Reach`](super::Reach).
+    Damaged,
     /// A put replaces the whole object and leaves nothing else behind.
     PutReplaces,
     /// Order and prefixes of listings.
@@ -51,7 +59,7 @@ pub enum Case {
 
 impl Case {
     /// Every case.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::Stat,
         Self::Ranges,
         Self::Empty,
@@ -64,6 +72,10 @@ impl Case {
         Self::Racing,
         Self::Versions,
         Self::Names,
+        Self::LongNames,
+        Self::Links,
+        Self::Denied,
+        Self::Damaged,
         Self::PutReplaces,
         Self::List,
         Self::Big,
@@ -86,6 +98,10 @@ impl Case {
             Self::Racing => "racing",
             Self::Versions => "versions",
             Self::Names => "names",
+            Self::LongNames => "long-names",
+            Self::Links => "links",
+            Self::Denied => "denied",
+            Self::Damaged => "damaged",
             Self::PutReplaces => "put-replaces",
             Self::List => "list",
             Self::Big => "big",
@@ -94,7 +110,7 @@ impl Case {
     }
 }
 
-pub(super) async fn run(suite: &Suite, case: Case) -> Outcome {
+pub(super) async fn run(suite: &Suite, case: Case, reach: &Reach) -> Outcome {
     let folder = suite.folder.join(case.name()).map_err(text)?;
     let bench = Bench { suite, folder };
     match case {
@@ -110,10 +126,22 @@ pub(super) async fn run(suite: &Suite, case: Case) -> Outcome {
         Case::Racing => bench.racing().await,
         Case::Versions => bench.versions().await,
         Case::Names => bench.names().await,
+        Case::LongNames => bench.long_names().await,
+        Case::Links => with(reach.links(), |root| bench.links(root)).await,
+        Case::Denied => with(reach.permissions(), |root| bench.denied(root)).await,
+        Case::Damaged => with(reach.damage(), |damage| bench.damaged(damage)).await,
         Case::PutReplaces => bench.put_replaces().await,
         Case::List => bench.list().await,
         Case::Big => bench.big().await,
         Case::Cost => bench.cost().await,
+    }
+}
+
+/// A case that needs something, where that is given.
+async fn with<T, F: Future<Output = Outcome>>(given: Option<T>, case: impl FnOnce(T) -> F) -> Outcome {
+    match given {
+        Some(given) => case(given).await,
+        None => Ok(()),
     }
 }
 

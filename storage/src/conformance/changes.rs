@@ -133,6 +133,36 @@ impl Bench<'_> {
         ensure(listed == want, || format!("listed {listed:?}"))
     }
 
+    pub(super) async fn long_names(&self) -> Outcome {
+        let segment = "s".repeat(ObjectPath::MAX_SEGMENT_BYTES);
+        let room = ObjectPath::MAX_BYTES - self.folder.as_str().len() - 1;
+        // Segments of at most 100 bytes and their slashes, as long as a path may be.
+        let deep: String = (1..=room)
+            .map(|at| if at % 100 == 0 && at < room { '/' } else { 'd' })
+            .collect();
+        for (seed, name) in [(1, &segment), (2, &deep)] {
+            let path = self.path(name)?;
+            let body = Body::Bytes(content(seed, 0..1000).into());
+            match self.suite.tier.put(&path, body).await {
+                Ok(object) => {
+                    self.expect(&object, seed, 0..1000).await?;
+                    let listed = self.names_below(&self.folder).await?;
+                    ensure(listed.contains(name), || "a long name is not listed".to_owned())?;
+                }
+                Err(e) => expect_kind("a long name", Err::<(), _>(e), &[ErrorKind::Invalid])?,
+            }
+        }
+        for (what, name) in [
+            ("segment", segment + "s"),
+            ("path", deep + "d"),
+            ("path", "x/".repeat(50_000) + "x"),
+        ] {
+            let refused = self.folder.join(&name);
+            expect_kind(&format!("too long a {what}"), refused, &[ErrorKind::Invalid])?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn put_replaces(&self) -> Outcome {
         for (seed, size) in [(1, 9000), (2, 100), (3, 0), (4, 70_000)] {
             let object = self.put("replaced", seed, size).await?;

@@ -2,9 +2,31 @@
 //! write to. Out: nothing, or every case that failed and why. Knows nothing of any tier.
 //!
 //! Contents depend on the position ([`content`]), so that a wrong, shifted or mixed byte is seen.
+//!
+//! | case | memory | nvme | nfs | s3 | gds | emulated | staged | cache |
+//! |---|---|---|---|---|---|---|---|---|
+//! | stat, ranges, empty, past-end, many-at-once, concurrent, cancelled | x | x | x | x | x | x | x | x |
+//! | changed, removed | x | x | x | x | x | x | 1 | 1 |
+//! | racing, versions, cost | x | x | x | x | x | x | x | x |
+//! | names, long-names, put-replaces, list, big | x | x | x | x | x | x | x | x |
+//! | links (out of the root) | 2 | x | x | x | 3 | 4 | 4 | 4 |
+//! | denied | 2 | x | x | x | 3 | 4 | 4 | 4 |
+//! | damaged (checksum failure) | 5 | 5 | 5 | 5 | 5 | 5 | x | 5 |
+//!
+//! `x` is tested. Elsewhere the case does not apply, or in a weaker form:
+//! 1. Copies of the version that was looked up stay readable after it is gone; bytes of another one never appear.
+//! 2. There is no file system behind it.
+//! 3. Its files are opened as those of nvme are; the suite runs where there is a GPU.
+//! 4. A wrapper opens no path of its own; the tier inside refuses.
+//! 5. It keeps no checksums of its own: what the store holds is what is read. The server proves every feature row and
+//!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`]).
+//!
+//! A server that refuses for its own reasons is tested beside each tier: S3 with wrong credentials, nfs-ganesha with
+//! another user's files. A tier that cannot be written has tests of its own in place of this suite.
 
 mod cases;
 mod changes;
+mod reach;
 
 use crate::path::ObjectPath;
 use crate::tier::Tier;
@@ -15,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cases::Case;
+pub use reach::Reach;
 
 /// The longest that one case may take before it counts as hung.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
@@ -57,14 +80,22 @@ impl fmt::Debug for Failures {
 impl std::error::Error for Failures {}
 
 impl Suite {
-    /// Runs every case, one after another.
+    /// Runs every case that needs nothing but the tier, one after another.
     ///
     /// # Errors
     /// The cases that failed, each with what was seen.
     pub async fn run(&self) -> Result<(), Failures> {
+        self.run_with(&Reach::default()).await
+    }
+
+    /// Runs every case, those included that get at what lies behind the tier.
+    ///
+    /// # Errors
+    /// The cases that failed, each with what was seen.
+    pub async fn run_with(&self, reach: &Reach) -> Result<(), Failures> {
         let mut failures = Vec::new();
         for case in Case::ALL {
-            if let Err(why) = self.run_case(case).await {
+            if let Err(why) = self.run_case(case, reach).await {
                 failures.push((case, why));
             }
         }
@@ -79,8 +110,8 @@ impl Suite {
     ///
     /// # Errors
     /// What was seen.
-    pub async fn run_case(&self, case: Case) -> Result<(), String> {
-        let running = Box::pin(cases::run(self, case));
+    pub async fn run_case(&self, case: Case, reach: &Reach) -> Result<(), String> {
+        let running = Box::pin(cases::run(self, case, reach));
         match tokio::time::timeout(CASE_LIMIT, running).await {
             Ok(result) => result,
             Err(_) => Err(format!("not finished after {} s", CASE_LIMIT.as_secs())),

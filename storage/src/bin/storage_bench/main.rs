@@ -6,6 +6,7 @@ mod measure;
 mod object;
 mod options;
 mod report;
+mod zipf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -57,15 +58,16 @@ async fn run(options: &Options) -> Result<()> {
         .map_err(|e| StorageError::new(ErrorKind::Invalid, name.as_str(), format!("cannot be read: {e}")))?;
     let config = TierConfig::parse_with(&name, &text, &options.set)?;
     let tier = tierlab_storage::open(&config).await.context("cannot open the tier")?;
+    let cache = options.cache_config(config.cache());
     let mut counter = None;
-    let tier: Arc<dyn Tier> = match options.cache_config(config.cache()) {
+    let tier: Arc<dyn Tier> = match &cache {
         None => tier,
         Some(cache) => {
             let counted = Counted::new(tier);
             counter = Some(counted.counter());
             let tier = Arc::new(counted);
             let metrics = StorageMetrics::register(&prometheus::Registry::new())?;
-            Arc::new(Cache::new(tier, &cache, metrics.cache(config.kind()))?)
+            Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
         }
     };
     let subject = object::prepare(&tier, options).await?;
@@ -82,6 +84,11 @@ async fn run(options: &Options) -> Result<()> {
     let measured = measured?;
     let mut report = report::Report::new(&tier.info(), &subject, &workload, &measured);
     report.tier_reads = tier_reads;
+    // Where a block read is a block kept, so that ranks mean the same to both.
+    let kept = cache.filter(|cache| cache.block_bytes == workload.block_bytes);
+    if let (Some(cache), Some(zipf)) = (kept, workload.zipf(subject.object.size)?) {
+        report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
+    }
     report.idle_cpu_share = idle_cpu_share;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

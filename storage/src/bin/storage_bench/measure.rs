@@ -2,6 +2,7 @@
 
 use crate::object::Subject;
 use crate::options::{Pattern, Workload};
+use crate::zipf::Zipf;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use std::ops::Range;
@@ -46,8 +47,8 @@ struct Course {
     tier: Arc<dyn Tier>,
     subject: Subject,
     workload: Workload,
-    /// Blocks of the object; the last one may be short.
     blocks: u64,
+    zipf: Option<Zipf>,
     /// The next block of a sequential read.
     next: AtomicU64,
     measure_from: Instant,
@@ -66,13 +67,15 @@ impl Course {
         } = self.workload;
         let count = u64::from(ranges_per_call);
         let first = match pattern {
-            Pattern::Random => 0,
+            Pattern::Random | Pattern::Zipf => 0,
             Pattern::Sequential => self.next.fetch_add(count, Ordering::Relaxed),
         };
         let range = |i| {
-            let block = match pattern {
-                Pattern::Random => next_random(random) % self.blocks,
-                Pattern::Sequential => (first + i) % self.blocks,
+            let block = match (pattern, &self.zipf) {
+                (Pattern::Sequential, _) => (first + i) % self.blocks,
+                // The upper 53 bits fill a double's mantissa.
+                (_, Some(zipf)) => zipf.block((next_random(random) >> 11) as f64 / (1_u64 << 53) as f64),
+                (_, None) => next_random(random) % self.blocks,
             };
             let start = block * block_bytes;
             start..(start + block_bytes).min(self.subject.object.size)
@@ -97,7 +100,8 @@ pub(crate) async fn run(tier: &Arc<dyn Tier>, subject: &Subject, workload: &Work
         tier: tier.clone(),
         subject: subject.clone(),
         workload: workload.clone(),
-        blocks: subject.object.size.div_ceil(workload.block_bytes),
+        blocks: workload.blocks(subject.object.size),
+        zipf: workload.zipf(subject.object.size)?,
         next: AtomicU64::new(0),
         measure_from,
         until: measure_from + workload.window,

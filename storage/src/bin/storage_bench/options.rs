@@ -1,5 +1,6 @@
 //! Flags to a validated workload.
 
+use crate::zipf::Zipf;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ Examples:
   tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --depth 32
   tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --threads 1 --idle 10
   tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
-  tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json";
+  tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json
+  tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru";
 
 /// Measure how fast a storage tier reads
 #[derive(Debug, Parser)]
@@ -36,6 +38,9 @@ pub(crate) struct Options {
     /// Where the reads go
     #[arg(long, value_enum, default_value = "random")]
     pattern: Pattern,
+    /// Exponent of Zipf's law
+    #[arg(long, default_value_t = 1.0)]
+    exponent: f64,
     /// Bytes of one range
     #[arg(long, default_value = "4KiB", value_parser = bytes)]
     block: u64,
@@ -79,12 +84,16 @@ pub(crate) enum Pattern {
     Random,
     /// One block after another, the callers taking turns, from the start again at the end
     Sequential,
+    /// Some blocks far more often than others, by Zipf's law with the exponent given
+    Zipf,
 }
 
 /// What to measure.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Workload {
     pub(crate) pattern: Pattern,
+    /// Of Zipf's law, where that is the pattern.
+    pub(crate) exponent: Option<f64>,
     pub(crate) block_bytes: u64,
     pub(crate) ranges_per_call: u32,
     pub(crate) depth: u32,
@@ -99,6 +108,19 @@ pub(crate) struct Workload {
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())
+}
+
+impl Workload {
+    /// Blocks of an object; the last one may be short.
+    pub(crate) fn blocks(&self, object_bytes: u64) -> u64 {
+        object_bytes.div_ceil(self.block_bytes)
+    }
+
+    /// The law over the blocks of an object, where that is the pattern.
+    pub(crate) fn zipf(&self, object_bytes: u64) -> Result<Option<Zipf>, StorageError> {
+        let law = |exponent| Zipf::new(self.blocks(object_bytes), exponent);
+        self.exponent.map(law).transpose()
+    }
 }
 
 impl Options {
@@ -118,8 +140,12 @@ impl Options {
         if window.is_zero() {
             return Err(invalid("--seconds", "must be more than 0"));
         }
+        if !(0.0..=10.0).contains(&self.exponent) {
+            return Err(invalid("--exponent", "must be from 0 to 10"));
+        }
         Ok(Workload {
             pattern: self.pattern,
+            exponent: (self.pattern == Pattern::Zipf).then_some(self.exponent),
             block_bytes: self.block,
             ranges_per_call: self.ranges,
             depth: self.depth,

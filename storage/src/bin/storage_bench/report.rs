@@ -44,6 +44,8 @@ pub(crate) struct Report {
     /// Bytes moved for each byte asked for.
     wire_share: f64,
     cache_hit_ratio: Option<f64>,
+    /// What no cache of as many blocks exceeds in the long run, where that is known.
+    pub(crate) best_hit_ratio: Option<f64>,
     /// Read calls that the cache made of the tier, warm-up included.
     pub(crate) tier_reads: Option<u64>,
     /// CPU time of the whole process while the tier was open and idle, as a share of one core.
@@ -89,6 +91,7 @@ impl Report {
             retries: totals.retries,
             wire_share: totals.wire_bytes as f64 / totals.asked_bytes.max(1) as f64,
             cache_hit_ratio: (looked_up > 0).then(|| totals.cache_hits as f64 / looked_up as f64),
+            best_hit_ratio: None,
             tier_reads: None,
             idle_cpu_share: None,
             mean_queue_us: mean_us(totals.queue),
@@ -159,6 +162,13 @@ impl fmt::Display for Report {
                 "cache     {:.1} % of blocks hit, {reads} reads of the tier",
                 ratio * 100.0
             )?;
+            if let Some(best) = self.best_hit_ratio {
+                writeln!(
+                    f,
+                    "          {:.1} % is the most that a cache of as many blocks can reach",
+                    best * 100.0
+                )?;
+            }
         }
         if let Some(share) = self.idle_cpu_share {
             writeln!(f, "idle      {:.3} % of a core", share * 100.0)?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use s3s::dto::*;
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use std::fs::File;
+use std::io;
 use std::ops::Range as Span;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ impl From<FolderError> for S3Error {
             FolderError::BadPart(_) => S3ErrorCode::InvalidPart,
             FolderError::PartOrder => S3ErrorCode::InvalidPartOrder,
             FolderError::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
+            FolderError::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => S3ErrorCode::AccessDenied,
             FolderError::Io(e) => {
                 tracing::error!("S3 origin: {e}");
                 S3ErrorCode::InternalError

@@ -87,6 +87,12 @@ impl CacheConfig {
         }
     }
 
+    /// Blocks that fit at most.
+    #[must_use]
+    pub const fn most_blocks(&self) -> u64 {
+        self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
+    }
+
     fn check(&self) -> Result<(), StorageError> {
         let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
         let (capacity, block) = (self.capacity_bytes, self.block_bytes);

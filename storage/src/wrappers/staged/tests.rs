@@ -1,5 +1,5 @@
 use super::*;
-use crate::conformance::{Suite, content};
+use crate::conformance::{Reach, Suite, content};
 use crate::tier::ReadCost;
 use crate::tiers::memory::MemoryTier;
 use crate::wrappers::{Cache, CacheConfig, Emulated, StorageMetrics};
@@ -503,7 +503,19 @@ async fn senseless_configs_and_shared_folders_are_refused() {
     assert!(error.to_string().contains("staged.root"), "{error}");
 }
 
+/// Inverts every byte of every data file.
+fn invert(root: &Path) {
+    for file in files(root, "data") {
+        let inverted: Vec<u8> = fs::read(&file).unwrap().into_iter().map(|byte| !byte).collect();
+        fs::write(file, inverted).unwrap();
+    }
+}
+
 async fn conforms(tier: Arc<dyn Tier>) {
+    conforms_with(tier, &Reach::default()).await;
+}
+
+async fn conforms_with(tier: Arc<dyn Tier>, reach: &Reach) {
     let scratch = tempfile::tempdir().unwrap();
     let suite = Suite {
         tier,
@@ -511,7 +523,7 @@ async fn conforms(tier: Arc<dyn Tier>) {
         scratch: scratch.path().to_owned(),
         notices_changes: false,
     };
-    suite.run().await.unwrap();
+    suite.run_with(reach).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -523,7 +535,12 @@ async fn a_staged_tier_conforms() {
         uncounted(),
     )
     .await;
-    conforms(Arc::new(tier.unwrap())).await;
+    let root = folder.path().to_owned();
+    conforms_with(
+        Arc::new(tier.unwrap()),
+        &Reach::default().with_damage(move || invert(&root)),
+    )
+    .await;
     // So small that blocks leave all the time.
     let tier = Staged::open(
         Arc::new(MemoryTier::new()),

@@ -1,0 +1,153 @@
+//! The cases that need a hand behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: what was seen.
+
+use super::cases::{Bench, Outcome, ensure, expect_kind, text};
+use super::content;
+use crate::error::ErrorKind;
+use crate::tier::{Body, Object};
+use bytes::Bytes;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a test gets at what lies behind a tier, past the tier. By default nowhere; then the cases that need it are not
+/// run, as the table of this suite says.
+#[derive(Clone, Default)]
+pub struct Reach {
+    folder: Option<PathBuf>,
+    permissions: bool,
+    damage: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Reach {
+    /// The local folder in which objects lie under their own paths.
+    #[must_use]
+    pub fn folder(folder: &Path) -> Self {
+        Self {
+            folder: Some(folder.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// The folder belongs to somebody for whom the permissions of files hold, which they do not for root.
+    #[must_use]
+    pub fn with_permissions(self) -> Self {
+        Self {
+            permissions: true,
+            ..self
+        }
+    }
+
+    /// Damages every copy that the tier keeps with checksums, once it is called.
+    #[must_use]
+    pub fn with_damage(self, damage: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            damage: Some(Arc::new(damage)),
+            ..self
+        }
+    }
+
+    /// The folder, if the case `links` can be run.
+    pub(super) fn links(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// The folder, if the case `denied` can be run.
+    pub(super) fn permissions(&self) -> Option<&Path> {
+        self.folder.as_deref().filter(|_| self.permissions)
+    }
+
+    /// What the case `damaged` does.
+    pub(super) fn damage(&self) -> Option<&(dyn Fn() + Send + Sync)> {
+        self.damage.as_deref()
+    }
+}
+
+impl Bench<'_> {
+    /// Links to a file and a folder outside, absolute and relative.
+    pub(super) async fn links(&self, root: &Path) -> Outcome {
+        const SECRET: &str = "not yours";
+        self.put("plain", 1, 100).await?;
+        let outside = self.suite.scratch.join("outside");
+        fs::create_dir_all(&outside).map_err(text)?;
+        fs::write(outside.join("secret"), SECRET).map_err(text)?;
+        let within = root.join(self.folder.as_str());
+        let up = "../".repeat(within.components().count()) + outside.to_str().unwrap_or_default();
+        for (name, target) in [
+            ("file", outside.join("secret")),
+            ("folder", outside.clone()),
+            ("up", PathBuf::from(up)),
+        ] {
+            symlink(target, within.join(name)).map_err(text)?;
+        }
+        let refused = [ErrorKind::Denied, ErrorKind::NotFound, ErrorKind::Invalid];
+        for name in ["file", "folder/secret", "up/secret"] {
+            let path = self.path(name)?;
+            expect_kind(&format!("stat of {path}"), self.suite.tier.stat(&path).await, &refused)?;
+            // As whoever knows what lies there would ask.
+            let made_up = Object {
+                path,
+                size: SECRET.len() as u64,
+                version: "1".to_owned(),
+            };
+            let read = self.read(&made_up, 0..1).await;
+            ensure(read.is_err(), || format!("{} was read", made_up.path))?;
+        }
+        for name in ["folder/new", "up/new"] {
+            let put = self.suite.tier.put(&self.path(name)?, Body::Bytes(Bytes::new())).await;
+            ensure(put.is_err(), || format!("{name} was written"))?;
+        }
+        let left: Vec<_> = fs::read_dir(&outside).map_err(text)?.collect();
+        ensure(left.len() == 1, || format!("outside there is {left:?}"))?;
+        let listed = self.names_below(&self.folder).await?;
+        ensure(listed == ["plain"], || format!("listed {listed:?}"))
+    }
+
+    /// An object that may not be read, and then may.
+    pub(super) async fn denied(&self, root: &Path) -> Outcome {
+        let size = 10_000;
+        let object = self.put("closed", 2, size).await?;
+        self.put("open", 3, size).await?;
+        let file = root.join(object.path.as_str());
+        let allow = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).map_err(text);
+        allow(0)?;
+        ensure(fs::File::open(&file).is_err(), || {
+            "this process may read what nobody may: permissions do not hold for it".to_owned()
+        })?;
+        // Changing the permissions may have made another version of it.
+        let now = match self.suite.tier.stat(&object.path).await {
+            Ok(now) => now,
+            Err(e) => {
+                expect_kind("stat of what may not be read", Err::<(), _>(e), &[ErrorKind::Denied])?;
+                object
+            }
+        };
+        let ranges = [0..100, size - 1..size];
+        let read = self.suite.tier.read_many(&now, &ranges).await;
+        expect_kind(
+            "read of what may not be read",
+            read,
+            &[ErrorKind::Denied, ErrorKind::Changed],
+        )?;
+        allow(0o644)?;
+        let now = self.suite.tier.stat(&now.path).await.map_err(text)?;
+        self.expect(&now, 2, 0..size).await
+    }
+
+    /// Copies whose checksums do not fit are read from the tier behind, and nobody sees a wrong byte.
+    pub(super) async fn damaged(&self, damage: &(dyn Fn() + Send + Sync)) -> Outcome {
+        let size = 300_007;
+        let object = self.put("copied", 4, size).await?;
+        for round in 0..3 {
+            self.expect(&object, 4, 0..size).await?;
+            damage();
+            for range in [0..size, 0..1, 70_000..140_000, size - 1..size] {
+                let read = self.read(&object, range.clone()).await.map_err(text)?;
+                ensure(read.bytes == content(4, range.clone()), || {
+                    format!("a damaged copy of {range:?} was returned in round {round}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
