@@ -3,7 +3,7 @@
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::null_endpoint::{self, Stalls};
-use crate::{lab, report, selfcheck, sweep};
+use crate::{coverage, lab, report, selfcheck, sweep};
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -106,6 +106,19 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Simulates how often the 95 % intervals contain the truth; exits with 1 where they do not as they should
+    #[command(after_help = "Example:\n  tierlab-loadgen coverage --out results/coverage")]
+    Coverage {
+        /// The folder that coverage.csv and coverage.md go to
+        #[arg(long, default_value = "results/coverage")]
+        out: PathBuf,
+        /// Points simulated for each row
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+        trials: u32,
+        /// What all random numbers derive from
+        #[arg(long, default_value_t = 20_261_121)]
+        seed: u64,
+    },
     /// A server that does nothing, for noise floors and tests
     #[command(hide = true)]
     NullEndpoint {
@@ -183,6 +196,7 @@ impl Command {
                 report::Outcome::Regression | report::Outcome::NothingInCommon => Ok(1),
             },
             Self::Selfcheck { json } => certify(json.as_deref(), &interrupt()?).await,
+            Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
             Self::NullEndpoint {
                 listen,
                 stall_ms,

@@ -11,7 +11,7 @@
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
 //!   [`resume`]: a run that stopped, gone on with
 //! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
-//! - [`null_endpoint`], [`selfcheck`]: the instrument measured by itself
+//! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
 
@@ -19,6 +19,7 @@ pub mod analysis;
 pub mod children;
 pub mod cli;
 pub mod control;
+pub mod coverage;
 pub mod driver;
 pub mod environment;
 pub mod error;

@@ -173,6 +173,9 @@ pub struct Repeat {
     pub in_flight_limit_hit: bool,
     /// Mean number in flight over the window.
     pub mean_in_flight: f64,
+    /// How many requests say as much as one independent one; 1 where they do not depend on each other.
+    #[serde(default = "independent")]
+    pub autocorrelation_time: f64,
     /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
     pub backlog_slope: Interval,
     /// Where the time went, per percentile band of latency.
@@ -184,6 +187,11 @@ pub struct Repeat {
     /// The histograms; kept in `hdr_file`, not in `run.json`.
     #[serde(skip)]
     pub histograms: Histograms,
+}
+
+/// What is taken for granted in results made before it was measured.
+const fn independent() -> f64 {
+    1.0
 }
 
 /// The three clocks of a step, each one histogram per time block of the window, in microseconds.
@@ -336,6 +344,16 @@ pub struct Summary {
     pub p95_us: Option<Interval>,
     /// See `p50_us`.
     pub p99_us: Option<Interval>,
+    /// What the p95 does not exceed by MLPerf's early-stopping rule, in microseconds; `None` where there are too few
+    /// samples for it.
+    #[serde(default)]
+    pub p95_bound_us: Option<f64>,
+    /// See `p95_bound_us`.
+    #[serde(default)]
+    pub p99_bound_us: Option<f64>,
+    /// Mean of the repeats' autocorrelation times.
+    #[serde(default = "independent")]
+    pub autocorrelation_time: f64,
     /// Service time p99, in microseconds.
     pub service_p99_us: Option<f64>,
     /// Send lag p99, in microseconds.

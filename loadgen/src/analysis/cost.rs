@@ -3,7 +3,7 @@
 //! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
 //! latencies.
 
-use super::bootstrap::mean_interval;
+use super::sections::mean_interval;
 use crate::record::{Factors, Interval, Pricing, Repeat};
 
 /// The parts, in order.
@@ -116,6 +116,7 @@ mod tests {
             completed: 1_000,
             errors: BTreeMap::new(),
             achieved_rps,
+            autocorrelation_time: 1.0,
             in_flight_limit_hit: false,
             mean_in_flight: 1.0,
             backlog_slope: Interval::default(),

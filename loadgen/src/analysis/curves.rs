@@ -3,8 +3,8 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
-use super::bootstrap::{self, Pairing, RESAMPLES, Weights};
-use super::percentile::{BlockTable, samples_needed};
+use super::percentile::{BlockTable, is_printable};
+use super::sections::{self, OUTSIDE, Pairing};
 use crate::record::{Factors, Interval, Point, Verdict};
 
 /// Points that differ in the offered rate alone, by rising rate.
@@ -105,6 +105,8 @@ pub struct Difference {
     pub ratio: Interval,
     /// `b - a`, in microseconds.
     pub delta_us: Interval,
+    /// The logarithm of the ratio with its standard error, for intervals of other confidence.
+    pub log_ratio: sections::Estimate,
 }
 
 impl Difference {
@@ -115,9 +117,8 @@ impl Difference {
     }
 }
 
-/// The difference of a latency percentile between two points, with its interval from one bootstrap of both. With
-/// [`Pairing::ByRepeat`] only repeats that both points have are used, matched by index. `None` where either has too few
-/// samples for the percentile.
+/// The difference of a latency percentile between two points, with its 95 % interval. With [`Pairing::ByRepeat`] only
+/// repeats that both points have are used, matched by index. `None` where either has too few samples for the percentile.
 #[must_use]
 pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Option<Difference> {
     let table = |point: &Point, other: &Point| {
@@ -130,27 +131,20 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
         BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
     };
     let (table_a, table_b) = (table(a, b), table(b, a));
-    let needed = samples_needed(quantile);
-    if table_a.samples() < needed || table_b.samples() < needed {
-        return None;
-    }
-    // A repeat that lost all its samples cannot be matched by position any more.
-    if pairing == Pairing::ByRepeat && table_a.repeats().len() != table_b.repeats().len() {
-        return None;
-    }
-    let at = |weights: &Weights| {
-        let us =
-            |table: &BlockTable, index: usize| table.quantile(&weights[index], quantile).map(|us| us.max(1) as f64);
-        Some((us(&table_a, 0)?, us(&table_b, 1)?))
+    let printable = |table: &BlockTable, point: &Point| {
+        is_printable(quantile, table.samples(), super::autocorrelation_time(&point.repeats))
     };
-    let log_ratio = |weights: &Weights| at(weights).map(|(a, b)| (b / a).ln());
-    let delta = |weights: &Weights| at(weights).map(|(a, b)| b - a);
-    let seed = a.repeats.first().map_or(0, |repeat| repeat.seed);
-    let statistics: [bootstrap::Statistic<'_>; 2] = [&log_ratio, &delta];
-    let intervals = bootstrap::intervals(&[&table_a, &table_b], pairing, &statistics, RESAMPLES, seed);
+    if !printable(&table_a, a) || !printable(&table_b, b) {
+        return None;
+    }
+    // A repeat that lost all its samples cannot be matched by position any more: then there is no difference.
+    let tables = (&table_a, &table_b);
+    let log_ratio = sections::difference(tables, quantile, pairing, f64::ln)?;
+    let delta = sections::difference(tables, quantile, pairing, |us| us)?;
     Some(Difference {
-        ratio: exponential(intervals[0]?),
-        delta_us: intervals[1]?,
+        ratio: exponential(log_ratio.interval(OUTSIDE)),
+        delta_us: delta.interval(OUTSIDE),
+        log_ratio,
     })
 }
 

@@ -1,30 +1,33 @@
 //! From repeats to statements: percentiles with their intervals, cost, verdict.
 //!
-//! In: the repeats of a [`Point`] with their histograms, the limits and the prices. Out: its [`Summary`]. Pure and
-//! seeded: the same repeats give the same summary. Must not know how a step is driven, nor how a summary is shown.
+//! In: the repeats of a [`Point`] with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the
+//! same repeats give the same summary. Must not know how a step is driven, nor how a summary is shown.
 //!
 //! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed
-//! - [`bootstrap`], [`student`]: 95 % intervals
+//! - [`sections`], [`student`], [`beta`]: 95 % intervals; [`dependence`]: how much samples depend on each other
+//! - [`early_stopping`]: what MLPerf's rule says of a percentile
 //! - [`mod@bands`]: where the time went, and whether the backlog grew
 //! - [`littles_law`], [`verdict`]: whether to believe it
 //! - [`cost`]: dollars per 10,000 inferences
 //! - [`curves`]: points seen together
 
 pub mod bands;
-pub mod bootstrap;
+pub mod beta;
 pub mod cost;
 pub mod curves;
+pub mod dependence;
+pub mod early_stopping;
 pub mod littles_law;
 pub mod percentile;
+pub mod sections;
 pub mod student;
 pub mod verdict;
 
 pub use bands::{backlog_slope, bands};
 
 use crate::record::{Interval, Limits, Point, Pricing, Repeat, ServerDelta, Summary};
-use bootstrap::{Pairing, RESAMPLES, Weights};
 use hdrhistogram::Histogram;
-use percentile::{BlockTable, samples_needed};
+use percentile::{BlockTable, is_printable};
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {
@@ -41,8 +44,10 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
     let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);
     let lag_p99_us = clock(repeats, |repeat| &repeat.histograms.lag).pooled_quantile(0.99);
     let samples = latency.samples();
-    let seed = repeats.first().map_or(0, |repeat| repeat.seed);
-    let [p50_us, p95_us, p99_us] = latency_intervals(&latency, [0.5, 0.95, 0.99], seed);
+    let time = autocorrelation_time(repeats);
+    let [p50_us, p95_us, p99_us] = [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile, time));
+    let [p95_bound_us, p99_bound_us] =
+        [0.95, 0.99].map(|quantile| early_stopping::bound(&latency, quantile).map(|us| us as f64));
     let achieved_rps = rate_interval(repeats);
     let rows = f64::from(point.factors.batch_size);
     let inferences_per_s = Interval {
@@ -58,7 +63,7 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
         steps: repeats.iter().map(verdict::Step::from).collect(),
     };
-    let printable = |us: Option<u64>| us.filter(|_| samples >= samples_needed(0.99)).map(|us| us as f64);
+    let printable = |us: Option<u64>| us.filter(|_| is_printable(0.99, samples, time)).map(|us| us as f64);
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
@@ -70,6 +75,9 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         p50_us,
         p95_us,
         p99_us,
+        p95_bound_us,
+        p99_bound_us,
+        autocorrelation_time: time,
         service_p99_us: printable(service_p99_us),
         lag_p99_us: printable(lag_p99_us),
         achieved_rps,
@@ -94,29 +102,34 @@ fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Bl
     BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()))
 }
 
-/// Percentiles with their intervals, from one bootstrap of their logarithms; `None` where there are too few samples,
+/// Of all repeats: each counted by its samples.
+fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
+    let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
+    let weighted: f64 = repeats
+        .iter()
+        .map(|repeat| repeat.autocorrelation_time * repeat.scheduled as f64)
+        .sum();
+    (weighted / scheduled.max(1) as f64).max(1.0)
+}
+
+/// A percentile with its 95 % interval; `None` where there are too few samples for how much they depend on each other,
 /// or a single time block and so nothing to tell a variation by.
 ///
 /// An interval ends where the samples end. Three repeats of which one stalled have an interval of many decades by
-/// Student's t; [`samples_needed`] is the count from which the smallest and the largest sample enclose the percentile
-/// in 95 % of all runs by themselves, so nothing is lost by stopping there.
-fn latency_intervals<const N: usize>(table: &BlockTable, quantiles: [f64; N], seed: u64) -> [Option<Interval>; N] {
-    let statistics =
-        quantiles.map(|q| move |weights: &Weights| Some((table.quantile(&weights[0], q)?.max(1) as f64).ln()));
-    let borrowed: Vec<bootstrap::Statistic<'_>> = statistics
-        .iter()
-        .map(|statistic| statistic as bootstrap::Statistic<'_>)
-        .collect();
-    let logs = bootstrap::intervals(&[table], Pairing::ByRepeat, &borrowed, RESAMPLES, seed);
-    std::array::from_fn(|index| {
-        let enough = table.samples() >= samples_needed(quantiles[index]);
-        let interval = logs[index].filter(|_| enough).map(curves::exponential)?;
-        let (least, most) = table.range()?;
-        Some(Interval {
-            lo: interval.lo.max(least as f64).min(interval.value),
-            hi: interval.hi.min(most as f64).max(interval.value),
-            ..interval
-        })
+/// Student's t; [`percentile::samples_needed`] is the count from which the smallest and the largest sample enclose the
+/// percentile in 95 % of all runs by themselves, so nothing is lost by stopping there.
+#[must_use]
+pub fn latency_interval(table: &BlockTable, quantile: f64, autocorrelation_time: f64) -> Option<Interval> {
+    if !is_printable(quantile, table.samples(), autocorrelation_time) {
+        return None;
+    }
+    let interval = sections::log_quantile(table, quantile)?.interval(sections::OUTSIDE);
+    let interval = curves::exponential(interval);
+    let (least, most) = table.range()?;
+    Some(Interval {
+        lo: interval.lo.max(least as f64).min(interval.value),
+        hi: interval.hi.min(most as f64).max(interval.value),
+        ..interval
     })
 }
 
@@ -124,7 +137,7 @@ fn latency_intervals<const N: usize>(table: &BlockTable, quantiles: [f64; N], se
 /// a Poisson count (Wilson and Hilferty's approximation, within a percent of the exact one).
 fn rate_interval(repeats: &[Repeat]) -> Interval {
     let rates: Vec<f64> = repeats.iter().map(|repeat| repeat.achieved_rps).collect();
-    if let Some(interval) = bootstrap::mean_interval(&rates) {
+    if let Some(interval) = sections::mean_interval(&rates) {
         return Interval {
             lo: interval.lo.max(0.0),
             ..interval

@@ -18,6 +18,17 @@ pub fn samples_needed(quantile: f64) -> u64 {
     (0.025_f64.ln() / side.ln()).ceil() as u64
 }
 
+/// Whether a percentile of so many samples may be printed, given their autocorrelation time (see
+/// [`super::dependence`]).
+///
+/// Samples that depend on each other count for fewer: `samples / time` of them would be as good independently. Worse, a
+/// run that by chance met no burst shows both a shorter time and a smaller percentile. In simulation dividing by the
+/// time to the power 1.5 is what keeps the intervals honest (`results/coverage`).
+#[must_use]
+pub fn is_printable(quantile: f64, samples: u64, autocorrelation_time: f64) -> bool {
+    samples as f64 / autocorrelation_time.max(1.0).powf(1.5) >= samples_needed(quantile) as f64
+}
+
 /// The cumulative counts of all blocks over one common, sorted table of values.
 #[derive(Debug, Clone)]
 pub struct BlockTable {
@@ -101,6 +112,11 @@ impl BlockTable {
         }
         // Sample counts are far below 2^53.
         let rank = ((quantile * total as f64).ceil() as u64).clamp(1, total);
+        Some(self.at_rank(weights, rank))
+    }
+
+    /// The smallest value with at least `rank` weighted samples at or below it; there are that many.
+    fn at_rank(&self, weights: &[u32], rank: u64) -> u64 {
         let (mut low, mut high) = (0, self.values.len() - 1);
         while low < high {
             let middle = low.midpoint(high);
@@ -110,13 +126,21 @@ impl BlockTable {
                 low = middle + 1;
             }
         }
-        Some(self.values[low])
+        self.values[low]
     }
 
     /// The quantile of all blocks, each counted once.
     #[must_use]
     pub fn pooled_quantile(&self, quantile: f64) -> Option<u64> {
         self.quantile(&vec![1; self.blocks()], quantile)
+    }
+
+    /// The `k`-th largest sample, from 1; `None` with fewer samples.
+    #[must_use]
+    pub fn largest(&self, k: u64) -> Option<u64> {
+        let all = vec![1; self.blocks()];
+        let rank = self.samples().checked_sub(k)? + 1;
+        (k > 0).then(|| self.at_rank(&all, rank))
     }
 
     /// The smallest and the largest value of any block; `None` without samples.
@@ -176,6 +200,22 @@ mod tests {
             assert!(quantile.powi(needed) <= 0.025);
             assert!(quantile.powi(needed - 1) > 0.025);
         }
+    }
+
+    #[test]
+    fn dependent_samples_count_for_fewer() {
+        assert!(is_printable(0.99, 368, 1.0) && !is_printable(0.99, 367, 1.0));
+        assert!(!is_printable(0.99, 368 * 8 - 1, 4.0) && is_printable(0.99, 368 * 8, 4.0));
+        assert!(is_printable(0.5, 6, 0.0), "less than one is one");
+    }
+
+    #[test]
+    fn the_largest_are_counted_from_the_end() {
+        let table = BlockTable::new([&[histogram(&[5, 9]), histogram(&[7])][..]]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|k| table.largest(k)),
+            [None, Some(9), Some(7), Some(5), None]
+        );
     }
 
     #[test]

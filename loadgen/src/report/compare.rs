@@ -3,8 +3,8 @@
 //! In: two runs with their histograms. Out: a [`Comparison`], as text or Markdown, and whether anything got worse.
 //! Knows nothing of files or exit codes.
 //!
-//! Points are paired by all their factors; the repeats of two runs were not made side by side, so that the bootstrap
-//! draws from each run for itself. A percentile counts as changed only where
+//! Points are paired by all their factors; the repeats of two runs were not made side by side, so that they
+//! are not paired. A percentile counts as changed only where
 //! - both points are valid,
 //! - it moved by at least [`SMALLEST_CHANGE`], and
 //! - its 95 % interval, widened for the number of percentiles compared (Bonferroni), leaves out "no change".
@@ -13,10 +13,9 @@
 
 use super::units::{NONE, latency, percent};
 use super::words;
-use crate::analysis::bootstrap::Pairing;
 use crate::analysis::curves::{Difference, difference, is_valid};
-use crate::analysis::student::{Z95, z_two_sided};
-use crate::record::{Environment, Interval, Point, Run};
+use crate::analysis::sections::{Estimate, OUTSIDE, Pairing};
+use crate::record::{Environment, Point, Run};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
@@ -102,22 +101,22 @@ pub(crate) fn compare(a: &Run, b: &Run) -> Comparison {
                 .push(format!("only in B: {}", words::name(b, &point.factors)));
         }
     }
-    let widen = z_two_sided(0.05 / (pairs.len() * PERCENTILES.len()).max(1) as f64) / Z95;
+    let outside = OUTSIDE / (pairs.len() * PERCENTILES.len()).max(1) as f64;
     for (name, a, b) in pairs {
         for (percentile, quantile) in PERCENTILES {
             comparison
                 .changes
-                .push(change(&name, percentile, (a, b), quantile, widen));
+                .push(change(&name, percentile, (a, b), quantile, outside));
         }
     }
     comparison
 }
 
-fn change(name: &str, percentile: &'static str, (a, b): (&Point, &Point), quantile: f64, widen: f64) -> Change {
+fn change(name: &str, percentile: &'static str, (a, b): (&Point, &Point), quantile: f64, outside: f64) -> Change {
     let difference = difference(a, b, quantile, Pairing::Independent);
     let verdict = match &difference {
         None => Verdict::Unknown,
-        Some(difference) => judge(&difference.ratio, widen),
+        Some(difference) => judge(difference.log_ratio, outside),
     };
     // B - A and B / A determine both.
     let us = difference.as_ref().filter(|d| d.ratio.value != 1.0).map(|d| {
@@ -145,12 +144,13 @@ fn change(name: &str, percentile: &'static str, (a, b): (&Point, &Point), quanti
     }
 }
 
-/// The ends of the interval move away from the estimate by the factor `widen`, on the scale of the logarithm.
-fn judge(ratio: &Interval, widen: f64) -> Verdict {
-    let [value, lo, hi] = [ratio.value, ratio.lo, ratio.hi].map(f64::ln);
-    if value + widen * (lo - value) > 0.0 && ratio.value >= 1.0 + SMALLEST_CHANGE {
+/// Large enough, and certain with no more than the share `outside` left out.
+fn judge(log_ratio: Estimate, outside: f64) -> Verdict {
+    let interval = log_ratio.interval(outside);
+    let smallest = (1.0 + SMALLEST_CHANGE).ln();
+    if interval.lo > 0.0 && interval.value >= smallest {
         Verdict::Slower
-    } else if value + widen * (hi - value) < 0.0 && ratio.value <= 1.0 / (1.0 + SMALLEST_CHANGE) {
+    } else if interval.hi < 0.0 && interval.value <= -smallest {
         Verdict::Faster
     } else {
         Verdict::Same
@@ -269,15 +269,19 @@ mod tests {
 
     #[test]
     fn a_change_must_be_large_and_certain() {
-        let ratio = |value, lo, hi| Interval { value, lo, hi };
-        assert_eq!(judge(&ratio(1.2, 1.1, 1.3), 1.0), Verdict::Slower);
-        assert_eq!(judge(&ratio(1.2, 1.1, 1.3), 3.0), Verdict::Same, "not among many");
-        assert_eq!(judge(&ratio(1.2, 0.9, 1.6), 1.0), Verdict::Same, "noise");
+        let ratio = |value: f64, error| Estimate {
+            value: value.ln(),
+            error,
+            freedom: 4.0,
+        };
+        assert_eq!(judge(ratio(1.2, 0.04), 0.05), Verdict::Slower);
+        assert_eq!(judge(ratio(1.2, 0.04), 0.05 / 100.0), Verdict::Same, "not among many");
+        assert_eq!(judge(ratio(1.2, 0.1), 0.05), Verdict::Same, "noise");
         assert_eq!(
-            judge(&ratio(1.03, 1.02, 1.04), 1.0),
+            judge(ratio(1.03, 0.001), 0.05),
             Verdict::Same,
             "certain, and of no size"
         );
-        assert_eq!(judge(&ratio(0.8, 0.7, 0.9), 1.0), Verdict::Faster);
+        assert_eq!(judge(ratio(0.8, 0.03), 0.05), Verdict::Faster);
     }
 }

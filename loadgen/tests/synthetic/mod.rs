@@ -236,6 +236,10 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         achieved_rps: done_in_window / WINDOW_S,
         in_flight_limit_hit: false,
         mean_in_flight: busy / WINDOW_S,
+        autocorrelation_time: {
+            let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
+            analysis::dependence::autocorrelation_time(&latencies)
+        },
         backlog_slope: if tier.name == "null" {
             Interval::default()
         } else {

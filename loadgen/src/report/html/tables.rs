@@ -7,8 +7,8 @@ use super::super::words;
 use super::markup::escape;
 use super::series::Series;
 use super::stages;
-use crate::analysis::bootstrap::Pairing;
 use crate::analysis::curves::{Difference, difference};
+use crate::analysis::sections::Pairing;
 use crate::record::{Interval, Point, Run, Summary, Verdict};
 
 /// A percentile by name.
@@ -97,7 +97,7 @@ fn dominant(part: &str, share: f64) -> String {
 
 fn ratio(difference: Option<Difference>) -> String {
     difference.map_or_else(none, |difference| {
-        let Difference { ratio, delta_us } = difference;
+        let Difference { ratio, delta_us, .. } = difference;
         let sign = if delta_us.value < 0.0 { "−" } else { "+" };
         let told = if difference.is_significant() {
             ""

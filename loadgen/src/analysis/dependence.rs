@@ -1,0 +1,133 @@
+//! How far one request's latency tells the next one's.
+//!
+//! In: the latencies of a step in the order in which they were due. Out: its autocorrelation time, the number of
+//! requests that say as much as one independent request: 1 where each is its own, some dozens behind a queue. Knows
+//! nothing of percentiles.
+
+/// The longest run of requests looked at in one piece, and the number of pieces: enough for a stable answer, and a bound
+/// on the work.
+const PIECE: usize = 8_192;
+const PIECES: usize = 8;
+/// A dependence smaller than this many standard deviations of what independent requests show by chance is none.
+const CHANCE: f64 = 3.0;
+
+/// The integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags as long
+/// as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks, because a
+/// single stall would otherwise be all that is seen. At least 1.
+#[must_use]
+pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
+    let ranks = ranks(latencies_us);
+    let pieces: Vec<&[f64]> = if ranks.len() <= PIECE * PIECES {
+        vec![&ranks[..]]
+    } else {
+        let apart = (ranks.len() - PIECE) / (PIECES - 1);
+        (0..PIECES).map(|piece| &ranks[piece * apart..][..PIECE]).collect()
+    };
+    let looked_at: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let longest = pieces.first().map_or(0, |piece| piece.len() / 4);
+    let lagged = |lag: usize| -> f64 {
+        let products = pieces.iter().map(|piece| {
+            let later = piece.get(lag..).unwrap_or_default();
+            piece.iter().zip(later).map(|(a, b)| a * b).sum::<f64>()
+        });
+        products.sum()
+    };
+    let variance = lagged(0);
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    let mut sum = 0.0;
+    for lag in (0..longest).step_by(2) {
+        let pair = (lagged(lag) + lagged(lag + 1)) / variance;
+        if pair <= 0.0 {
+            break;
+        }
+        sum += pair;
+    }
+    let time = 2.0 * sum - 1.0;
+    // With one pair summed, the estimate of independent requests scatters like sqrt(6 / n).
+    let by_chance = CHANCE * (6.0 / looked_at as f64).sqrt();
+    if time > 1.0 + by_chance { time } else { 1.0 }
+}
+
+/// Ranks about their mean; equal values share theirs.
+fn ranks(values: &[u64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_unstable_by_key(|&index| values[index]);
+    let mut ranks = vec![0.0; values.len()];
+    let mean = (values.len() as f64 - 1.0) / 2.0;
+    let mut smaller = 0;
+    for same in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let rank = smaller as f64 + (same.len() as f64 - 1.0) / 2.0;
+        for &index in same {
+            ranks[index] = rank - mean;
+        }
+        smaller += same.len();
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::{Distribution, StandardNormal};
+
+    fn modulated(phi: f64, count: usize, seed: u64) -> Vec<u64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut state = 0.0;
+        (0..count)
+            .map(|_| {
+                let push: f64 = StandardNormal.sample(&mut rng);
+                state = phi * state + (1.0 - phi * phi).sqrt() * push;
+                (1_000.0 * f64::exp(state)) as u64
+            })
+            .collect()
+    }
+
+    #[test]
+    fn independent_requests_count_each() {
+        let mean = (0..50)
+            .map(|seed| autocorrelation_time(&modulated(0.0, 400, seed)))
+            .sum::<f64>()
+            / 50.0;
+        assert!(mean < 1.05, "{mean}");
+        assert_eq!(autocorrelation_time(&[7; 500]), 1.0);
+        assert_eq!(autocorrelation_time(&[]), 1.0);
+        assert_eq!(autocorrelation_time(&[1, 2]), 1.0);
+    }
+
+    #[test]
+    fn the_time_of_a_known_process() {
+        // (1 + phi) / (1 - phi) for the values themselves; a little less for their ranks.
+        for (phi, expected) in [(0.5, 3.0), (0.9, 19.0)] {
+            let time = autocorrelation_time(&modulated(phi, 60_000, 3));
+            assert!(time > 0.85 * expected && time < 1.25 * expected, "{phi}: {time}");
+        }
+        // Longer than what is looked at in one piece.
+        let time = autocorrelation_time(&modulated(0.9, 300_000, 4));
+        assert!(time > 15.0 && time < 24.0, "{time}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_step_has_one(latencies in prop::collection::vec(0_u64..100, 0..300), doubled: bool) {
+            let mut latencies = latencies;
+            if doubled {
+                latencies.sort_unstable();
+            }
+            let time = autocorrelation_time(&latencies);
+            prop_assert!(time >= 1.0 && time <= latencies.len().max(1) as f64, "{time}");
+        }
+
+        #[test]
+        fn units_do_not_matter(seed in any::<u64>()) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let latencies: Vec<u64> = (0..200).map(|_| rng.random_range(0..1_000)).collect();
+            let scaled: Vec<u64> = latencies.iter().map(|us| us * 37).collect();
+            prop_assert_eq!(autocorrelation_time(&latencies), autocorrelation_time(&scaled));
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! How often a 95 % interval contains the truth. In: a number of trials and a seed. Out: a table, measured by simulation.
+//!
+//! Every trial is a point that never was: latencies from a law whose percentiles are known, in repeats that differ by a
+//! factor of their own, put into histograms and through the very functions that make a report's intervals. A figure in
+//! the table is therefore about this program, and not about a formula that it might have got wrong.
+
+mod laws;
+
+pub use laws::Law;
+
+use crate::analysis::dependence::autocorrelation_time;
+use crate::analysis::latency_interval;
+use crate::analysis::percentile::{BlockTable, samples_needed};
+use crate::analysis::sections::{OUTSIDE, Pairing, difference};
+use crate::error::RunError;
+use crate::recorder::histogram;
+use crate::schedule::split_mix;
+use hdrhistogram::Histogram;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Time blocks of a repeat.
+const BLOCKS: usize = 5;
+/// Percentiles looked at.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+/// What coverage is asked for where an interval is printed in at least half of the trials.
+pub const WANTED: std::ops::RangeInclusive<f64> = 0.92..=0.98;
+/// By how much the second of two compared configurations is slower.
+const SLOWER: f64 = 1.2;
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Where latencies come from.
+    pub law: Law,
+    /// How much repeats differ: the standard deviation of the logarithm of their factor.
+    pub spread: f64,
+    /// Repeats of a point.
+    pub repeats: usize,
+    /// Samples in each.
+    pub samples: usize,
+}
+
+/// What was found for one percentile, or for a paired ratio of medians.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What was simulated.
+    pub setting: Setting,
+    /// `p50`, `p95`, `p99`, `B/A p50`, …
+    pub what: String,
+    /// Trials.
+    pub trials: usize,
+    /// Trials in which an interval was printed.
+    pub printed: usize,
+    /// Of these, those whose interval contained the truth.
+    pub covered: usize,
+    /// Mean of the intervals' upper end over their lower.
+    pub width: f64,
+}
+
+impl Row {
+    /// Covered share of the printed ones.
+    #[must_use]
+    pub fn coverage(&self) -> f64 {
+        self.covered as f64 / self.printed.max(1) as f64
+    }
+
+    /// Share of all trials in which an interval was printed and wrong.
+    #[must_use]
+    pub fn wrong(&self) -> f64 {
+        (self.printed - self.covered) as f64 / self.trials.max(1) as f64
+    }
+
+    /// Whether it is as it should be, within what `trials` trials can tell (two standard deviations). Where an interval
+    /// is seldom printed, those few are chosen by chance; then it counts how often one is printed and wrong at all.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let chance = 2.0 * (0.05_f64 * 0.95 / self.printed.max(1) as f64).sqrt();
+        if 2 * self.printed < self.trials {
+            self.wrong() <= 1.0 - WANTED.start() + chance.min(0.02)
+        } else {
+            (WANTED.start() - chance..=WANTED.end() + chance).contains(&self.coverage())
+        }
+    }
+}
+
+/// The settings of the kept table.
+#[must_use]
+pub fn settings() -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for law in Law::ALL {
+        for (repeats, samples) in [
+            (1, 2_000),
+            (2, 500),
+            (3, 160),
+            (3, 500),
+            (3, 2_000),
+            (5, 160),
+            (5, 500),
+            (5, 2_000),
+            (5, 8_000),
+            (10, 500),
+        ] {
+            // The interval of a single repeat holds for that repeat, whose factor is its own.
+            let spreads: &[f64] = if repeats == 1 { &[0.0] } else { &[0.0, 0.03, 0.1] };
+            settings.extend(spreads.iter().map(|&spread| Setting {
+                law,
+                spread,
+                repeats,
+                samples,
+            }));
+        }
+    }
+    settings
+}
+
+/// Simulates the settings on every core; the same seed gives the same table.
+#[must_use]
+pub fn simulate(settings: &[Setting], trials: usize, seed: u64, said: &(dyn Fn(usize) + Sync)) -> Vec<Row> {
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut found: Vec<(usize, Vec<Row>)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut found = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&setting) = settings.get(index) else { break };
+                found.push((index, rows(setting, trials, split_mix(seed ^ split_mix(index as u64)))));
+                said(index + 1);
+            }
+            found
+        };
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_default())
+            .collect()
+    });
+    found.sort_by_key(|(index, _)| *index);
+    found.into_iter().flat_map(|(_, rows)| rows).collect()
+}
+
+/// One configuration's latencies: its table, and the autocorrelation time as a report takes it.
+fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> (BlockTable, f64) {
+    let mut times = 0.0;
+    let repeats: Vec<Vec<Histogram<u64>>> = factors
+        .iter()
+        .map(|factor| {
+            let latencies = setting.law.sample(rng, setting.samples);
+            // Rounded down to whole microseconds would be half of one too little.
+            let latencies: Vec<u64> = latencies.iter().map(|us| (us * factor).round() as u64).collect();
+            times += autocorrelation_time(&latencies);
+            let block = latencies.len().div_ceil(BLOCKS);
+            latencies.chunks(block).map(histogram).collect()
+        })
+        .collect();
+    let table = BlockTable::new(repeats.iter().map(Vec::as_slice));
+    (table, times / factors.len() as f64)
+}
+
+fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
+    let total = (setting.repeats * setting.samples) as u64;
+    let truths: Vec<(String, f64, f64)> = QUANTILES
+        .iter()
+        .filter(|(_, quantile)| total >= samples_needed(*quantile))
+        .map(|&(name, quantile)| {
+            (
+                name.to_owned(),
+                quantile,
+                setting.law.quantile(quantile, setting.spread),
+            )
+        })
+        .collect();
+    let mut rows: Vec<Row> = truths
+        .iter()
+        .map(|(name, ..)| Row::new(setting, name.clone(), trials))
+        .collect();
+    let mut paired = Row::new(setting, "B/A p50, paired".into(), trials);
+    for trial in 0..trials {
+        let mut rng = ChaCha8Rng::seed_from_u64(split_mix(seed.wrapping_add(trial as u64)));
+        let factors: Vec<f64> = (0..setting.repeats)
+            .map(|_| laws::weather(&mut rng, setting.spread))
+            .collect();
+        let (table, time) = point(setting, &factors, &mut rng);
+        for (row, &(_, quantile, truth)) in rows.iter_mut().zip(&truths) {
+            if let Some(interval) = latency_interval(&table, quantile, time) {
+                row.count(interval.lo, interval.hi, truth);
+            }
+        }
+        // The same weather on a configuration that is slower by a fifth.
+        let slower: Vec<f64> = factors.iter().map(|factor| factor * SLOWER).collect();
+        let (other, _) = point(setting, &slower, &mut rng);
+        if let Some(ratio) = difference((&table, &other), 0.5, Pairing::ByRepeat, f64::ln) {
+            let interval = ratio.interval(OUTSIDE);
+            paired.count(interval.lo.exp(), interval.hi.exp(), SLOWER);
+        }
+    }
+    rows.push(paired);
+    for row in &mut rows {
+        row.width /= row.printed.max(1) as f64;
+    }
+    rows
+}
+
+impl Row {
+    fn new(setting: Setting, what: String, trials: usize) -> Self {
+        Self {
+            setting,
+            what,
+            trials,
+            printed: 0,
+            covered: 0,
+            width: 0.0,
+        }
+    }
+
+    fn count(&mut self, lo: f64, hi: f64, truth: f64) {
+        self.printed += 1;
+        // A histogram's value stands for a bucket of a thousandth.
+        self.covered += usize::from(lo * 0.999 <= truth && truth <= hi * 1.001);
+        self.width += hi / lo.max(1e-9);
+    }
+}
+
+/// Simulates, writes `coverage.csv` and `coverage.md` into a folder, and says which rows do not hold.
+///
+/// # Errors
+/// A file cannot be written; a row does not hold.
+pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
+    let settings = settings();
+    let count = settings.len();
+    let rows = simulate(&settings, trials, seed, &|done| eprintln!("[{done}/{count}]"));
+    std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+    let command = format!("tierlab-loadgen coverage --trials {trials} --seed {seed}");
+    for (name, text) in [("coverage.csv", csv(&rows)), ("coverage.md", markdown(&rows, &command))] {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map_err(RunError::io(&file))?;
+    }
+    let failed: Vec<&Row> = rows.iter().filter(|row| !row.holds()).collect();
+    for row in &failed {
+        println!(
+            "{} spread {} {} × {} {}: {:.1} % of {} printed",
+            row.setting.law.name(),
+            row.setting.spread,
+            row.setting.repeats,
+            row.setting.samples,
+            row.what,
+            100.0 * row.coverage(),
+            row.printed
+        );
+    }
+    println!(
+        "{} of {} rows hold; the table is in {}",
+        rows.len() - failed.len(),
+        rows.len(),
+        folder.display()
+    );
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(RunError::Unsound(format!(
+            "{} intervals do not cover what they promise",
+            failed.len()
+        )))
+    }
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text =
+        String::from("law,spread,repeats,samples_per_repeat,what,trials,printed,covered,coverage,wrong_share,width\n");
+    for row in rows {
+        let Setting {
+            law,
+            spread,
+            repeats,
+            samples,
+        } = row.setting;
+        let _ = writeln!(
+            text,
+            "{},{spread},{repeats},{samples},\"{}\",{},{},{},{:.4},{:.4},{:.4}",
+            law.name(),
+            row.what,
+            row.trials,
+            row.printed,
+            row.covered,
+            row.coverage(),
+            row.wrong(),
+            row.width
+        );
+    }
+    text
+}
+
+fn markdown(rows: &[Row], command: &str) -> String {
+    let mut text = format!(
+        "# What the 95 % intervals cover\n\nMade by `{command}`. Each figure: of the trials in which an interval was \
+         printed, the share in which it contained the true value; in brackets the share of trials in which it was printed, \
+         where that is not all of them. *n/a*: never printed. Spread: how much repeats differ as wholes (standard deviation \
+         of the logarithm). Figures in bold are outside 92 to 98 % (two standard deviations of the simulation allowed). \
+         Where an interval is printed in less than half of the trials those few are chosen by chance, and what counts is \
+         that it is printed and wrong in at most 8 % of all trials.\n"
+    );
+    for law in Law::ALL {
+        let of_law: Vec<&Row> = rows.iter().filter(|row| row.setting.law == law).collect();
+        if of_law.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "\n## {}\n\n| repeats × samples | spread | p50 | p95 | p99 | B/A p50, paired |\n|---|---|---|---|---|---|\n",
+            law.name()
+        );
+        for group in of_law.chunk_by(|a, b| a.setting == b.setting) {
+            let setting = group[0].setting;
+            let _ = write!(
+                text,
+                "| {} × {} | {:.0} % |",
+                setting.repeats,
+                setting.samples,
+                100.0 * setting.spread
+            );
+            for what in ["p50", "p95", "p99", "B/A p50, paired"] {
+                let cell = group
+                    .iter()
+                    .find(|row| row.what == what)
+                    .map_or_else(|| "n/a".to_owned(), |row| figure(row));
+                let _ = write!(text, " {cell} |");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn figure(row: &Row) -> String {
+    if row.printed == 0 {
+        return "n/a".to_owned();
+    }
+    let mut text = format!("{:.1} %", 100.0 * row.coverage());
+    if !row.holds() {
+        text = format!("**{text}**");
+    }
+    if row.printed < row.trials {
+        let _ = write!(text, " ({:.0} %)", 100.0 * row.printed as f64 / row.trials as f64);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smaller version of the kept table: few trials, and so what chance allows is wide; still it fails for intervals
+    /// that forget repeats, dependence or the small number of either.
+    #[test]
+    fn intervals_cover_what_they_promise() {
+        let setting = |law, spread, repeats, samples| Setting {
+            law,
+            spread,
+            repeats,
+            samples,
+        };
+        let settings = [
+            setting(Law::Exponential, 0.0, 3, 160),
+            setting(Law::Exponential, 0.1, 5, 160),
+            setting(Law::Lognormal, 0.03, 3, 500),
+            setting(Law::ColdWarm, 0.0, 5, 160),
+            setting(Law::Modulated, 0.0, 5, 500),
+            setting(Law::Queue, 0.0, 3, 500),
+        ];
+        let rows = simulate(&settings, 250, 11, &|_| ());
+        assert!(rows.len() > 15);
+        for row in &rows {
+            assert!(row.holds(), "{row:?}: {:.3}", row.coverage());
+        }
+        let printed = rows.iter().filter(|row| 2 * row.printed > row.trials).count();
+        assert!(printed > 12, "{printed}");
+    }
+
+    #[test]
+    fn a_seed_gives_a_table() {
+        let settings = [Setting {
+            law: Law::Lognormal,
+            spread: 0.1,
+            repeats: 3,
+            samples: 100,
+        }];
+        let rows = simulate(&settings, 20, 1, &|_| ());
+        assert_eq!(rows, simulate(&settings, 20, 1, &|_| ()));
+        assert_ne!(rows, simulate(&settings, 20, 2, &|_| ()));
+        let text = markdown(&rows, "x");
+        assert!(text.contains("| 3 × 100 | 10 % |") && text.contains("n/a"), "{text}");
+        assert_eq!(csv(&rows).lines().count(), 1 + rows.len());
+    }
+}
