@@ -344,7 +344,7 @@ mod tests {
             .unwrap();
         let window = Duration::from_millis(300);
         let schedule = Arc::new(Schedule::new(
-            crate::plan::Arrivals::Poisson,
+            &crate::plan::Arrivals::default(),
             200.0,
             Duration::ZERO,
             window,
@@ -373,7 +373,7 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let window = Duration::from_millis(200);
         let schedule = Arc::new(Schedule::new(
-            crate::plan::Arrivals::Constant,
+            &crate::plan::Arrivals::constant(),
             50.0,
             Duration::ZERO,
             window,

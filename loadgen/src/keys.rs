@@ -8,18 +8,22 @@ use crate::schedule::split_mix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const KEY_STREAM: u64 = 2;
 /// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).
 const ROUNDS: u64 = 4;
 
 /// The entities of a table and how popular each is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Population {
     first_id: i64,
     count: u64,
     distribution: KeyDistribution,
     scatter: Scatter,
+    /// Of a file of ids: each once, the most frequent first.
+    listed: Arc<[i64]>,
 }
 
 impl Population {
@@ -33,15 +37,31 @@ impl Population {
         Self {
             first_id,
             count,
-            distribution,
             scatter: Scatter::new(count, seed),
+            listed: match &distribution {
+                KeyDistribution::File { ids, .. } => by_frequency(ids),
+                _ => [].into(),
+            },
+            distribution,
         }
     }
 
-    /// How many entities there are.
+    /// An id of the file that the table does not have; `None` where there is none, or no file.
     #[must_use]
-    pub const fn count(&self) -> u64 {
-        self.count
+    pub fn stranger(&self) -> Option<i64> {
+        let last = self.first_id + (self.count - 1).cast_signed();
+        let known = self.first_id..=last;
+        self.listed.iter().copied().find(|id| !known.contains(id))
+    }
+
+    /// How many entities are asked for at all.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        if self.listed.is_empty() {
+            self.count
+        } else {
+            self.listed.len() as u64
+        }
     }
 
     /// The id of the entity of a rank, 0 being the most popular.
@@ -50,6 +70,9 @@ impl Population {
     /// When there is no such rank.
     #[must_use]
     pub fn by_rank(&self, rank: u64) -> i64 {
+        if let Some(id) = self.listed.get(rank as usize) {
+            return *id;
+        }
         self.first_id + self.scatter.apply(rank).cast_signed()
     }
 
@@ -58,12 +81,12 @@ impl Population {
     pub fn draw(&self, count: usize, seed: u64) -> Vec<i64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(KEY_STREAM);
-        match self.distribution {
+        match &self.distribution {
             KeyDistribution::Uniform => (0..count)
                 .map(|_| self.by_rank(rng.random_range(0..self.count)))
                 .collect(),
             KeyDistribution::Zipf { exponent } => {
-                let Ok(zipf) = Zipf::new(self.count as f64, exponent) else {
+                let Ok(zipf) = Zipf::new(self.count as f64, *exponent) else {
                     unreachable!("a plan's exponent is positive, and so is the count");
                 };
                 (0..count)
@@ -73,8 +96,28 @@ impl Population {
                     })
                     .collect()
             }
+            // Another place to begin with for every step: else each repeat would ask for the same few.
+            KeyDistribution::Sequential => {
+                let first = rng.random_range(0..self.count);
+                (first..)
+                    .take(count)
+                    .map(|index| self.first_id + (index % self.count).cast_signed())
+                    .collect()
+            }
+            KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
         }
     }
+}
+
+/// Every id once, the most frequent first, of equals the smaller.
+fn by_frequency(ids: &[i64]) -> Arc<[i64]> {
+    let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+    for id in ids {
+        *counts.entry(*id).or_default() += 1;
+    }
+    let mut listed: Vec<(i64, u64)> = counts.into_iter().collect();
+    listed.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    listed.into_iter().map(|(id, _)| id).collect()
 }
 
 /// A permutation of `0..count`: a Feistel network over the next even power of two, walked until it falls inside.
@@ -153,6 +196,36 @@ mod tests {
         // Rank 1 is twice as frequent as rank 2 and ten times as rank 10.
         assert!((share(0) / share(1) - 2.0).abs() < 0.1);
         assert!((share(0) / share(9) - 10.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn sequential_keys_pass_through_the_table() {
+        let population = Population::new(100, 10, KeyDistribution::Sequential, 5);
+        let ids = population.draw(25, 3);
+        assert!(ids.iter().all(|id| (100..110).contains(id)));
+        assert!(
+            ids.windows(2)
+                .all(|pair| pair[1] == if pair[0] == 109 { 100 } else { pair[0] + 1 })
+        );
+    }
+
+    #[test]
+    fn a_files_keys_come_in_its_order_and_strangers_are_found() {
+        let from = |ids: &[i64]| {
+            let distribution = KeyDistribution::File {
+                file: "ids.csv".into(),
+                ids: ids.into(),
+            };
+            Population::new(0, 10, distribution, 1)
+        };
+        let population = from(&[3, 1, 3]);
+        assert_eq!(population.draw(5, 9), [3, 1, 3, 3, 1]);
+        assert_eq!(
+            (population.count(), population.by_rank(0), population.by_rank(1)),
+            (2, 3, 1)
+        );
+        assert_eq!(population.stranger(), None);
+        assert_eq!(from(&[3, 10]).stranger(), Some(10));
     }
 
     #[test]

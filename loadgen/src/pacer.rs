@@ -206,7 +206,7 @@ mod tests {
 
     fn schedule(rate: f64, millis: u64) -> Arc<Schedule> {
         let window = Duration::from_millis(millis);
-        Arc::new(Schedule::new(Arrivals::Poisson, rate, Duration::ZERO, window, 1))
+        Arc::new(Schedule::new(&Arrivals::default(), rate, Duration::ZERO, window, 1))
     }
 
     #[tokio::test]

@@ -125,7 +125,7 @@ mod tests {
 
     fn one_second_after_one() -> Schedule {
         Schedule::new(
-            Arrivals::Constant,
+            &Arrivals::constant(),
             10.0,
             Duration::from_secs(1),
             Duration::from_secs(1),

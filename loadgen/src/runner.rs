@@ -252,7 +252,7 @@ pub async fn measure(
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let schedule = Arc::new(Schedule::new(plan.arrivals, load.rate, plan.warmup, plan.window, seed));
+    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
     let step = Step {
         url: target.control.infer_url(&plan.model),
         bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),

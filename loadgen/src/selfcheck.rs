@@ -31,7 +31,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// About how long [`checks`] takes.
-pub const SECONDS: u64 = 22;
+pub const SECONDS: u64 = 27;
+/// What the pacer is tried at, and for how long each.
+const PACER_RATES: [f64; 5] = [10.0, 100.0, 1_000.0, 5_000.0, 20_000.0];
+const PACER_WINDOW: Duration = Duration::from_millis(1_500);
+const PACER_RATE_ERROR: f64 = 0.001;
+const PACER_LAG_US: u64 = 1_000;
 const STALLS: Stalls = Stalls {
     length: Duration::from_millis(600),
     every: Duration::from_millis(5_600),
@@ -118,7 +123,7 @@ impl Drop for LogFolder {
 /// The null endpoint could not be driven, or the run was interrupted. A check that fails is no error but a line.
 pub async fn checks(interrupt: &Interrupt) -> Result<Vec<Check>, RunError> {
     let mut checks = vec![clock_resolution(), histogram_precision()];
-    checks.push(pacer_accuracy().await?);
+    checks.extend(pacer_accuracy().await?);
     let floor = Box::pin(measure(None, Duration::from_secs(5), interrupt)).await?;
     let floor_p50_us = floor.value_at_quantile(0.5);
     checks.push(at_most("noise floor at 500/s, p50", floor_p50_us, 2_000));
@@ -160,7 +165,7 @@ fn stall_line(name: &str, quantile: f64, measured_us: u64) -> Check {
 async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt) -> Result<Histogram<u64>, RunError> {
     let endpoint = NullEndpoint::start(stalls, interrupt)?;
     let warmup = Duration::from_millis(500);
-    let schedule = Arc::new(Schedule::new(Arrivals::Constant, RATE, warmup, window, 1));
+    let schedule = Arc::new(Schedule::new(&Arrivals::constant(), RATE, warmup, window, 1));
     let step = Step {
         url: endpoint.control()?.infer_url("null"),
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
@@ -188,17 +193,47 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     ))
 }
 
-async fn pacer_accuracy() -> Result<Check, RunError> {
-    let schedule = Schedule::new(Arrivals::Poisson, 1_000.0, Duration::ZERO, Duration::from_secs(2), 1);
-    let samples = pacer::measure_release_lag(schedule)
-        .await
-        .map_err(driver::DriverError::Pacer)?;
-    let lag = distribution(samples.iter(), Sample::lag_us);
-    Ok(at_most(
-        "ticket release lag at 1,000/s, p99",
-        lag.value_at_quantile(0.99),
-        1_000,
-    ))
+/// Tickets released without anybody sending: lag at 1,000/s, and how fast the pacer still keeps its schedule.
+async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
+    let mut reach = 0.0;
+    let mut worst_share: f64 = 0.0;
+    let mut lag_at_1000 = 0;
+    for rate in PACER_RATES {
+        let schedule = Schedule::new(&Arrivals::default(), rate, Duration::ZERO, PACER_WINDOW, 1);
+        let samples = pacer::measure_release_lag(schedule)
+            .await
+            .map_err(driver::DriverError::Pacer)?;
+        let lag = distribution(samples.iter(), Sample::lag_us).value_at_quantile(0.99);
+        let error = rate_error(&samples);
+        if rate == 1_000.0 {
+            lag_at_1000 = lag;
+        }
+        if error > PACER_RATE_ERROR || lag > PACER_LAG_US {
+            break;
+        }
+        worst_share = worst_share.max(error);
+        reach = rate;
+    }
+    let share = |share: f64| format!("{:.2} %", 100.0 * share);
+    Ok([
+        at_most("ticket release lag at 1,000/s, p99", lag_at_1000, PACER_LAG_US),
+        Check {
+            name: "paced with a rate error within 0.1 % and a lag p99 within 1 ms".into(),
+            expected: "from 10/s to at least 1,000/s; tried to 20,000/s".into(),
+            measured: format!("to {reach:.0}/s, rate error at most {}", share(worst_share)),
+            passed: reach >= 1_000.0,
+        },
+    ])
+}
+
+/// How far the rate of the releases is off that of the schedule: what the span between first and last changed by.
+fn rate_error(samples: &[Sample]) -> f64 {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return f64::INFINITY;
+    };
+    let wanted = (last.due_us - first.due_us) as f64;
+    let released = last.sent_us as f64 - first.sent_us as f64;
+    ((released - wanted) / wanted.max(1.0)).abs()
 }
 
 fn distribution<'a>(samples: impl Iterator<Item = &'a Sample>, value: fn(&Sample) -> u64) -> Histogram<u64> {

@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::null_endpoint;
 use crate::payload;
-use crate::plan::{Load, Plan};
+use crate::plan::{KeyDistribution, Load, Plan};
 use crate::pricing;
 use crate::record::{Check, Mode, Point};
 use crate::recorder::{self, Label};
@@ -136,9 +136,12 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
 pub fn content(plan: &Plan, model: &ModelMetadata) -> Content {
     match &model.joined {
         // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
-        Some(joined) if joined.rows > 0 => {
-            Content::Joined(Population::new(joined.first_id, joined.rows, plan.keys, plan.seed))
-        }
+        Some(joined) if joined.rows > 0 => Content::Joined(Population::new(
+            joined.first_id,
+            joined.rows,
+            plan.keys.clone(),
+            plan.seed,
+        )),
         _ => Content::Inline(model.inputs.clone()),
     }
 }
@@ -149,6 +152,14 @@ pub fn content(plan: &Plan, model: &ModelMetadata) -> Content {
 /// No server, an error reply, or outputs without a row for the row asked for.
 pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
     let body = match &target.content {
+        Content::Joined(population) if population.stranger().is_some() => {
+            return Err(RunError::Usage(format!(
+                "{}: `keys.file` asks for entity {}, which the table of `{}` does not have",
+                plan.file.display(),
+                population.stranger().unwrap_or_default(),
+                plan.model
+            )));
+        }
         Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.encoding),
         Content::Inline(specs) => payload::inline(specs, 1, plan.encoding, plan.seed)
             .map_err(RunError::Usage)?
@@ -223,7 +234,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         cache: "off".into(),
         cache_share: 0.0,
         control: endpoint.control()?,
-        content: Content::Joined(Population::new(0, null_endpoint::ROWS, plan.keys, plan.seed)),
+        content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
     };
     let mut point = Point {
         factors: runner::factors(plan, &target, load),
@@ -247,6 +258,14 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     }
     crate::analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)
+}
+
+/// The null endpoint has its own entities, not those of a file.
+fn floor_keys(plan: &Plan) -> KeyDistribution {
+    match &plan.keys {
+        KeyDistribution::File { .. } => KeyDistribution::Uniform,
+        keys => keys.clone(),
+    }
 }
 
 /// As many repeats as give the samples of a p99, and no more than the plan has.

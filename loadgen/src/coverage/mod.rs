@@ -371,7 +371,7 @@ mod tests {
             setting(Law::Modulated, 0.0, 5, 500),
             setting(Law::Queue, 0.0, 3, 500),
         ];
-        let rows = simulate(&settings, 250, 11, &|_| ());
+        let rows = simulate(&settings, 120, 11, &|_| ());
         assert!(rows.len() > 15);
         for row in &rows {
             assert!(row.holds(), "{row:?}: {:.3}", row.coverage());

@@ -3,15 +3,19 @@
 //! In: a TOML file. Out: a validated [`Plan`]; what is wrong is named by file and key. Nothing deeper reads files or
 //! the environment. Paths in a plan are relative to the plan's own file.
 
+mod arrivals;
+mod columns;
 mod lab;
 mod raw;
 
+pub use arrivals::{Arrivals, Process, Shape, Trace};
 pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
 
 use crate::record::{Limits, Mode};
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::model::is_plain_name;
 
@@ -41,28 +45,8 @@ pub enum Encoding {
     Binary,
 }
 
-/// How requests are spread over time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// A Poisson process.
-    #[default]
-    Poisson,
-    /// Equal gaps.
-    Constant,
-}
-
-impl fmt::Display for Arrivals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poisson => "poisson",
-            Self::Constant => "constant",
-        })
-    }
-}
-
 /// Which entities are asked for.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum KeyDistribution {
     /// Each as often as any other.
     Uniform,
@@ -71,6 +55,15 @@ pub enum KeyDistribution {
         /// The exponent, above 0.
         exponent: f64,
     },
+    /// One after the other through the table, over and over.
+    Sequential,
+    /// Those of a file, in its order, over and over.
+    File {
+        /// As the plan names it.
+        file: PathBuf,
+        /// At least one.
+        ids: Arc<[i64]>,
+    },
 }
 
 impl fmt::Display for KeyDistribution {
@@ -78,6 +71,8 @@ impl fmt::Display for KeyDistribution {
         match self {
             Self::Uniform => f.write_str("uniform"),
             Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::File { file, .. } => write!(f, "file({})", file.file_name().unwrap_or_default().to_string_lossy()),
         }
     }
 }
@@ -188,19 +183,8 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     within("max_in_flight", f64::from(raw.max_in_flight), 1.0, 8_192.0)?;
     within("timeout_ms", raw.timeout_ms as f64, 1.0, 600_000.0)?;
     limits(&raw.limits)?;
-    let keys = match (raw.keys.distribution, raw.keys.exponent) {
-        (raw::RawDistribution::Uniform, None) => KeyDistribution::Uniform,
-        (raw::RawDistribution::Uniform, Some(_)) => {
-            return Err("`keys.exponent` belongs to `keys.distribution = \"zipf\"`".into());
-        }
-        (raw::RawDistribution::Zipf, None) => {
-            return Err("`keys.exponent` is missing: zipf needs one, as 1.1".into());
-        }
-        (raw::RawDistribution::Zipf, Some(exponent)) => {
-            within("keys.exponent", exponent, 0.01, 10.0)?;
-            KeyDistribution::Zipf { exponent }
-        }
-    };
+    let keys = keys(raw.keys, base)?;
+    let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
         (Some(prices), Some(instance)) => Some((below(base, &prices), instance)),
@@ -222,13 +206,53 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         max_in_flight: raw.max_in_flight as usize,
         timeout: Duration::from_millis(raw.timeout_ms),
         encoding: raw.encoding,
-        arrivals: raw.arrivals,
+        arrivals,
         keys,
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
         limits: raw.limits,
     })
+}
+
+fn keys(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
+    use raw::RawDistribution as Raw;
+    let foreign = |key: &str, owner: &str| Err(format!("`keys.{key}` belongs to `keys.distribution = \"{owner}\"`"));
+    if raw.distribution != Raw::Zipf && raw.exponent.is_some() {
+        return foreign("exponent", "zipf");
+    }
+    if raw.distribution != Raw::File && raw.file.is_some() {
+        return foreign("file", "file");
+    }
+    if raw.distribution != Raw::File && raw.column.is_some() {
+        return foreign("column", "file");
+    }
+    match raw.distribution {
+        Raw::Uniform => Ok(KeyDistribution::Uniform),
+        Raw::Sequential => Ok(KeyDistribution::Sequential),
+        Raw::Zipf => {
+            let Some(exponent) = raw.exponent else {
+                return Err("`keys.exponent` is missing: zipf needs one, as 1.1".into());
+            };
+            within("keys.exponent", exponent, 0.01, 10.0)?;
+            Ok(KeyDistribution::Zipf { exponent })
+        }
+        Raw::File => {
+            let Some(file) = raw.file else {
+                return Err("`keys.file` is missing: a CSV file with a column of entity ids".into());
+            };
+            let column = columns::Column {
+                key: "keys",
+                name: raw.column.unwrap_or_else(|| "entity_id".into()),
+            };
+            let path = below(base, &file);
+            let ids = columns::ids(&path, &column)?;
+            if ids.is_empty() {
+                return Err(format!("`keys.file`: {} has no ids", path.display()));
+            }
+            Ok(KeyDistribution::File { file, ids: ids.into() })
+        }
+    }
 }
 
 fn loads(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {

@@ -25,7 +25,11 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) encoding: super::Encoding,
     #[serde(default)]
-    pub(super) arrivals: super::Arrivals,
+    pub(super) arrivals: super::arrivals::RawProcess,
+    #[serde(default)]
+    pub(super) arrival: super::arrivals::RawArrival,
+    #[serde(default)]
+    pub(super) shape: Option<super::arrivals::RawShape>,
     #[serde(default)]
     pub(super) keys: RawKeys,
     #[serde(default)]
@@ -52,6 +56,10 @@ pub(super) struct RawKeys {
     pub(super) distribution: RawDistribution,
     #[serde(default)]
     pub(super) exponent: Option<f64>,
+    #[serde(default)]
+    pub(super) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) column: Option<String>,
 }
 
 /// `keys.distribution`.
@@ -61,6 +69,8 @@ pub(super) enum RawDistribution {
     #[default]
     Uniform,
     Zipf,
+    Sequential,
+    File,
 }
 
 /// `[[load]]`.

@@ -45,6 +45,16 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("[keys]\ndistribution = \"zipf\""), "`keys.exponent`"),
         (with("[keys]\nexponent = 1.0"), "`keys.exponent`"),
         (with("[limits]\nerror_share = 2.0"), "`limits.error_share`"),
+        (with("arrivals = \"gamma\""), "`arrival.cv`"),
+        (with("[arrival]\ncv = 2.0"), "`arrival.cv`"),
+        (with("arrivals = \"trace\""), "`arrival.file`"),
+        (with("arrivals = \"trace\"\n[arrival]\nfile = \"no.csv\""), "no.csv"),
+        (with("[arrival]\nunit = \"ms\""), "`arrival.unit`"),
+        (with("[shape]\nkind = \"steps\"\nshares = [0.0, 0.0]"), "`shape.shares`"),
+        (with("[shape]\nkind = \"steps\"\nshares = [1.0]"), "`shape.shares"),
+        (with("[shape]\nkind = \"ramp\"\nfrom = -1.0\nto = 1.0"), "`shape.from`"),
+        (with("[keys]\ndistribution = \"file\""), "`keys.file`"),
+        (with("[keys]\nfile = \"ids.csv\""), "`keys.file`"),
         (HEAD.to_owned(), "`[[load]]`"),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),
@@ -184,4 +194,32 @@ proptest! {
             prop_assert!(plan.loads[0].rate * plan.window.as_secs_f64() >= 1.0);
         }
     }
+}
+
+#[test]
+fn processes_shapes_and_files_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("log.csv"), "ts,user\n1000,5\n1250,6 7\n2000,5\n").unwrap();
+    let plan = Plan::parse(
+        &folder.path().join("t.toml"),
+        &format!(
+            "arrivals = \"trace\"\n{HEAD}[arrival]\nfile = \"log.csv\"\ncolumn = \"ts\"\nunit = \"ms\"\n\
+             [shape]\nkind = \"ramp\"\nfrom = 1\nto = 3\n\
+             [keys]\ndistribution = \"file\"\nfile = \"log.csv\"\ncolumn = \"user\"\n{LOAD}"
+        ),
+    )
+    .unwrap();
+    let Process::Trace(trace) = &plan.arrivals.process else {
+        panic!("{:?}", plan.arrivals);
+    };
+    assert_eq!(trace.at_s, [0.0, 0.25, 1.0]);
+    assert_eq!(plan.arrivals.shape, Shape::Ramp { from: 0.5, to: 1.5 });
+    assert_eq!(plan.arrivals.to_string(), "trace(log.csv) on a ramp(0.50 to 1.50)");
+    assert_eq!(plan.keys.to_string(), "file(log.csv)");
+    let KeyDistribution::File { ids, .. } = &plan.keys else {
+        panic!("{:?}", plan.keys);
+    };
+    assert_eq!(ids[..], [5, 6, 7, 5]);
+    let gamma = parse(&format!("arrivals = \"gamma\"\n{HEAD}[arrival]\ncv = 2\n{LOAD}")).unwrap();
+    assert_eq!(gamma.arrivals.to_string(), "gamma(cv 2.00)");
 }

@@ -24,7 +24,7 @@ const HEADER: [&str; 11] = [
 ];
 
 const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
-                      n/a: too few samples.\nsaturated: the server could not keep up at this rate; invalid: the \
+                      n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
                       measurement broke one of its own rules (reasons below).";
 
 /// A rule below the header and at the end, and nothing else: rows are told apart by their alignment.

@@ -91,7 +91,7 @@ const OUTCOME: &str = "<p class=\"soft\">Latency runs from the scheduled send to
 const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
                      (p99-100), cut into the server's own stages and what lies outside it. At the rate that all have in \
                      common, or else the highest valid one.</p>";
-const EVERY: &str = "<p class=\"soft\">n/a: too few samples (a p95 needs 72, a p99 368). Service: actual send to last byte. \
+const EVERY: &str = "<p class=\"soft\">n/a: too few independent samples (a p95 needs 72, a p99 368). Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator.</p>";
 
 fn common(curves: &[Curve<'_>]) -> Option<f64> {

@@ -1,0 +1,126 @@
+//! Columns of CSV files that a plan names: timestamps and entity ids of recorded requests. In: a path and a column. Out:
+//! its values, or which line cannot be read. Knows nothing of what they are for.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+
+/// The most rows read.
+const MAX_ROWS: usize = 4_000_000;
+
+/// A column, and the section of the plan that asks for it.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) key: &'static str,
+    pub(super) name: String,
+}
+
+/// Finite numbers, in the order of the file.
+pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, String> {
+    let values: Vec<f64> = parsed(path, column, |text| vec![text])?;
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(row) => Err(format!(
+            "`{}.file`: {} row {}: `{}` is no finite number",
+            column.key,
+            path.display(),
+            row + 1,
+            column.name
+        )),
+    }
+}
+
+/// Entity ids, in the order of the file; a cell may hold several, apart by spaces or semicolons.
+pub(super) fn ids(path: &Path, column: &Column) -> Result<Vec<i64>, String> {
+    parsed(path, column, |text| {
+        text.split([' ', ';']).filter(|part| !part.is_empty()).collect()
+    })
+}
+
+fn parsed<T>(path: &Path, column: &Column, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, String>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let refuse = |what: String| format!("`{}.file`: {}: {what}", column.key, path.display());
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_path(path)
+        .map_err(|error| refuse(error.to_string()))?;
+    let headers = reader.headers().map_err(|error| refuse(error.to_string()))?;
+    let Some(index) = headers.iter().position(|header| header == column.name) else {
+        let there: Vec<&str> = headers.iter().collect();
+        return Err(refuse(format!(
+            "no column `{}` (set `{}.column`; there are {})",
+            column.name,
+            column.key,
+            there.join(", ")
+        )));
+    };
+    let mut values = Vec::new();
+    for (row, record) in reader.records().enumerate() {
+        let record = record.map_err(|error| refuse(error.to_string()))?;
+        for cell in cells(record.get(index).unwrap_or_default()) {
+            let value = cell
+                .parse()
+                .map_err(|error| refuse(format!("row {}: `{cell}`: {error}", row + 1)))?;
+            values.push(value);
+        }
+        if values.len() > MAX_ROWS {
+            return Err(refuse(format!("more than {MAX_ROWS} values; cut it")));
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn file(text: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    fn column(name: &str) -> Column {
+        Column {
+            key: "keys",
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn values_come_in_order_and_bad_ones_are_named() {
+        let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
+        assert_eq!(ids(log.path(), &column("user_id")).unwrap(), [7, 8, 9, 10]);
+        assert_eq!(numbers(log.path(), &column("ts")).unwrap(), [1.5, 2.0]);
+        let missing = ids(log.path(), &column("id")).unwrap_err();
+        assert!(
+            missing.contains("`keys.column`") && missing.contains("ts, user_id"),
+            "{missing}"
+        );
+        let bad = ids(file(b"id\n1\nx\n").path(), &column("id")).unwrap_err();
+        assert!(bad.contains("row 2") && bad.contains("`x`"), "{bad}");
+        assert!(
+            numbers(file(b"ts\n1\ninf\n").path(), &column("ts"))
+                .unwrap_err()
+                .contains("row 2")
+        );
+        assert!(
+            ids(Path::new("/no/such"), &column("id"))
+                .unwrap_err()
+                .contains("/no/such")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let file = file(&text);
+            let _ = ids(file.path(), &column("id"));
+            let _ = numbers(file.path(), &column("id"));
+        }
+    }
+}
