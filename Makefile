@@ -12,7 +12,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload fuzz selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ bench-overload: ## three times the saturated rate for a minute, then what dynami
 	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example open_loop --locked
 	scripts/bench/overload $(BENCH_OUT)
 	scripts/bench/overload $(BENCH_OUT) --batching
+
+fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable Rust
+	scripts/fuzz
 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck

@@ -1,0 +1,16 @@
+//! A model's `config.toml` and `manifest.json`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tierlab_protocol::model::{Manifest, ModelConfig, is_plain_name};
+
+fuzz_target!(|data: &[u8]| {
+    let _ = Manifest::parse(data);
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(config) = ModelConfig::parse(text)
+    {
+        assert!(config.max_batch_size >= 1 && config.instances.count >= 1);
+        assert!(config.joined.values().all(|joined| is_plain_name(&joined.table)));
+    }
+});
