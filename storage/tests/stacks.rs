@@ -127,6 +127,24 @@ async fn conforms(toml: &str, reach: &Reach) {
     );
 }
 
+/// Reads one block of the cache after another until one of them comes from the stage, which has the whole stage block
+/// once it is written.
+async fn hit_the_stage(suite: &Suite, registry: &Registry) {
+    const BLOCK: u64 = 4096;
+    let path = ObjectPath::new("suite/again").unwrap();
+    let content = bytes::Bytes::from(vec![7; 64 << 10]);
+    let object = suite.tier.put(&path, content.into()).await.unwrap();
+    for block in 0..object.size / BLOCK {
+        let start = block * BLOCK;
+        let read = suite.tier.read(&object, start..start + BLOCK).await.unwrap();
+        assert!(read.bytes.iter().all(|&byte| byte == 7));
+        if sum(registry, "tierlab_staged_hits_total") > 0.0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
 /// `cache(metered(staged(emulated(tier))))`, with faults that are tried again and a stage that has to evict.
 async fn conforms_in_layers(place: &Place) {
     let (registry, scratch, stage) = (
@@ -146,6 +164,7 @@ async fn conforms_in_layers(place: &Place) {
     let names: Vec<&str> = wrappers.iter().map(|name| name.split('(').next().unwrap()).collect();
     assert_eq!(names, ["cache", "metered", "staged", "emulated"]);
     suite.run_with(&place.reach()).await.unwrap();
+    hit_the_stage(&suite, &registry).await;
     for counted in [
         "tierlab_cache_hits_total",
         "tierlab_staged_hits_total",

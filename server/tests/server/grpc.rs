@@ -141,12 +141,11 @@ async fn typed_raw_compressed_and_http_give_the_same_answer() {
         .unwrap()
         .into_inner();
     assert_eq!(joined.outputs[0].shape, [2, 1]);
-    assert_eq!(
-        server
-            .metric("tierlab_requests_total{code=\"200\",mode=\"batch\",model=\"mlp\"}")
-            .await,
-        5.0
-    );
+    for (protocol, answered) in [("grpc", 4.0), ("http", 1.0)] {
+        let series =
+            format!("tierlab_requests_total{{code=\"200\",mode=\"batch\",model=\"mlp\",protocol=\"{protocol}\"}}");
+        assert_eq!(server.metric(&series).await, answered, "{protocol}");
+    }
 }
 
 #[tokio::test]

@@ -177,7 +177,8 @@ impl Server {
             address,
             grpc_address,
             log,
-            client: reqwest::Client::new(),
+            // As it came over the wire, whatever features of the client the rest of the workspace has on.
+            client: reqwest::Client::builder().no_gzip().no_deflate().build().unwrap(),
         }
     }
 

@@ -181,10 +181,10 @@ async fn a_bad_request_fails_alone_inside_a_shared_batch() {
         // A failed batch counts its rows, then each of them alone.
         let rows = server.metric("tierlab_batch_rows_sum{model=\"gather\"}").await;
         let sent = server
-            .metric("tierlab_requests_total{code=\"200\",mode=\"realtime\",model=\"gather\"}")
+            .metric("tierlab_requests_total{code=\"200\",mode=\"realtime\",model=\"gather\",protocol=\"http\"}")
             .await
             + server
-                .metric("tierlab_requests_total{code=\"400\",mode=\"realtime\",model=\"gather\"}")
+                .metric("tierlab_requests_total{code=\"400\",mode=\"realtime\",model=\"gather\",protocol=\"http\"}")
                 .await;
         if rows > sent {
             shared = true;

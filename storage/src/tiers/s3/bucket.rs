@@ -15,6 +15,9 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::error::Error as StdError;
 
+/// The longest key that S3 takes (the S3 user guide, "Naming Amazon S3 objects").
+const MAX_KEY_BYTES: usize = 1024;
+
 /// A bucket, or a prefix in it.
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -71,7 +74,14 @@ impl Bucket {
         } else {
             format!("{}/{path}", self.prefix)
         };
-        Key::parse(&whole).map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), e.to_string()))
+        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, path.as_str(), why);
+        if whole.len() > MAX_KEY_BYTES {
+            return Err(refuse(format!(
+                "a key of {} bytes, prefix included; S3 takes {MAX_KEY_BYTES}",
+                whole.len()
+            )));
+        }
+        Key::parse(&whole).map_err(|e| refuse(e.to_string()))
     }
 
     /// The path of a key below the prefix; none for keys that no path can name.
