@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 BIN := target/release
+# Benchmarks build in the whole workspace too: alone, a member has other features, and half of the dependencies would be
+# compiled again.
 BENCH_OUT ?= results/bench-storage
 
 # cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
@@ -50,36 +52,34 @@ check-dashboards: ## every query of dashboards, rules and alerts on a real Prome
 
 bench-storage: ## each tier beside the peer a storage engineer would trust; results go to BENCH_OUT
 	scripts/setup fio
-	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
+	$(CARGO) build --release --workspace --bin tierlab-storage-bench --locked
 	scripts/bench/storage --out $(BENCH_OUT)
 	test ! -x scripts/bench/nfs || $(MAKE) bench-storage-nfs BENCH_OUT=$(BENCH_OUT)
 	test ! -x scripts/bench/s3 || $(MAKE) bench-storage-s3 BENCH_OUT=$(BENCH_OUT)
 	test ! -x scripts/bench/flight || $(MAKE) bench-storage-flight BENCH_OUT=$(BENCH_OUT)
 
 bench-storage-nfs: ## the NFS tier beside libnfs on nfs-ganesha; results go to BENCH_OUT
-	$(CARGO) build --release -p tierlab-storage --bin tierlab-storage-bench --locked
+	$(CARGO) build --release --workspace --bin tierlab-storage-bench --locked
 	scripts/bench/nfs $(BENCH_OUT)
 
 bench-storage-s3: ## the S3 tier beside object_store's get and the AWS CRT; results go to BENCH_OUT
 	scripts/setup awscrt
-	$(CARGO) build --release -p tierlab-storage --bin tierlab-origin --example s3_reader --locked
+	$(CARGO) build --release --workspace --bin tierlab-origin --example s3_reader --locked
 	scripts/bench/s3 $(BENCH_OUT)
 
 bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to BENCH_OUT
 	scripts/setup python
-	$(CARGO) build --release -p tierlab-storage -p tierlab-models --bins --locked
+	$(CARGO) build --release --workspace --bins --locked
 	scripts/bench/flight $(BENCH_OUT)
 
 bench-server: ## the server's overhead beside other servers, requests per CPU second; results go to results/server-<date>
 	scripts/setup onnxruntime wrk peers
-	$(CARGO) build --release -p tierlab-models --bin tierlab-models --locked
-	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example peers --locked
+	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example peers --locked
 	scripts/bench/server
 
 bench-overload: ## three times the saturated rate for a minute, then what dynamic batching brings; results go to BENCH_OUT
 	scripts/setup onnxruntime
-	$(CARGO) build --release -p tierlab-models --bin tierlab-models --locked
-	$(CARGO) build --release -p tierlab-server --bin tierlab-server --example open_loop --locked
+	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example open_loop --locked
 	scripts/bench/overload $(BENCH_OUT)
 	scripts/bench/overload $(BENCH_OUT) --batching
 
