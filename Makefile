@@ -44,6 +44,7 @@ doc: ## the crates' documentation, without warnings
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked
 	$(RUN_TESTS) --locked
+	@echo "Skipped as ignored: the processes that tests in their own file start, kill or run without rights; those tests ran above."
 
 check-dashboards: ## every query of dashboards, rules and alerts on a real Prometheus; promtool's unit tests of them
 	scripts/setup onnxruntime prometheus
