@@ -1,4 +1,5 @@
-//! Other people's programs against the server: `tritonclient`, ONNX Runtime's Python package, promtool and Prometheus.
+//! Other people's programs against the server: `tritonclient`, the `kserve` client, perf_analyzer, ONNX Runtime's Python
+//! package, promtool and Prometheus.
 
 use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, root, tool};
 use std::io::{BufRead, BufReader, Write};
@@ -6,11 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
 
-/// Runs a script of `tests/python` against an address and the data behind it.
-fn python(script: &str, server: &Server, address: &str, data: &Data) {
-    let output = Command::new(tool(".runtime/venv/bin/python", "python"))
+/// Runs a script of `tests/python` in an environment of `scripts/setup`, against addresses and the data behind them.
+fn python((environment, part): (&str, &str), script: &str, server: &Server, addresses: &[&str], data: &Data) {
+    let interpreter = format!(".runtime/{environment}/bin/python");
+    let output = Command::new(tool(&interpreter, part))
         .arg(root().join("server/tests/python").join(script))
-        .args([address, data.0.path().to_str().unwrap()])
+        .args(addresses)
+        .arg(data.0.path())
         .output()
         .unwrap();
     let (stdout, stderr) = (
@@ -21,20 +24,107 @@ fn python(script: &str, server: &Server, address: &str, data: &Data) {
     assert!(stdout.contains("checks passed"), "{stdout}");
 }
 
+/// A server of HTTP and gRPC.
+fn serve(data: &Data, tier: &str, set: &[&str]) -> Server {
+    let mut arguments = on_tier(data, tier);
+    arguments.extend(["--grpc-listen", "127.0.0.1:0"].map(str::to_owned));
+    Server::start(&arguments, set)
+}
+
+fn grpc_address(server: &Server) -> &str {
+    server.grpc_address.as_ref().expect("gRPC is served")
+}
+
 #[tokio::test]
 async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr, ModelKind::Vision], 64);
-    let mut arguments = on_tier(&data, "nvme");
-    arguments.extend(["--grpc-listen", "127.0.0.1:0"].map(str::to_owned));
     let set = [
         "repository.control=explicit",
         "admin.enabled=true",
         "models=[\"mlp\", \"ctr\", \"vision\"]",
     ];
-    let server = Server::start(&arguments, &set);
-    python("clients.py", &server, &server.address, &data);
-    let grpc = server.grpc_address.as_ref().expect("gRPC is served");
-    python("grpc_clients.py", &server, grpc, &data);
+    let server = serve(&data, "nvme", &set);
+    let environment = ("venv", "python");
+    python(environment, "clients.py", &server, &[&server.address], &data);
+    python(environment, "grpc_clients.py", &server, &[grpc_address(&server)], &data);
+}
+
+#[tokio::test]
+async fn the_kserve_client_gets_what_onnxruntime_computes_in_python() {
+    let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr, ModelKind::Vision], 64);
+    let server = serve(&data, "memory", &[]);
+    let addresses = [server.address.as_str(), grpc_address(&server)];
+    python(("kserve", "kserve"), "kserve_client.py", &server, &addresses, &data);
+}
+
+/// How perf_analyzer's own text names a figure of a measurement.
+fn figure(report: &str, name: &str) -> u64 {
+    let value = report.lines().find_map(|line| line.trim().strip_prefix(name));
+    let value = value.unwrap_or_else(|| panic!("no `{name}` in\n{report}"));
+    value.trim().parse().unwrap()
+}
+
+#[tokio::test]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    ignore = "NVIDIA publishes perf_analyzer for x86-64 alone"
+)]
+async fn perf_analyzer_measures_over_http_and_grpc() {
+    const REQUESTS: u64 = 50;
+    const ROWS: u64 = 4;
+    let analyzer = tool(".runtime/perf_analyzer/perf_analyzer", "perf_analyzer");
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let server = serve(&data, "memory", &[]);
+    let http: &[&str] = &["-i", "http", "-u", &server.address];
+    let grpc: &[&str] = &["-i", "grpc", "-u", grpc_address(&server)];
+    for (protocol, options) in [
+        (
+            http,
+            &["--input-tensor-format", "binary", "--output-tensor-format", "binary"][..],
+        ),
+        (
+            http,
+            &["--input-tensor-format", "json", "--output-tensor-format", "json"],
+        ),
+        (grpc, &[]),
+        (grpc, &["--grpc-compression-algorithm", "gzip"]),
+        (grpc, &["--streaming", "--async"]),
+    ] {
+        let output = Command::new(&analyzer)
+            .args(["-m", "mlp", "-b", &ROWS.to_string(), "--concurrency-range", "1"])
+            .args(["--request-count", &REQUESTS.to_string()])
+            .args(protocol)
+            .args(options)
+            .output()
+            .unwrap();
+        let report = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{options:?}: {report}\n{}", server.log());
+        let (sent, served) = report
+            .split_once("Server:")
+            .unwrap_or_else(|| panic!("no server side in\n{report}"));
+        assert!(figure(sent, "Request count:") >= REQUESTS, "{report}");
+        // From the difference of two looks at the statistics; one request may be under way at either.
+        let counted = figure(served, "Successful request count:");
+        assert!(counted + 1 >= REQUESTS, "{options:?}: {report}");
+        assert_eq!(
+            figure(served, "Inference count:"),
+            counted * ROWS,
+            "{options:?}: {report}"
+        );
+    }
+    let metrics = server.get("/metrics").await.text();
+    for line in metrics
+        .lines()
+        .filter(|line| line.starts_with("tierlab_refusals_total{"))
+    {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+    for (protocol, runs) in [("http", 2), ("grpc", 3)] {
+        let series =
+            format!("tierlab_requests_total{{code=\"200\",mode=\"batch\",model=\"mlp\",protocol=\"{protocol}\"}}");
+        let answered = server.metric(&series).await;
+        assert!(answered >= (runs * REQUESTS) as f64, "{protocol}: {answered}");
+    }
 }
 
 #[tokio::test]
