@@ -3,6 +3,10 @@
 //! In: measurements. Out: plain data that `analysis` summarises and `report` prints. Knows nothing of how a
 //! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
 
+mod findings;
+
+pub use findings::{Finding, NotMet, Objective, Percentile, Slo, SloFinding, SloOutcome};
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,6 +46,12 @@ pub struct Run {
     pub limits: Limits,
     /// Prices used.
     pub pricing: Option<Pricing>,
+    /// The objective that the highest rate was searched under; absent where none was.
+    #[serde(default)]
+    pub slo: Option<Slo>,
+    /// What each curve says; made by `analysis`.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
 }

@@ -211,7 +211,7 @@ impl Runner<'_> {
     fn write(&self, run: &mut Run, points: &Points) -> Result<(), RunError> {
         run.points = points.all().to_vec();
         run.finished_at = rfc3339(SystemTime::now());
-        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+        analysis::conclude(run);
         report::write_anew(run, &self.folder)?;
         Ok(())
     }
@@ -233,6 +233,8 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         selfcheck: preamble.selfcheck,
         limits: plan.limits.clone(),
         pricing: preamble.pricing,
+        slo: None,
+        findings: Vec::new(),
         points: Vec::new(),
     }
 }

@@ -9,7 +9,8 @@
 //! - [`mod@bands`]: where the time went, and whether the backlog grew
 //! - [`littles_law`], [`verdict`]: whether to believe it
 //! - [`cost`]: dollars per 10,000 inferences
-//! - [`curves`]: points seen together
+//! - [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
+//!   objective; [`mod@findings`]: what a whole run says
 
 pub mod bands;
 pub mod beta;
@@ -17,13 +18,17 @@ pub mod cost;
 pub mod curves;
 pub mod dependence;
 pub mod early_stopping;
+pub mod findings;
+pub mod knee;
 pub mod littles_law;
 pub mod percentile;
 pub mod sections;
+pub mod slo;
 pub mod student;
 pub mod verdict;
 
 pub use bands::{backlog_slope, bands};
+pub use findings::conclude;
 
 use crate::record::{Interval, Limits, Point, Pricing, Repeat, ServerDelta, Summary};
 use hdrhistogram::Histogram;

@@ -196,7 +196,7 @@ pub fn load(dir: &Path) -> Result<Run, ReportError> {
     }
     if journaled {
         run.points = Points::of(steps).all().to_vec();
-        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+        analysis::conclude(&mut run);
     }
     Ok(run)
 }
@@ -211,7 +211,7 @@ pub fn rewrite(dirs: &[PathBuf], combined: Option<&Path>) -> Result<(), ReportEr
     let mut runs = Vec::with_capacity(dirs.len());
     for dir in dirs {
         let mut run = load(dir)?;
-        analysis::summarise(&mut run.points, &run.limits, run.pricing.as_ref());
+        analysis::conclude(&mut run);
         analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
         write_views(&run, dir)?;
         if dirs.len() > 1 {

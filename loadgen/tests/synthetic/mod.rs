@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_loadgen::analysis;
 use tierlab_loadgen::record::{
-    Check, Environment, Factors, Failure, Histograms, Interval, Limits, Mode, Outcome, Point, Pricing, Repeat, Run,
-    SCHEMA_VERSION, Sample, ServerDelta,
+    Check, Environment, Factors, Failure, Histograms, Interval, Limits, Mode, Objective, Outcome, Percentile, Point,
+    Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
 };
 use tierlab_loadgen::report;
 use tierlab_protocol::timing::{Stage, StageTimings};
@@ -76,10 +76,19 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
     }
     let limits = Limits::default();
     let pricing = pricing();
-    analysis::summarise(&mut points, &limits, Some(&pricing));
+    let slo = Slo {
+        objective: Objective {
+            percentile: Percentile::P99,
+            limit_us: 20_000.0,
+        },
+        error_share: limits.error_share,
+        lowest_rps: 20.0,
+        highest_rps: 800.0,
+        resolution: 0.05,
+    };
     let mut noise_floor = floor(repeats);
     analysis::summarise(std::slice::from_mut(&mut noise_floor), &limits, None);
-    Run {
+    let mut run = Run {
         schema_version: SCHEMA_VERSION,
         name: "synthetic, not a measurement <&\">".to_owned(),
         started_at: "2026-11-20T12:00:00Z".to_owned(),
@@ -93,8 +102,12 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         selfcheck: checks(),
         limits,
         pricing: Some(pricing),
+        slo: Some(slo),
+        findings: Vec::new(),
         points,
-    }
+    };
+    analysis::conclude(&mut run);
+    run
 }
 
 fn environment() -> Environment {
