@@ -9,7 +9,8 @@
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`environment`]: what the server counted, and where the run was made
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
-//!   [`resume`]: a run that stopped, gone on with
+//!   [`resume`]: a run that stopped, gone on with; [`search`]: which rates to measure for the highest under an
+//!   objective
 //! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
@@ -39,5 +40,6 @@ pub mod resume;
 pub mod runner;
 pub mod schedule;
 pub mod scrape;
+pub mod search;
 pub mod selfcheck;
 pub mod sweep;

@@ -42,6 +42,14 @@ impl Progress {
         }
     }
 
+    /// More steps than were thought of.
+    pub fn more(&mut self, steps: u32) {
+        self.steps += steps;
+        if let Some(bar) = &self.bar {
+            bar.inc_length(u64::from(steps));
+        }
+    }
+
     /// A step begins.
     pub fn begin(&mut self, what: &str) {
         if let Some(bar) = &self.bar {

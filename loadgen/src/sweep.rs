@@ -242,7 +242,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         summary: None,
     };
     for index in 0..repeats_for_p99(load, plan) {
-        let seed = crate::schedule::step_seed(plan.seed, index, usize::MAX);
+        let seed = crate::schedule::step_seed(plan.seed, index, u32::MAX as usize);
         let step = runner::measure(plan, &target, load, seed, interrupt);
         let Some((finished, schedule, server)) = Box::pin(step).await? else {
             return Err(RunError::InterruptedEarly);

@@ -69,7 +69,11 @@ const fn interval(summary: &Summary, percentile: Percentile) -> Option<Interval>
 /// The rate below the cut always meets the objective, and the one above does not.
 #[must_use]
 pub fn cut(evidence: &[Evidence]) -> usize {
-    let above: u64 = evidence.iter().filter(|one| one.met).map(|one| u64::from(one.repeats)).sum();
+    let above: u64 = evidence
+        .iter()
+        .filter(|one| one.met)
+        .map(|one| u64::from(one.repeats))
+        .sum();
     let (mut best, mut fewest, mut contradicted) = (0, above, above);
     for (index, one) in evidence.iter().enumerate() {
         if one.met {
@@ -100,7 +104,11 @@ pub fn finding(curve: &Curve<'_>, slo: &Slo) -> Option<SloFinding> {
     let (below, above) = all.split_at(cut);
     let highest_rps = below.last().map(|best| Interval {
         value: best.rps,
-        lo: below.iter().rev().find(|one| one.met && one.certain).map_or(0.0, |one| one.rps),
+        lo: below
+            .iter()
+            .rev()
+            .find(|one| one.met && one.certain)
+            .map_or(0.0, |one| one.rps),
         hi: above
             .iter()
             .find(|one| !one.met && one.certain)

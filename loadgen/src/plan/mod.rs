@@ -7,9 +7,11 @@ mod arrivals;
 mod columns;
 mod lab;
 mod raw;
+mod search;
 
 pub use arrivals::{Arrivals, Process, Shape, Trace};
 pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
+pub use search::SearchPlan;
 
 use crate::record::{Limits, Mode};
 use serde::Deserialize;
@@ -129,6 +131,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Every load, in the plan's order.
     pub loads: Vec<Load>,
+    /// What the highest rate is searched under; absent where none is.
+    pub search: Option<SearchPlan>,
     /// The lab around it; absent in a sweep.
     pub lab: Option<LabPlan>,
 }
@@ -191,8 +195,17 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
         (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
     };
+    let loads = loads(&raw.load, raw.warmup_s, raw.step_s)?;
+    let steps = search::Steps {
+        warmup_s: raw.warmup_s,
+        step_s: raw.step_s,
+        repeats: raw.repeats,
+        limits: &raw.limits,
+        loads: &loads,
+    };
     Ok(Plan {
-        loads: loads(&raw.load, raw.warmup_s, raw.step_s)?,
+        search: raw.search.map(|raw| search::validate(raw, &steps)).transpose()?,
+        loads,
         lab: raw.lab.map(|lab| lab::validate(lab, base)).transpose()?,
         file: file.to_owned(),
         text: text.to_owned(),

@@ -43,6 +43,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) limits: Limits,
     #[serde(default)]
+    pub(super) search: Option<super::search::RawSearch>,
+    #[serde(default)]
     pub(super) load: Vec<RawLoad>,
     #[serde(default)]
     pub(super) lab: Option<RawLab>,

@@ -55,6 +55,32 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("[shape]\nkind = \"ramp\"\nfrom = -1.0\nto = 1.0"), "`shape.from`"),
         (with("[keys]\ndistribution = \"file\""), "`keys.file`"),
         (with("[keys]\nfile = \"ids.csv\""), "`keys.file`"),
+        (with("[search]\nslo = \"fast\""), "`search.slo` = `fast`"),
+        (
+            with("[search]\nslo = \"p50 < 1 ms\"\nmax_rate = -1"),
+            "`search.max_rate`",
+        ),
+        (
+            with("[search]\nslo = \"p50 < 1 ms\"\nresolution = 0"),
+            "`search.resolution`",
+        ),
+        (
+            with("[search]\nslo = \"p99 < 1 ms\"\nmin_rate = 1"),
+            "`search.min_rate` = 1: a p99 needs 368",
+        ),
+        (
+            with("[search]\nslo = \"p99 < 1 ms\"\nmax_rate = 10"),
+            "nothing lies between",
+        ),
+        (
+            with("[search]\nslo = \"p50 < 1 ms\"\nmodes = [\"batch\"]"),
+            "`search.modes`: no `[[load]]`",
+        ),
+        (
+            with("[search]\nslo = \"p50 < 1 ms\"\nerror_share = 0.5"),
+            "`search.error_share` = 0.5",
+        ),
+        (with("[search]\nslo = \"p50 < 1 ms\"\nhow = 1"), "how"),
         (HEAD.to_owned(), "`[[load]]`"),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),
@@ -86,6 +112,17 @@ fn nonsense_is_refused_by_file_and_key() {
         let message = refusal(&text);
         assert!(message.contains(named), "{named}: {message}");
     }
+}
+
+#[test]
+fn a_search_has_a_range_that_its_percentile_can_be_had_in() {
+    let plan = parse(&format!("{HEAD}[search]\nslo = \"p99 < 20 ms\"\n{LOAD}")).unwrap();
+    let search = plan.search.unwrap();
+    // 368 samples from five windows of two seconds.
+    assert_eq!(search.slo.lowest_rps, 37.0);
+    assert_eq!(search.slo.highest_rps, 20_000.0);
+    assert_eq!(search.slo.error_share, plan.limits.error_share);
+    assert_eq!((search.only, search.modes), (false, vec![Mode::Realtime]));
 }
 
 #[test]

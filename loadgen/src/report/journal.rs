@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "journal.jsonl";
 
-/// Where a point stands among those of a run: by target, then by load.
+/// Where a point stands among those of a run: by target, then by load. Rates that a search chose stand with their
+/// curve's last load, by rate.
 pub type Place = (usize, usize);
 
 /// One finished step.
@@ -145,7 +146,11 @@ impl Points {
             }
             return;
         }
-        let at = self.places.partition_point(|place| *place <= step.place);
+        let rps = step.factors.offered_rps;
+        let is_before = |(place, point): &(&Place, &Point)| {
+            **place < step.place || (**place == step.place && point.factors.offered_rps <= rps)
+        };
+        let at = self.places.iter().zip(&self.points).take_while(is_before).count();
         self.places.insert(at, step.place);
         self.points.insert(
             at,
