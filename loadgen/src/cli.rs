@@ -2,7 +2,7 @@
 
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
-use crate::null_endpoint::{self, Stalls};
+use crate::null_endpoint::{self, OneByOne, Script, Stalls};
 use crate::{coverage, lab, report, selfcheck, sweep};
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
@@ -131,6 +131,9 @@ enum Command {
         /// The period
         #[arg(long, requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..))]
         stall_every_ms: Option<u64>,
+        /// Serves one request at a time, each in so many microseconds
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        service_us: Option<u64>,
         /// Ends when stdin does
         #[arg(long)]
         until_stdin_closes: bool,
@@ -201,13 +204,15 @@ impl Command {
                 listen,
                 stall_ms,
                 stall_every_ms,
+                service_us,
                 until_stdin_closes,
             } => {
                 let stalls = stall_ms.zip(stall_every_ms).map(|(length, every)| Stalls {
                     length: Duration::from_millis(length),
                     every: Duration::from_millis(every),
                 });
-                null_endpoint::serve(listen, stalls, until_stdin_closes)
+                let one_by_one = service_us.map(|us| OneByOne::new(Duration::from_micros(us)));
+                null_endpoint::serve(listen, Script { stalls, one_by_one }, until_stdin_closes)
                     .await
                     .map_err(RunError::io(Path::new(&listen.to_string())))?;
                 Ok(0)

@@ -43,6 +43,9 @@ pub enum RunError {
     /// A run that went to its end, and whose result must not be taken for a success.
     #[error("{0}")]
     Unsound(String),
+    /// A run that could not go on; what was finished is written.
+    #[error("{0}")]
+    Stopped(String),
     /// Stopped by a signal; what was finished is written.
     #[error("interrupted; finished steps are in {}", .0.display())]
     Interrupted(PathBuf),

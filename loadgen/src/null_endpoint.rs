@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_protocol::metrics::BUILD_INFO;
 use tierlab_protocol::timing::StageTimings;
@@ -43,10 +43,46 @@ impl Stalls {
     }
 }
 
+/// A server of one request at a time, each of which takes as long as any other: it can do `1 / service` requests a
+/// second and no more. Whoever comes waits behind those that came before.
+#[derive(Debug)]
+pub struct OneByOne {
+    service: Duration,
+    /// When the last request so far will be done.
+    busy_until: Mutex<Instant>,
+}
+
+impl OneByOne {
+    /// An idle server.
+    #[must_use]
+    pub fn new(service: Duration) -> Self {
+        Self {
+            service,
+            busy_until: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// When a request that arrives at `now` is done; requests are served in the order of these calls.
+    pub fn done_at(&self, now: Instant) -> Instant {
+        let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *busy_until = now.max(*busy_until) + self.service;
+        *busy_until
+    }
+}
+
+/// How it answers.
+#[derive(Debug, Default)]
+pub struct Script {
+    /// When it stalls.
+    pub stalls: Option<Stalls>,
+    /// How many requests it can do.
+    pub one_by_one: Option<OneByOne>,
+}
+
 #[derive(Debug)]
 struct Endpoint {
     started: Instant,
-    stalls: Option<Stalls>,
+    script: Script,
     timing: String,
 }
 
@@ -54,12 +90,12 @@ struct Endpoint {
 ///
 /// # Errors
 /// The address cannot be bound, or stdout is closed.
-pub async fn serve(listen: SocketAddr, stalls: Option<Stalls>, until_stdin_closes: bool) -> io::Result<()> {
+pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool) -> io::Result<()> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let endpoint = Arc::new(Endpoint {
         started: Instant::now(),
-        stalls,
+        script,
         timing: StageTimings::default().to_header(),
     });
     let app = Router::new()
@@ -98,7 +134,10 @@ async fn model(Path(model): Path<String>) -> impl IntoResponse {
 
 async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
     drop(body);
-    if let Some(stalls) = endpoint.stalls {
+    if let Some(one_by_one) = &endpoint.script.one_by_one {
+        tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
+    }
+    if let Some(stalls) = endpoint.script.stalls {
         let wait = stalls.wait(endpoint.started.elapsed());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -128,6 +167,16 @@ async fn metrics() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_by_one_a_server_does_what_it_can() {
+        let server = OneByOne::new(Duration::from_millis(5));
+        let now = Instant::now();
+        let done: Vec<u128> = (0..4).map(|_| (server.done_at(now) - now).as_millis()).collect();
+        assert_eq!(done, [5, 10, 15, 20]);
+        let later = now + Duration::from_millis(50);
+        assert_eq!((server.done_at(later) - later).as_millis(), 5);
+    }
 
     #[test]
     fn requests_in_a_stall_wait_for_its_end() {

@@ -29,7 +29,8 @@ impl Progress {
             }
             bar
         });
-        if bar.is_none() {
+        // Without any, only a search goes on, which no one knows the length of.
+        if bar.is_none() && steps > 0 {
             eprintln!("{steps} steps, about {}", readable(expected_step * steps));
         }
         Self {

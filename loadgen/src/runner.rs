@@ -1,10 +1,15 @@
 //! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
 //! on every tier alike, and tiers are compared on the same arrivals and keys.
 //!
+//! Searches ([`hunt`]) come after the plan's own loads.
+//!
 //! In: a plan and its targets. Out: a [`Run`]; every step is kept in its folder's journal as soon as it is finished, so
 //! that a kill loses the step under way only. Knows neither where a target came from nor how a result is shown.
 
+mod hunt;
+
 use crate::analysis;
+use crate::analysis::curves::same_but_rate;
 use crate::control::Control;
 use crate::driver::{self, Finished, Step};
 use crate::environment::rfc3339;
@@ -24,8 +29,12 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tierlab_protocol::tensor::TensorSpec;
+
+/// How often a server that did not answer is asked again.
+const ASKED_AGAIN: u32 = 3;
+const ASKED_AFTER: Duration = Duration::from_millis(300);
 
 /// What a target's requests are made of.
 #[derive(Debug, Clone)]
@@ -105,7 +114,12 @@ impl Runner<'_> {
         let points = Points::of(finished);
         self.check_earlier(&points)?;
         report::begin(&run, &self.folder)?;
-        let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
+        let grid = if self.measures_loads() {
+            self.plan.loads.len()
+        } else {
+            0
+        };
+        let steps = self.targets.len() * grid * self.plan.repeats as usize;
         let mut ledger = Ledger {
             journal,
             points,
@@ -129,11 +143,16 @@ impl Runner<'_> {
         ledger.journal.remove()?;
         if ledger.unanswered > 0 {
             return Err(RunError::Unsound(format!(
-                "{} of {steps} steps ended with a server that no longer answered; their requests are counted as errors",
+                "the server's metrics could not be read around {} steps; their stages and counters are not in the result",
                 ledger.unanswered
             )));
         }
         Ok(run)
+    }
+
+    /// Whether the plan's loads are measured, or are only where searches begin.
+    fn measures_loads(&self) -> bool {
+        !self.plan.search.as_ref().is_some_and(|search| search.only)
     }
 
     /// Steps of another server cannot stand in one result with those to come.
@@ -143,7 +162,13 @@ impl Runner<'_> {
             .iter()
             .flat_map(|target| self.plan.loads.iter().map(|&load| factors(self.plan, target, load)))
             .collect();
-        match points.all().iter().find(|point| !expected.contains(&point.factors)) {
+        // A search chooses its own rates.
+        let is_expected = |point: &&Point| {
+            expected.iter().any(|factors| {
+                *factors == point.factors || (self.plan.search.is_some() && same_but_rate(factors, &point.factors))
+            })
+        };
+        match points.all().iter().find(|point| !is_expected(point)) {
             None => Ok(()),
             Some(point) => Err(RunError::Usage(format!(
                 "{}: finished steps were measured as {} (cache share {}), which no server is now; start it as it was, or \
@@ -156,6 +181,13 @@ impl Runner<'_> {
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        if self.measures_loads() {
+            self.grid(run, ledger).await?;
+        }
+        self.search(run, ledger).await
+    }
+
+    async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
             for (load_index, &load) in self.plan.loads.iter().enumerate() {
                 let seed = step_seed(self.plan.seed, repeat, load_index);
@@ -191,6 +223,7 @@ impl Runner<'_> {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         if server.is_none() {
+            self.still_there(place, index, &factors).await?;
             ledger.unanswered += 1;
         }
         let label = Label {
@@ -206,6 +239,30 @@ impl Runner<'_> {
         ledger.progress.finish(&line);
         ledger.points.add(step);
         Ok(())
+    }
+
+    /// A server that is gone ends the run: the step that it left in the middle says nothing of the tier, and the steps
+    /// to come would say less. One that is only too busy to be asked does not.
+    async fn still_there(&mut self, place: Place, repeat: u32, factors: &Factors) -> Result<(), RunError> {
+        let control = self.targets[place.0].control.clone();
+        let mut last = None;
+        for _ in 0..ASKED_AGAIN {
+            // A lab knows more of its own processes.
+            (self.alive)()?;
+            match control.scrape().await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(ASKED_AFTER).await;
+        }
+        let Some(error) = last else { return Ok(()) };
+        let folder = self.folder.display();
+        Err(RunError::Stopped(format!(
+            "the server went away during {}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
+             look at the server's log, start it again as it was, and go on with --resume {folder}",
+            name(factors),
+            repeat + 1,
+        )))
     }
 
     fn write(&self, run: &mut Run, points: &Points) -> Result<(), RunError> {
@@ -233,7 +290,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         selfcheck: preamble.selfcheck,
         limits: plan.limits.clone(),
         pricing: preamble.pricing,
-        slo: None,
+        slo: plan.search.as_ref().map(|search| search.slo),
         findings: Vec::new(),
         points: Vec::new(),
     }

@@ -68,7 +68,7 @@ mod tests {
         #[test]
         fn a_hockey_stick_bends_at_its_corner(corner in 4_usize..15, slope in 2.0_f64..1e3) {
             let points: Vec<(f64, f64)> = (0..20)
-                .map(|i| (i as f64 + 1.0, 100.0 + (i as f64 - corner as f64).max(0.0) * slope))
+                .map(|i| (f64::from(i) + 1.0, 100.0 + (f64::from(i) - corner as f64).max(0.0) * slope))
                 .collect();
             prop_assert_eq!(of(&points), Some(corner as f64 + 1.0));
         }

@@ -142,7 +142,8 @@ fn outcome(below: &[Evidence], above: &[Evidence], slo: &Slo) -> SloOutcome {
 }
 
 /// Why a point does not meet the objective, in words.
-fn why_not(point: &Point, slo: &Slo) -> String {
+#[must_use]
+pub fn why_not(point: &Point, slo: &Slo) -> String {
     let Some(summary) = &point.summary else {
         return "not summarised".into();
     };

@@ -90,6 +90,14 @@ pub struct Load {
     pub rate: f64,
 }
 
+impl Load {
+    /// The same load at another rate.
+    #[must_use]
+    pub fn at(self, rate: f64) -> Self {
+        Self { rate, ..self }
+    }
+}
+
 /// A validated plan.
 #[derive(Debug, Clone)]
 pub struct Plan {

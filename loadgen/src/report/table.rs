@@ -45,6 +45,18 @@ pub(crate) fn text(run: &Run) -> String {
             text += &format!("• {}\n", words::sentence(run, &curve));
         }
     }
+    let reached: Vec<String> = run
+        .findings
+        .iter()
+        .filter_map(|finding| words::reach(run, finding))
+        .collect();
+    if !reached.is_empty() {
+        text += &format!("\n{}\n", words::REACH);
+        for line in reached {
+            text += &format!("• {line}\n");
+        }
+        text += "\n";
+    }
     if let Some(floor) = words::noise_floor(run) {
         text += &format!("• {floor}\n");
     }

@@ -5,8 +5,8 @@
 use super::units::{latency, latency_interval, percent, rate, thousands};
 use crate::analysis::bands;
 use crate::analysis::curves::{Curve, curves};
-use crate::analysis::littles_law;
-use crate::record::{Band, Factors, Point, Run, Summary, Verdict};
+use crate::analysis::{knee, littles_law};
+use crate::record::{Band, Factors, Finding, Point, Run, SloFinding, SloOutcome, Summary, Verdict};
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {
@@ -135,7 +135,73 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
             part(name)
         );
     }
+    if run.slo.is_none()
+        && let Some(knee) = knee::knee(curve)
+    {
+        text += &format!("; p95 turns up at {} rps", rate(knee));
+    }
     text
+}
+
+/// What the interval of a highest rate is.
+pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
+                                the lowest that certainly does not.";
+
+/// How far a curve goes under the run's objective, in one sentence; `None` without an objective.
+pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
+    let slo = run.slo.as_ref()?;
+    let objective = slo.objective.to_string();
+    let factors = &finding.factors;
+    let mut text = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
+    if factors.batch_size > 1 {
+        text += &format!(" ×{}", factors.batch_size);
+    }
+    let Some(found) = &finding.slo else {
+        return Some(format!(
+            "{text}: no rate could be judged by {objective}: too few samples"
+        ));
+    };
+    let not_met = |found: &SloFinding| {
+        found
+            .not_met
+            .as_ref()
+            .map_or_else(String::new, |next| format!("at {}/s {}", rate(next.rps), next.why))
+    };
+    text += &match (found.outcome, &found.highest_rps) {
+        (SloOutcome::NeverMet, _) | (_, None) => {
+            let why = not_met(found);
+            let asked = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
+            let asked = if asked { ", the lowest rate asked" } else { "" };
+            format!(": no rate with {objective}: {why}{asked}")
+        }
+        (outcome, Some(highest)) => {
+            let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
+            let at = format!(": highest rate with {objective}: {value}/s [{lo}–{hi}]");
+            match outcome {
+                SloOutcome::MetAtHighest => format!(
+                    ": {objective} still holds at {value}/s, the highest rate asked; what the server can do lies above \
+                     (raise `search.max_rate`)"
+                ),
+                SloOutcome::MetAsFarAsMeasured => {
+                    format!(": {objective} still holds at {value}/s, the highest rate measured")
+                }
+                SloOutcome::Coarse => format!("{at}; the next rate measured is far above: {}", not_met(found)),
+                _ => format!("{at}; {}", not_met(found)),
+            }
+        }
+    };
+    if !found.contradicting_rps.is_empty() {
+        let rates: Vec<String> = found
+            .contradicting_rps
+            .iter()
+            .map(|&rps| format!("{}/s", rate(rps)))
+            .collect();
+        text += &format!("; measured otherwise at {}", rates.join(", "));
+    }
+    if let Some(knee) = finding.knee_rps {
+        text += &format!("; p95 turns up at {}/s", rate(knee));
+    }
+    Some(text)
 }
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.

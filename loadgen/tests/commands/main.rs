@@ -2,4 +2,5 @@
 
 mod lab;
 mod program;
+mod search;
 mod sweep;

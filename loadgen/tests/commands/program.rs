@@ -24,8 +24,14 @@ pub(crate) struct NullEndpoint {
 
 impl NullEndpoint {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// One that answers by a script.
+    pub(crate) fn with(script: &[&str]) -> Self {
         let mut process = Command::new(BINARY)
             .args(["null-endpoint", "--until-stdin-closes"])
+            .args(script)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

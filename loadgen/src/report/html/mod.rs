@@ -14,8 +14,8 @@ mod tables;
 
 use super::units::thousands;
 use super::words;
-use crate::analysis::curves::{Curve, common_rate};
-use crate::record::Run;
+use crate::analysis::curves::{Curve, common_rate, same_but_rate};
+use crate::record::{Finding, Run};
 use markup::escape;
 use series::Series;
 
@@ -103,7 +103,26 @@ fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
     for curve in curves {
         out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
     }
-    out + "</ul>"
+    out += "</ul>";
+    let mine = |finding: &&Finding| {
+        curves
+            .iter()
+            .any(|curve| same_but_rate(curve.factors(), &finding.factors))
+    };
+    let reached: Vec<String> = run
+        .findings
+        .iter()
+        .filter(mine)
+        .filter_map(|finding| words::reach(run, finding))
+        .collect();
+    if !reached.is_empty() {
+        out += &format!("<p class=\"soft\">{}</p><ul class=\"findings\">", escape(words::REACH));
+        for line in reached {
+            out += &format!("<li>{}.</li>", escape(&line));
+        }
+        out += "</ul>";
+    }
+    out
 }
 
 fn header(run: &Run) -> String {

@@ -1,0 +1,135 @@
+//! `[search]` through the real binary, against a server that serves one request at a time and so has a known capacity.
+
+use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+/// 400 requests a second and no more.
+const SERVICE_US: u64 = 2_500;
+const CAPACITY: f64 = 1e6 / SERVICE_US as f64;
+const RESOLUTION: f64 = 0.1;
+
+/// Equal gaps, so that the latency is the service time up to the capacity itself. Send lag is no matter here: the tests
+/// may share the machine with others.
+fn plan(search: &str) -> String {
+    format!(
+        "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.8\ndrain_s = 1.0\n\
+         max_in_flight = 512\narrivals = \"constant\"\n[limits]\nrate_error_share = 0.05\nlag_share_of_p99 = 1.0\n\
+         [search]\nresolution = {RESOLUTION}\n{search}\n[[load]]\nmode = \"realtime\"\nrates = [250]\n"
+    )
+}
+
+fn slo(run: &Value) -> &Value {
+    &run["findings"][0]["slo"]
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn the_highest_rate_of_a_server_of_known_capacity_is_found() {
+    let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
+    let place = Workdir::new(&plan("slo = \"p95 < 100 ms\"\nmax_rate = 2000"));
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    assert_eq!(slo(&result)["outcome"], "found", "{}", ended.stdout);
+    let highest = &slo(&result)["highest_rps"];
+    let [value, lo, hi] = ["value", "lo", "hi"].map(|key| number(&highest[key]));
+    let not_met = number(&slo(&result)["not_met"]["rps"]);
+    assert!(lo <= value && value < not_met && not_met <= hi, "{highest} {not_met}");
+    // The capacity lies between the two, give or take what three digits and a window of 0.8 s can tell.
+    assert!(value <= 1.02 * CAPACITY, "{}", ended.stdout);
+    assert!(value * (1.0 + RESOLUTION) * 1.02 >= CAPACITY, "{}", ended.stdout);
+    for line in [
+        format!("highest rate with p95 < 100 ms: {value:.0}/s ["),
+        format!("at {not_met:.0}/s "),
+    ] {
+        assert!(ended.stdout.contains(&line), "{line}: {}", ended.stdout);
+    }
+    // Both sides of the boundary have all repeats, and every rate has its row.
+    let points = result["points"].as_array().unwrap();
+    for point in points {
+        let rps = number(&point["factors"]["offered_rps"]);
+        if rps == value || rps == not_met {
+            assert_eq!(point["repeats"].as_array().unwrap().len(), 2, "{rps}");
+        }
+    }
+    let rates: Vec<f64> = points
+        .iter()
+        .map(|point| number(&point["factors"]["offered_rps"]))
+        .collect();
+    assert!(rates.is_sorted(), "{rates:?}");
+    let summary = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
+    assert_eq!(summary.lines().count(), points.len() + 1);
+    let page = fs::read_to_string(place.path("results/r/report.html")).unwrap();
+    assert!(page.contains("highest rate with p95 &lt; 100 ms"));
+}
+
+#[test]
+fn what_is_never_met_and_what_always_is_are_said_in_words() {
+    let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
+    let never = Workdir::new(&plan("slo = \"p50 < 1 ms\"\nmin_rate = 60\nonly = true"));
+    let ended = run(never.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = never.run_json();
+    assert_eq!(slo(&result)["outcome"], "never-met");
+    assert!(slo(&result)["highest_rps"].is_null());
+    assert_eq!(number(&slo(&result)["not_met"]["rps"]), 60.0);
+    assert!(
+        ended.stdout.contains("no rate with p50 < 1 ms: at 60/s p50 ")
+            && ended.stdout.contains("the lowest rate asked"),
+        "{}",
+        ended.stdout
+    );
+
+    let always = Workdir::new(&plan("slo = \"p50 < 1 s\"\nmax_rate = 300\nonly = true"));
+    let ended = run(always.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = always.run_json();
+    assert_eq!(slo(&result)["outcome"], "met-at-highest");
+    assert_eq!(number(&slo(&result)["highest_rps"]["value"]), 300.0);
+    assert!(
+        ended.stdout.contains("still holds at 300/s, the highest rate asked")
+            && ended.stdout.contains("`search.max_rate`"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn a_search_that_stopped_goes_on_where_it_was() {
+    let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
+    let place = Workdir::new(&plan("slo = \"p50 < 1 s\"\nmax_rate = 380\nonly = true"));
+    let ended = run_until(place.sweep(&endpoint.url), "[1/", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let mut resume = Command::new(BINARY);
+    resume
+        .arg("sweep")
+        .arg(place.path("plan.toml"))
+        .args(["--url", &endpoint.url]);
+    resume.arg("--resume").arg(place.path("results/r"));
+    let ended = run(resume);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    assert_eq!(slo(&result)["outcome"], "met-at-highest", "{}", ended.stdout);
+    let kept = result["resumed"][0]["finished_steps"].as_u64().unwrap();
+    assert!(kept >= 1);
+    // 250 and 380 per second, the first with the one repeat that it needs, the second with both.
+    let repeats: Vec<(f64, usize)> = result["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| {
+            (
+                number(&point["factors"]["offered_rps"]),
+                point["repeats"].as_array().unwrap().len(),
+            )
+        })
+        .collect();
+    assert_eq!(repeats, [(250.0, 1), (380.0, 2)]);
+    let again = ended.stderr.lines().filter(|line| line.starts_with('[')).count();
+    assert_eq!(again as u64 + kept, 3, "{}", ended.stderr);
+}
