@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload fuzz selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-loadgen fuzz selfcheck deny clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,11 @@ bench-overload: ## three times the saturated rate for a minute, then what dynami
 	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example open_loop --locked
 	scripts/bench/overload $(BENCH_OUT)
 	scripts/bench/overload $(BENCH_OUT) --batching
+
+bench-loadgen: ## the load generator and seven others against a server whose latencies are known; results go to results/loadgen-<date>
+	scripts/setup load-peers
+	$(CARGO) build --release --workspace --bin tierlab-loadgen --example scripted --locked
+	scripts/bench/loadgen
 
 fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable Rust
 	scripts/fuzz

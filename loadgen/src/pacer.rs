@@ -169,7 +169,10 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
 
 /// Asks the kernel to wake this thread as close to its deadline as it can. Linux keeps the slack of each thread in
 /// `/proc/TID/timerslack_ns`, which a thread may write for itself.
-fn minimal_timer_slack() -> io::Result<()> {
+///
+/// # Errors
+/// No such file, or no right to write it; deadlines are then kept to within 50 us or so.
+pub fn minimal_timer_slack() -> io::Result<()> {
     let thread = std::fs::read_link("/proc/thread-self")?;
     let id = thread.file_name().ok_or(io::ErrorKind::NotFound)?;
     std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1")

@@ -1,0 +1,146 @@
+//! The scripted server. In: infer requests. Out: a fixed reply, when the script says. The times are kept by a thread of
+//! its own with a minimal timer slack: the runtime's timer rounds up to whole milliseconds.
+
+use crate::script::{Player, Script};
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tierlab_loadgen::pacer;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+const REPLY: &str =
+    r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A request that waits: when it is answered, which it was, and how.
+type Call = (Instant, oneshot::Sender<()>);
+
+struct Server {
+    started: Instant,
+    player: Mutex<Player>,
+    calls: mpsc::Sender<Call>,
+}
+
+/// Serves until stdin closes.
+pub(crate) async fn serve(script: Script, listen: SocketAddr) -> io::Result<()> {
+    let listener = TcpListener::bind(listen).await?;
+    let address = listener.local_addr()?;
+    let (calls, waiting) = mpsc::channel();
+    thread::Builder::new()
+        .name("times".into())
+        .spawn(move || keep_times(&waiting))?;
+    let server = Arc::new(Server {
+        started: Instant::now(),
+        player: Mutex::new(Player::new(script)),
+        calls,
+    });
+    let empty = || async { "" };
+    let app = Router::new()
+        .route(
+            "/v2",
+            get(|| async { Json(json!({"name": "scripted", "version": "1", "extensions": []})) }),
+        )
+        .route("/v2/health/live", get(empty))
+        .route("/v2/health/ready", get(empty))
+        .route("/v2/models/{model}", get(metadata))
+        .route("/v2/models/{model}/ready", get(empty))
+        .route("/v2/models/{model}/config", get(config))
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/metrics", get(empty))
+        .with_state(server);
+    println!("{}", json!({"listen": address.to_string()}));
+    io::stdout().flush()?;
+    thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, app).await
+}
+
+async fn infer(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoResponse {
+    // perf_analyzer tells replies apart by their ids.
+    let reply = match id(&body) {
+        Some(id) => format!("{{\"id\":\"{id}\",{REPLY}"),
+        None => format!("{{{REPLY}"),
+    };
+    drop(body);
+    let (call, answered) = oneshot::channel();
+    {
+        // Arrivals are read under the lock, so that the script sees them in order.
+        let mut player = server.player.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = player.answered(server.started.elapsed());
+        let _ = server.calls.send((server.started + at, call));
+    }
+    let _ = answered.await;
+    ([(CONTENT_TYPE, "application/json")], reply)
+}
+
+/// The id of a request, found without decoding it: what these clients send has no other key of that name, and no escapes.
+fn id(body: &[u8]) -> Option<&str> {
+    let body = std::str::from_utf8(body).ok()?;
+    let (_, rest) = body.split_once("\"id\":")?;
+    rest.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+async fn metadata(Path(model): Path<String>) -> impl IntoResponse {
+    let tensor = |name| json!([{"name": name, "datatype": "FP32", "shape": [-1, 1]}]);
+    Json(
+        json!({"name": model, "versions": ["1"], "platform": "scripted", "inputs": tensor("x"), "outputs": tensor("y")}),
+    )
+}
+
+/// What perf_analyzer asks for before it measures.
+async fn config(Path(model): Path<String>) -> impl IntoResponse {
+    let tensor = |name| json!([{"name": name, "data_type": "TYPE_FP32", "dims": [1]}]);
+    Json(json!({
+        "name": model, "platform": "", "backend": "scripted", "max_batch_size": 64,
+        "input": tensor("x"), "output": tensor("y"),
+    }))
+}
+
+/// Answers calls at their times, those of one time in the order in which they came.
+fn keep_times(calls: &mpsc::Receiver<Call>) {
+    let _ = pacer::minimal_timer_slack();
+    let mut order = 0_u64;
+    let mut times = BinaryHeap::new();
+    let mut waiting = std::collections::HashMap::new();
+    loop {
+        let pause = times.peek().map_or(IDLE, |Reverse((at, _)): &Reverse<(Instant, u64)>| {
+            at.saturating_duration_since(Instant::now())
+        });
+        match calls.recv_timeout(pause) {
+            Ok((at, call)) => {
+                times.push(Reverse((at, order)));
+                waiting.insert(order, call);
+                order += 1;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        while let Some(&Reverse((at, order))) = times.peek()
+            && at <= Instant::now()
+        {
+            times.pop();
+            if let Some(call) = waiting.remove(&order) {
+                // Whoever asked may be gone.
+                let _ = call.send(());
+            }
+        }
+    }
+}
