@@ -7,7 +7,7 @@
 //! - [`pacer`]: releases tickets at their due times, from a thread of its own
 //! - [`driver`]: goose users that take tickets, send and read the reply
 //! - [`recorder`]: samples to one repeat of a point
-//! - [`scrape`], [`environment`]: what the server counted, and where the run was made
+//! - [`scrape`], [`gpu`], [`environment`]: what the server counted, and where the run was made
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
 //!   [`resume`]: a run that stopped, gone on with; [`search`]: which rates to measure for the highest under an
 //!   objective
@@ -24,6 +24,7 @@ pub mod coverage;
 pub mod driver;
 pub mod environment;
 pub mod error;
+pub mod gpu;
 pub mod interrupt;
 pub mod keys;
 pub mod lab;

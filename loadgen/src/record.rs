@@ -7,6 +7,7 @@ mod findings;
 
 pub use findings::{Finding, NotMet, Objective, Percentile, Slo, SloFinding, SloOutcome};
 
+use crate::gpu::{DeviceReads, GpuUse, IdleByCause};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -330,6 +331,12 @@ pub struct ServerDelta {
     pub session_seconds: BTreeMap<String, f64>,
     /// Mean rows per run of the session.
     pub mean_batch_rows: f64,
+    /// Reads into device memory; absent where no tier reads there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_reads: Option<DeviceReads>,
+    /// The GPUs that the server sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuUse>,
 }
 
 /// An estimate with its 95 % interval.
@@ -386,6 +393,12 @@ pub struct Summary {
     pub usd_per_10k: Option<Interval>,
     /// Its parts in dollars: compute, tier capacity, storage requests, bytes; absent where nothing is charged.
     pub usd_parts: Vec<(String, f64)>,
+    /// Energy of one inference in joules, of all GPUs; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joules_per_inference: Option<f64>,
+    /// Where the time of the GPUs went; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_time: Option<IdleByCause>,
     /// Bands over all repeats.
     pub bands: Vec<Band>,
     /// Whether the point may be used.

@@ -1,6 +1,7 @@
 //! What the server counted. In: the text of `/metrics` before and after a step. Out: the difference, as a
 //! [`ServerDelta`]. Format: Prometheus text exposition 0.0.4.
 
+use crate::gpu;
 use crate::record::ServerDelta;
 use std::collections::BTreeMap;
 use tierlab_protocol::metrics;
@@ -67,6 +68,19 @@ impl Scrape {
             .map(String::as_str)
     }
 
+    /// Two labels of every series of a name.
+    #[must_use]
+    pub fn label_pairs(&self, name: &str, first: &str, second: &str) -> Vec<(&str, &str)> {
+        let labels = self
+            .0
+            .iter()
+            .filter(|series| series.name == name)
+            .map(|series| &series.labels);
+        labels
+            .filter_map(|labels| Some((labels.get(first)?.as_str(), labels.get(second)?.as_str())))
+            .collect()
+    }
+
     fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {
         self.0.iter().filter(move |series| {
             series.name == name
@@ -108,6 +122,8 @@ pub fn delta(before: &Scrape, after: &Scrape, model: &str) -> ServerDelta {
             })
             .collect(),
         mean_batch_rows: if runs > 0.0 { rows / runs } else { 0.0 },
+        device_reads: gpu::device_reads(before, after),
+        gpus: gpu::gpus(before, after),
     }
 }
 

@@ -106,3 +106,28 @@ pub const EMULATED_FAULTS: &str = "tierlab_emulated_faults_total";
 
 /// Feature rows that failed their checksum, by `tier` and `outcome`: mended by a second read, or refused.
 pub const DAMAGED_ROWS: &str = "tierlab_damaged_rows_total";
+
+/// Reads of cuFile into device memory, by `tier` and `way` (p2p, nvfs, posix), as cuFile's own counters say.
+pub const DEVICE_READS: &str = "tierlab_device_reads_total";
+/// The way to device memory that a tier was asked for, by `tier`, `path` and what GPUDirect Storage is `missing`; 1 where
+/// cuFile counts its reads, else 0.
+pub const DEVICE_PATH: &str = "tierlab_device_path_info";
+
+/// A GPU of the machine: value 1, by `gpu` (its number), `name`, `uuid` and `driver`.
+pub const GPU_INFO: &str = "tierlab_gpu_info";
+/// Time in which a kernel ran on a GPU, by `gpu`: NVML's utilisation times the time between two looks.
+pub const GPU_BUSY_SECONDS: &str = "tierlab_gpu_busy_seconds_total";
+/// Energy that a GPU took, by `gpu`.
+pub const GPU_ENERGY_JOULES: &str = "tierlab_gpu_energy_joules_total";
+/// Power that a GPU takes, by `gpu`.
+pub const GPU_POWER_WATTS: &str = "tierlab_gpu_power_watts";
+/// Memory of a GPU in use, by `gpu`.
+pub const GPU_MEMORY_USED_BYTES: &str = "tierlab_gpu_memory_used_bytes";
+/// Memory of a GPU, by `gpu`.
+pub const GPU_MEMORY_TOTAL_BYTES: &str = "tierlab_gpu_memory_total_bytes";
+/// Clocks of a GPU, by `gpu` and `clock` (sm, memory).
+pub const GPU_CLOCK_HZ: &str = "tierlab_gpu_clock_hertz";
+/// Bytes over the bus of a GPU, by `gpu` and `direction` (received, sent).
+pub const GPU_PCIE_BYTES_PER_S: &str = "tierlab_gpu_pcie_bytes_per_second";
+/// Temperature of a GPU, by `gpu`.
+pub const GPU_TEMPERATURE_CELSIUS: &str = "tierlab_gpu_temperature_celsius";

@@ -14,8 +14,12 @@ pub enum Via {
     PageCache,
     /// `O_DIRECT` into the reader's own aligned buffer.
     Direct,
-    /// Device to a pinned host buffer, then copied on.
+    /// A buffered read into a pinned host buffer, copied on to device memory while the next one is read.
     Bounce,
+    /// `O_DIRECT` into a pinned host buffer, copied on likewise.
+    BounceDirect,
+    /// A buffered read into ordinary host memory, then copied to device memory.
+    Pageable,
     /// cuFile, served by POSIX reads (compatibility mode).
     CufilePosix,
     /// GPUDirect Storage, as the driver's own counters say.
@@ -30,11 +34,13 @@ pub enum Via {
 
 impl Via {
     /// Every path, in the order of the enum.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Memory,
         Self::PageCache,
         Self::Direct,
         Self::Bounce,
+        Self::BounceDirect,
+        Self::Pageable,
         Self::CufilePosix,
         Self::Gds,
         Self::Http,
@@ -50,6 +56,8 @@ impl Via {
             Self::PageCache => "page-cache",
             Self::Direct => "direct",
             Self::Bounce => "bounce",
+            Self::BounceDirect => "bounce-direct",
+            Self::Pageable => "pageable",
             Self::CufilePosix => "cufile-posix",
             Self::Gds => "gds",
             Self::Http => "http",

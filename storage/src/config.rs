@@ -7,6 +7,7 @@ use crate::error::{ErrorKind, StorageError};
 use crate::tier::Tier;
 use crate::tiers;
 use crate::tiers::flight::FlightConfig;
+use crate::tiers::gds::GdsConfig;
 use crate::tiers::nvme::{Driver, Tuning};
 use crate::wrappers::{CacheConfig, StorageMetrics, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -30,13 +31,8 @@ pub enum TierConfig {
     S3(S3Config),
     /// An Arrow Flight server.
     Flight(FlightConfig),
-    /// GPUDirect Storage: local files into device memory through cuFile.
-    Gds {
-        /// The directory.
-        root: PathBuf,
-        /// The CUDA device.
-        device: u32,
-    },
+    /// Local files into device memory: by GPUDirect Storage, or one of the ways beside it.
+    Gds(GdsConfig),
     /// One of the others with wrappers around it: what a TOML with `[emulated]`, `[staged]` or `[cache]` gives.
     Wrapped(Box<WrappedConfig>),
 }
@@ -63,11 +59,7 @@ enum Kind {
     Nfs(NfsConfig),
     S3(S3Config),
     Flight(FlightConfig),
-    Gds {
-        root: PathBuf,
-        #[serde(default)]
-        device: u32,
-    },
+    Gds(GdsConfig),
     #[serde(skip)]
     Wrapped(Box<WrappedConfig>),
 }
@@ -294,7 +286,7 @@ impl TierConfig {
             Self::Nfs(_) => "nfs",
             Self::S3(_) => "s3",
             Self::Flight(_) => "flight",
-            Self::Gds { .. } => "gds",
+            Self::Gds(_) => "gds",
             Self::Wrapped(wrapped) => wrapped.tier.kind(),
         }
     }
@@ -378,7 +370,7 @@ pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
 /// # Errors
 /// As [`open`].
 pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
-    let tier = tiers::open(config).await?;
+    let tier = tiers::open(config, metrics).await?;
     match config {
         TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier, metrics).await,
         _ => Ok(tier),

@@ -8,6 +8,7 @@
 //! - [`error`]: what can go wrong with a read
 //! - [`deadline`]: when the one who asked stops waiting
 //! - [`config`]: a tier's TOML, and [`open`], which builds a tier from it
+//! - [`device`]: reads into the memory of a CUDA device
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`conformance`]: the suite
@@ -16,6 +17,7 @@
 pub mod config;
 pub mod conformance;
 pub mod deadline;
+pub mod device;
 pub mod error;
 #[cfg(feature = "origin")]
 pub mod origin;

@@ -1,5 +1,6 @@
 //! The one trait of all tiers and wrappers, and the types of its calls.
 
+use crate::device::DeviceReads;
 use crate::error::StorageError;
 use crate::path::ObjectPath;
 use async_trait::async_trait;
@@ -133,6 +134,17 @@ pub trait Tier: Send + Sync + 'static {
 
     /// Reads many ranges as one request of the tier: all of them, or an error.
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError>;
+
+    /// Why reads that took these ways are not what the tier was configured for; `None` where they are.
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        let _ = took;
+        None
+    }
+
+    /// How to read into device memory, where this tier can.
+    fn device(&self) -> Option<&dyn DeviceReads> {
+        None
+    }
 
     /// Drops what wrappers keep of these ranges of a version, because their bytes turned out to be damaged: the next read
     /// of them asks the tier itself. A tier that keeps nothing has nothing to do.

@@ -30,6 +30,7 @@ pub mod verdict;
 pub use bands::{backlog_slope, bands};
 pub use findings::conclude;
 
+use crate::gpu;
 use crate::record::{Interval, Limits, Point, Pricing, Repeat, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use percentile::{BlockTable, is_printable};
@@ -98,6 +99,8 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         in_flight: littles_law::in_flight(repeats),
         usd_per_10k: cost.as_ref().map(|cost| cost.usd_per_10k),
         usd_parts: cost.map(|cost| cost.parts).unwrap_or_default(),
+        joules_per_inference: gpu::joules_per_inference(repeats),
+        gpu_time: gpu::idle_by_cause(repeats),
         bands: bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice())),
         verdict: verdict::verdict(&evidence, limits),
     }

@@ -43,6 +43,8 @@ pub struct Step {
     pub mean_in_flight: f64,
     /// Growth of the latency, in microseconds per second.
     pub backlog_slope: Interval,
+    /// Why the reads into device memory were not what was asked for.
+    pub device_shortfall: Option<String>,
 }
 
 impl From<&Repeat> for Step {
@@ -59,6 +61,10 @@ impl From<&Repeat> for Step {
             in_flight_limit_hit: repeat.in_flight_limit_hit,
             mean_in_flight: repeat.mean_in_flight,
             backlog_slope: repeat.backlog_slope,
+            device_shortfall: repeat
+                .server
+                .as_ref()
+                .and_then(|server| server.device_reads.as_ref()?.shortfall()),
         }
     }
 }
@@ -90,8 +96,10 @@ pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
     let limit_hit = in_flight_limit(evidence);
     let late = send_lag(evidence, limits);
     let generator_late = late.is_some() && limit_hit.is_none();
-    let saturated = backlog.is_some() && !generator_late;
+    let device = device_shortfall(evidence);
+    let saturated = backlog.is_some() && !generator_late && device.is_none();
     let reasons: Vec<String> = [
+        device,
         schedule_error(evidence, limits),
         backlog,
         reply_error(evidence, limits),
@@ -108,6 +116,12 @@ pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
         (false, true) => Verdict::Valid,
         (false, false) => Verdict::Invalid(reasons),
     }
+}
+
+/// The bytes must have come by the way that was asked for: a figure of another way is no figure of this one, saturated or
+/// not.
+fn device_shortfall(evidence: &Evidence) -> Option<String> {
+    evidence.steps.iter().find_map(|step| step.device_shortfall.clone())
 }
 
 /// The schedule itself must have offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, so
@@ -235,6 +249,7 @@ mod tests {
                 lo: -90.0,
                 hi: 110.0,
             },
+            device_shortfall: None,
         };
         Evidence {
             offered_rps: 200.0,
@@ -369,6 +384,19 @@ mod tests {
             }
         });
         assert!(matches!(&hit, Verdict::Saturated(why) if why.len() == 4), "{hit}");
+    }
+
+    #[test]
+    fn reads_by_another_way_than_was_asked_for_are_invalid_even_where_the_server_is_saturated() {
+        let fallen_short = |slope: Interval| {
+            judge(|e| {
+                e.steps[1].device_shortfall = Some("GPUDirect Storage was asked for and …".to_owned());
+                e.steps.iter_mut().for_each(|s| s.backlog_slope = slope);
+            })
+        };
+        for slope in [Interval::default(), GROWING] {
+            assert_invalid(&fallen_short(slope), "GPUDirect Storage was asked for");
+        }
     }
 
     #[test]

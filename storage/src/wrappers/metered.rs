@@ -1,13 +1,15 @@
 //! A tier whose reads are counted and timed. In: a tier and its metrics. Out: the same tier, counted.
 
 use super::metrics::TierMetrics;
-use crate::error::StorageError;
+use crate::device::{DeviceReads, Landed};
+use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadMany, Tier, TierInfo};
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
+use tierlab_protocol::via::ViaSet;
 
 /// A tier whose reads are counted and timed. Reads whose future is dropped are neither.
 pub struct Metered {
@@ -20,6 +22,34 @@ impl Metered {
     #[must_use]
     pub fn new(inner: Arc<dyn Tier>, metrics: TierMetrics) -> Self {
         Self { inner, metrics }
+    }
+}
+
+impl Metered {
+    fn record(&self, started: Instant, ranges: &[Range<u64>], read: Result<&ReadCost, &StorageError>) {
+        self.metrics.time(started.elapsed());
+        match read {
+            Ok(cost) => {
+                let asked = ranges.iter().map(|range| range.end - range.start).sum();
+                self.metrics.record(asked, cost);
+            }
+            Err(error) => self.metrics.record_error(error),
+        }
+    }
+}
+
+/// Only handed out where the tier below can do it.
+#[async_trait]
+impl DeviceReads for Metered {
+    async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
+        let below = self.inner.device().ok_or_else(|| {
+            let what = "this tier does not read into device memory";
+            StorageError::new(ErrorKind::Unsupported, object.path.as_str(), what)
+        })?;
+        let started = Instant::now();
+        let read = below.read_to_device(object, ranges).await;
+        self.record(started, ranges, read.as_ref().map(|landed| &landed.cost));
+        read
     }
 }
 
@@ -38,15 +68,16 @@ impl Tier for Metered {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let started = Instant::now();
         let read = self.inner.read_many(object, ranges).await;
-        self.metrics.time(started.elapsed());
-        match &read {
-            Ok(many) => {
-                let asked = many.parts.iter().map(|part| part.len() as u64).sum();
-                self.metrics.record(asked, &many.cost);
-            }
-            Err(error) => self.metrics.record_error(error),
-        }
+        self.record(started, ranges, read.as_ref().map(|many| &many.cost));
         read
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.inner.shortfall(took)
+    }
+
+    fn device(&self) -> Option<&dyn DeviceReads> {
+        self.inner.device().is_some().then_some(self)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

@@ -50,6 +50,8 @@ pub struct StorageMetrics {
     cache: CacheFamilies,
     staged: StagedFamilies,
     emulated_faults: IntCounterVec,
+    device_reads: IntCounterVec,
+    device_path: IntGaugeVec,
 }
 
 #[derive(Debug, Clone)]
@@ -109,6 +111,9 @@ impl StorageMetrics {
         let hedges = "Requests sent a second time because the first was slow to be answered.";
         let damaged = "Rows that failed their checksum, by whether a second read mended them.";
         let faults = "Faults that an emulated service injected.";
+        let device_reads = "Reads of cuFile by the way that they took, as its own counters say.";
+        let device_path =
+            "The way to device memory that was asked for, and what it lacks; 1 where cuFile counts reads.";
         Ok(Self {
             requests: on.counter(names::TIER_REQUESTS, requests, &of_tier)?,
             wire_bytes: on.counter(names::TIER_WIRE_BYTES, wire_bytes, &of_tier)?,
@@ -121,6 +126,8 @@ impl StorageMetrics {
             cache: CacheFamilies::register(&on)?,
             staged: StagedFamilies::register(&on)?,
             emulated_faults: on.counter(names::EMULATED_FAULTS, faults, &["tier", "kind"])?,
+            device_reads: on.counter(names::DEVICE_READS, device_reads, &["tier", "way"])?,
+            device_path: on.gauge(names::DEVICE_PATH, device_path, &["tier", "path", "missing"])?,
         })
     }
 
@@ -185,6 +192,21 @@ impl StorageMetrics {
         let faults = |kind: ErrorKind| self.emulated_faults.with_label_values(&[tier, kind.as_str()]);
         EmulatedMetrics {
             faults: ErrorKind::ALL.map(faults),
+        }
+    }
+
+    /// The metrics of reads into device memory by one tier, which was asked to take `path`; `missing` is what
+    /// GPUDirect Storage lacks, and `counts` whether cuFile says by which way its reads went.
+    #[must_use]
+    pub fn device(&self, tier: &str, path: &str, missing: &str, counts: bool) -> DeviceMetrics {
+        self.device_path
+            .with_label_values(&[tier, path, missing])
+            .set(i64::from(counts));
+        let way = |way: &str| self.device_reads.with_label_values(&[tier, way]);
+        DeviceMetrics {
+            peer_to_peer: way("p2p"),
+            nvidia_fs: way("nvfs"),
+            posix: way("posix"),
         }
     }
 
@@ -299,6 +321,22 @@ pub struct EmulatedMetrics {
 impl EmulatedMetrics {
     pub(super) fn count(&self, fault: ErrorKind) {
         of_kind(&self.faults, fault).inc();
+    }
+}
+
+/// Reads of cuFile into device memory, by the way that they took.
+#[derive(Debug, Clone)]
+pub struct DeviceMetrics {
+    peer_to_peer: IntCounter,
+    nvidia_fs: IntCounter,
+    posix: IntCounter,
+}
+
+impl DeviceMetrics {
+    pub(crate) fn count(&self, peer_to_peer: u64, nvidia_fs: u64, posix: u64) {
+        self.peer_to_peer.inc_by(peer_to_peer);
+        self.nvidia_fs.inc_by(nvidia_fs);
+        self.posix.inc_by(posix);
     }
 }
 

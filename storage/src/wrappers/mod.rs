@@ -16,7 +16,9 @@ pub use cache::{Cache, CacheConfig};
 pub use config::WrapperConfig;
 pub use emulated::{Emulated, EmulatedConfig};
 pub use metered::Metered;
-pub use metrics::{CacheMetrics, DamagedRows, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics};
+pub use metrics::{
+    CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,
+};
 pub use staged::{Staged, StagedConfig, StagedCounts};
 
 use crate::error::StorageError;

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tierlab_protocol::via::ViaSet;
 use tierlab_storage::{Body, Object, ObjectPath, ReadMany, StorageError, Tier, TierInfo};
 
 /// A tier whose reads are counted.
@@ -38,6 +39,10 @@ impl Tier for Counted {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.tier.read_many(object, ranges).await
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.tier.shortfall(took)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

@@ -70,6 +70,13 @@ async fn run(options: &Options) -> Result<()> {
             Arc::new(Cache::new(tier, cache, metrics.cache(config.kind()))?)
         }
     };
+    if workload.into == options::Into::Device && tier.device().is_none() {
+        let what = format!(
+            "tier `{}` does not read into device memory: take one of kind `gds`, without a cache",
+            config.kind()
+        );
+        return Err(StorageError::new(ErrorKind::Invalid, "--into", what).into());
+    }
     let subject = object::prepare(&tier, options).await?;
     let measured = measure::run(&tier, &subject, &workload).await;
     let tier_reads = counter.map(|counter| counter.load(Ordering::Relaxed));
@@ -90,6 +97,7 @@ async fn run(options: &Options) -> Result<()> {
         report.best_hit_ratio = Some(zipf.best_hit_ratio(cache.most_blocks()));
     }
     report.idle_cpu_share = idle_cpu_share;
+    report.invalid = tier.shortfall(measured.totals.via);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -101,5 +109,8 @@ async fn run(options: &Options) -> Result<()> {
             measured.elapsed.as_secs_f64()
         );
     }
-    Ok(())
+    match report.invalid {
+        Some(why) => anyhow::bail!("the run is invalid: {why}"),
+        None => Ok(()),
+    }
 }

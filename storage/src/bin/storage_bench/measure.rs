@@ -1,7 +1,7 @@
 //! The measurement: callers that read in a closed loop. In: a tier, an object and a workload. Out: what they saw.
 
 use crate::object::Subject;
-use crate::options::{Pattern, Workload};
+use crate::options::{Into, Pattern, Workload};
 use crate::zipf::Zipf;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::ViaSet;
-use tierlab_storage::Tier;
+use tierlab_storage::device::Landed;
+use tierlab_storage::{ReadCost, ReadMany, Tier};
 
 /// The longest call that the histogram tells apart, in nanoseconds: 10 minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
@@ -81,6 +82,50 @@ impl Course {
             start..(start + block_bytes).min(self.subject.object.size)
         };
         (0..count).map(range).collect()
+    }
+}
+
+/// What came of a call.
+enum Came {
+    Host(ReadMany),
+    Device(Landed),
+}
+
+impl Course {
+    async fn read(&self, ranges: &[Range<u64>]) -> Result<Came> {
+        let object = &self.subject.object;
+        let came = match (self.workload.into, self.tier.device()) {
+            (Into::Device, Some(device)) => device.read_to_device(object, ranges).await.map(Came::Device),
+            _ => self.tier.read_many(object, ranges).await.map(Came::Host),
+        };
+        came.context("a read failed")
+    }
+}
+
+impl Came {
+    /// Checks the bytes; those on the device only while they are not timed, because looking at them is a copy.
+    fn check(self, course: &Course, ranges: &[Range<u64>], warming_up: bool) -> Result<ReadCost> {
+        let right = |range: &Range<u64>, part: &[u8], len: usize| {
+            let right = len as u64 == range.end - range.start && course.subject.looks_right(range.start, part);
+            ensure!(right, "{}: the bytes {range:?} are wrong", course.subject.object.path);
+            Ok(())
+        };
+        match self {
+            Self::Host(read) => {
+                for (range, part) in ranges.iter().zip(&read.parts) {
+                    right(range, part, part.len())?;
+                }
+                Ok(read.cost)
+            }
+            Self::Device(landed) => {
+                for (range, part) in ranges.iter().zip(&landed.parts).filter(|_| warming_up) {
+                    let mut beginning = vec![0; part.len().min(8)];
+                    landed.bytes.to_host(part.start, &mut beginning)?;
+                    right(range, &beginning, part.len())?;
+                }
+                Ok(landed.cost)
+            }
+        }
     }
 }
 
@@ -156,15 +201,11 @@ async fn call(course: Arc<Course>, caller: u32) -> Result<(Histogram<u64>, Total
     while !course.stop.load(Ordering::Relaxed) {
         let ranges = course.ranges(&mut random);
         let begun = Instant::now();
-        let read = course.tier.read_many(&course.subject.object, &ranges).await;
+        let read = course.read(&ranges).await;
         let ended = Instant::now();
-        let read = read
-            .inspect_err(|_| course.stop.store(true, Ordering::Relaxed))
-            .context("a read failed")?;
-        for (range, part) in ranges.iter().zip(&read.parts) {
-            let right = part.len() as u64 == range.end - range.start && course.subject.looks_right(range.start, part);
-            ensure!(right, "{}: the bytes {range:?} are wrong", course.subject.object.path);
-        }
+        let cost = read
+            .inspect_err(|_| course.stop.store(true, Ordering::Relaxed))?
+            .check(&course, &ranges, begun < course.measure_from)?;
         if ended >= course.until {
             break;
         }
@@ -172,15 +213,15 @@ async fn call(course: Arc<Course>, caller: u32) -> Result<(Histogram<u64>, Total
             latencies.saturating_record((ended - begun).as_nanos() as u64);
             totals.calls += 1;
             totals.asked_bytes += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-            totals.wire_bytes += read.cost.wire_bytes;
-            totals.requests += u64::from(read.cost.requests);
-            totals.retries += u64::from(read.cost.retries);
-            totals.cache_hits += u64::from(read.cost.cache_hits);
-            totals.cache_misses += u64::from(read.cost.cache_misses);
-            totals.queue += read.cost.queue;
-            totals.device += read.cost.device;
-            totals.copy += read.cost.copy;
-            totals.via = totals.via.union(read.cost.via);
+            totals.wire_bytes += cost.wire_bytes;
+            totals.requests += u64::from(cost.requests);
+            totals.retries += u64::from(cost.retries);
+            totals.cache_hits += u64::from(cost.cache_hits);
+            totals.cache_misses += u64::from(cost.cache_misses);
+            totals.queue += cost.queue;
+            totals.device += cost.device;
+            totals.copy += cost.copy;
+            totals.via = totals.via.union(cost.via);
         }
     }
     Ok((latencies, totals))

@@ -17,6 +17,7 @@ Examples:
   tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --threads 1 --idle 10
   tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
   tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json
+  tierlab-storage-bench --tier configs/tiers/gds.toml --set path=bounce --into device --block 16MiB
   tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru";
 
 /// Measure how fast a storage tier reads
@@ -71,6 +72,9 @@ pub(crate) struct Options {
     /// Bytes of the cache's blocks, likewise
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     cache_block: Option<u64>,
+    /// Where the bytes end: in host memory, or in device memory, where the tier reads there (`kind = "gds"`)
+    #[arg(long, value_enum, default_value = "host", conflicts_with = "cache")]
+    pub(crate) into: Into,
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -88,6 +92,16 @@ pub(crate) enum Pattern {
     Zipf,
 }
 
+/// Where the bytes end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Into {
+    /// In memory of the host
+    Host,
+    /// In memory of the device; the bytes of the warm-up are checked, the others stay there
+    Device,
+}
+
 /// What to measure.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Workload {
@@ -97,6 +111,7 @@ pub(crate) struct Workload {
     pub(crate) block_bytes: u64,
     pub(crate) ranges_per_call: u32,
     pub(crate) depth: u32,
+    pub(crate) into: Into,
     pub(crate) seed: u64,
     #[serde(serialize_with = "seconds")]
     pub(crate) warmup: Duration,
@@ -149,6 +164,7 @@ impl Options {
             block_bytes: self.block,
             ranges_per_call: self.ranges,
             depth: self.depth,
+            into: self.into,
             seed: self.seed,
             warmup: duration("--warmup", self.warmup)?,
             window,

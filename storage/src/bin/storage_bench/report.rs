@@ -39,6 +39,8 @@ pub(crate) struct Report {
     mean_us: f64,
     max_us: f64,
     via: String,
+    /// Why the figures are not of the way that was asked for.
+    pub(crate) invalid: Option<String>,
     requests_per_call: f64,
     retries: u64,
     /// Bytes moved for each byte asked for.
@@ -87,6 +89,7 @@ impl Report {
             mean_us: measured.latency_ns.mean() / 1e3,
             max_us: us(measured.latency_ns.max()),
             via: totals.via.to_string(),
+            invalid: None,
             requests_per_call: totals.requests as f64 / calls,
             retries: totals.retries,
             wire_share: totals.wire_bytes as f64 / totals.asked_bytes.max(1) as f64,
@@ -149,6 +152,9 @@ impl fmt::Display for Report {
             "of which  queue {queue:.1} us, device {device:.1} us, copy {copy:.1} us (means)"
         )?;
         writeln!(f, "via       {}", self.via)?;
+        if let Some(why) = &self.invalid {
+            writeln!(f, "INVALID   {why}")?;
+        }
         let (requests, retries) = (self.requests_per_call, self.retries);
         writeln!(
             f,

@@ -31,9 +31,9 @@ pub(crate) struct OpenFile {
     pub(crate) id: FileId,
     version: String,
     /// Alignment of direct reads in bytes; `None` where reads are buffered.
-    pub(super) direct_align: Option<u32>,
+    pub(crate) direct_align: Option<u32>,
     /// Why reads are buffered, where direct ones were wanted.
-    pub(super) refusal: Option<&'static str>,
+    pub(crate) refusal: Option<&'static str>,
     /// Its place in the table of the ring that reads it, once it has been read.
     pub(super) registration: OnceLock<Registration>,
 }

@@ -15,7 +15,7 @@ mod buffer;
 mod engine;
 pub(crate) mod files;
 mod op;
-mod plan;
+pub(crate) mod plan;
 mod ring;
 pub(crate) mod root;
 mod runtime;

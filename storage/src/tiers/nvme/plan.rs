@@ -5,39 +5,39 @@ use std::ops::Range;
 
 /// An aligned stretch of the file that one buffer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// Where it starts: a multiple of the alignment.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Where the last byte asked for ends.
-    pub(super) wanted_end: u64,
+    pub(crate) wanted_end: u64,
     /// Where it ends: a multiple of the alignment, maybe past the file's end.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 /// Where one range asked for lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Index of its segment.
-    pub(super) segment: usize,
+    pub(crate) segment: usize,
     /// Where in the segment it starts.
-    pub(super) offset: usize,
+    pub(crate) offset: usize,
     /// Its length in bytes; 0 for an empty range, which needs no segment.
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 /// What to read, and where in it the ranges are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// In order of the file, apart from each other.
-    pub(super) segments: Vec<Segment>,
+    pub(crate) segments: Vec<Segment>,
     /// One per range, in the order asked for.
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
 }
 
 impl Plan {
     /// Widens each range to `align` (a power of two) and joins those that then touch or overlap, so that no block is
     /// read twice.
-    pub(super) fn new(ranges: &[Range<u64>], align: u64) -> Self {
+    pub(crate) fn new(ranges: &[Range<u64>], align: u64) -> Self {
         let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
         order.sort_unstable_by_key(|&i| ranges[i].start);
         let mut segments: Vec<Segment> = Vec::new();

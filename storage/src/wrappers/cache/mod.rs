@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::via::Via;
+use tierlab_protocol::via::{Via, ViaSet};
 
 /// A range that touches more blocks than this, or is as long, is read around the cache.
 pub const BYPASS_BLOCKS: u64 = 64;
@@ -316,6 +316,10 @@ impl Tier for Cache {
         let parts = parts.collect::<Result<_, _>>()?;
         cost.cache = started.elapsed().saturating_sub(waited.max(waited_around));
         Ok(ReadMany { parts, cost })
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.kept.inner().shortfall(took)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

@@ -26,6 +26,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tierlab_protocol::via::ViaSet;
 use timer::Timer;
 
 /// The longest pause between two attempts at a request.
@@ -219,6 +220,10 @@ impl Tier for Emulated {
         self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
             .await?;
         read
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.inner.shortfall(took)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

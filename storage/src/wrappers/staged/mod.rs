@@ -38,6 +38,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use tally::Tally;
+use tierlab_protocol::via::ViaSet;
 use tokio::sync::oneshot;
 use writer::{Job, Writer};
 
@@ -294,6 +295,10 @@ impl Tier for Staged {
         let parts = parts.collect::<Result<_, _>>()?;
         cost.copy += copying.elapsed();
         Ok(ReadMany { parts, cost })
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.stage.inner.shortfall(took)
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

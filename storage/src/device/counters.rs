@@ -5,19 +5,19 @@
 //! what is read here then does not add up, and the verdict is no.
 
 /// Words handed to cuFile: more than three times what the known layout takes.
-pub(super) const WORDS: usize = 2048;
+pub(crate) const WORDS: usize = 2048;
 const GPUS_AT: usize = 128;
 const GPU_WORDS: usize = 31;
 const MOST_GPUS: usize = 16;
 
-/// Reads since cuFile's counters were started, over all GPUs.
+/// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reads {
-    bytes: u64,
-    total: u64,
-    peer_to_peer: u64,
-    nvidia_fs: u64,
-    posix: u64,
+pub(crate) struct Reads {
+    pub(super) bytes: u64,
+    pub(super) total: u64,
+    pub(super) peer_to_peer: u64,
+    pub(super) nvidia_fs: u64,
+    pub(super) posix: u64,
 }
 
 impl Reads {
@@ -44,16 +44,22 @@ impl Reads {
         Some(reads)
     }
 
-    /// Whether the counters prove that exactly these `bytes`, read since `before`, took no other way than the direct
-    /// one. Anything else, such as somebody else reading at the same time, proves nothing.
-    pub(super) fn prove_direct(&self, before: &Self, bytes: u64) -> bool {
-        let since = |now: u64, then: u64| now.checked_sub(then);
-        let (Some(read), Some(total)) = (since(self.bytes, before.bytes), since(self.total, before.total)) else {
-            return false;
-        };
-        let direct = since(self.peer_to_peer, before.peer_to_peer).zip(since(self.nvidia_fs, before.nvidia_fs));
-        let direct = direct.and_then(|(peer_to_peer, nvidia_fs)| peer_to_peer.checked_add(nvidia_fs));
-        total > 0 && read == bytes && direct == Some(total) && self.posix == before.posix
+    /// What was counted since an earlier look; `None` where the counters went down.
+    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+        Some(Self {
+            bytes: self.bytes.checked_sub(before.bytes)?,
+            total: self.total.checked_sub(before.total)?,
+            peer_to_peer: self.peer_to_peer.checked_sub(before.peer_to_peer)?,
+            nvidia_fs: self.nvidia_fs.checked_sub(before.nvidia_fs)?,
+            posix: self.posix.checked_sub(before.posix)?,
+        })
+    }
+
+    /// Whether these counts prove that exactly these `bytes` took no other way than the direct one. Anything else, such
+    /// as somebody else reading at the same time, proves nothing.
+    pub(super) fn prove_direct(&self, bytes: u64) -> bool {
+        let direct = self.peer_to_peer.checked_add(self.nvidia_fs);
+        self.total > 0 && self.bytes == bytes && direct == Some(self.total) && self.posix == 0
     }
 }
 
@@ -74,7 +80,10 @@ mod tests {
     #[test]
     fn only_counters_that_add_up_prove_anything() {
         let before = Reads::parse(&words(1000, 5, 2, 2, 1)).unwrap();
-        let proven = |after: &[u64]| Reads::parse(after).unwrap().prove_direct(&before, 4096);
+        let proven = |after: &[u64]| {
+            let since = Reads::parse(after).unwrap().since(&before);
+            since.is_some_and(|since| since.prove_direct(4096))
+        };
         assert!(proven(&words(5096, 6, 3, 2, 1)), "by peer to peer");
         assert!(proven(&words(5096, 6, 2, 3, 1)), "by nvidia-fs");
         assert!(!proven(&words(5096, 6, 2, 2, 2)), "through POSIX");

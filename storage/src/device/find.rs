@@ -1,0 +1,111 @@
+//! Finding NVIDIA's libraries. In: names, and folders to look in first. Out: a loaded library, and a line for everything
+//! that was looked for.
+
+use crate::error::{ErrorKind, StorageError};
+use libloading::Library;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Names of the CUDA driver.
+pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// Names and usual places of cuFile.
+pub(super) const CUFILE: [&str; 4] = [
+    "libcufile.so.0",
+    "libcufile.so",
+    "/usr/local/cuda/lib64/libcufile.so.0",
+    "/usr/local/cuda/lib64/libcufile.so",
+];
+/// Names of NVML.
+pub(super) const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// Where to look, and what was looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    folders: Vec<PathBuf>,
+    looked_for: Vec<String>,
+}
+
+impl Search {
+    /// Looks in these folders first, then where the system's loader looks.
+    #[must_use]
+    pub fn in_folders(folders: &[PathBuf]) -> Self {
+        Self {
+            folders: folders.to_vec(),
+            looked_for: Vec::new(),
+        }
+    }
+
+    /// The first library that loads.
+    pub(super) fn load(&mut self, names: &[&str]) -> Option<Library> {
+        let plain = names.iter().filter(|name| !name.contains('/'));
+        let in_folders = self
+            .folders
+            .iter()
+            .flat_map(|folder| plain.clone().map(move |name| folder.join(name)));
+        let places: Vec<PathBuf> = in_folders.chain(names.iter().map(PathBuf::from)).collect();
+        for place in places {
+            // SAFETY: loading runs the library's initialisers; these names are NVIDIA's, and loading them is the purpose.
+            match unsafe { Library::new(&place) } {
+                Ok(library) => {
+                    self.looked_for.push(format!("{}: found", place.display()));
+                    return Some(library);
+                }
+                // The loader's own words begin with the name.
+                Err(error) => self.looked_for.push(
+                    error
+                        .source()
+                        .map_or_else(|| format!("{}: {error}", place.display()), ToString::to_string),
+                ),
+            }
+        }
+        None
+    }
+
+    /// What was looked for so far, a line each.
+    #[must_use]
+    pub fn looked_for(&self) -> &[String] {
+        &self.looked_for
+    }
+
+    /// The one error: what is missing, everything that was looked for, and what to do.
+    pub(super) fn missing(&self, device: u32, what: &str) -> StorageError {
+        let mut text = format!("device memory cannot be used: {what}. Looked for:");
+        for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {
+            let _ = write!(text, "\n  {line}");
+        }
+        text.push_str(
+            "\nInstall NVIDIA's driver (libcuda) and, for `path = \"gds\"` and `\"compat\"`, the CUDA toolkit's cuFile \
+             (package `libcufile`, or the PyPI wheel `nvidia-cufile`); name the folder of the libraries in `libraries` \
+             or on LD_LIBRARY_PATH, and see that the process may open the /dev/nvidia* nodes; /dev/nvidia-fs0 is only \
+             there with the nvidia-fs module. Without a GPU, choose another tier: `--tier nvme` reads the same files.",
+        );
+        StorageError::new(ErrorKind::Unsupported, "gds", text)
+    }
+}
+
+/// The device's nodes and the loader's path, a line each.
+#[must_use]
+pub fn device_nodes(device: u32) -> Vec<String> {
+    let node = |node: String| {
+        let there = if Path::new(&node).exists() {
+            "there"
+        } else {
+            "not there"
+        };
+        format!("{node}: {there}")
+    };
+    let mut lines = [
+        "/dev/nvidiactl".to_owned(),
+        "/dev/nvidia-uvm".to_owned(),
+        format!("/dev/nvidia{device}"),
+        "/dev/nvidia-fs0".to_owned(),
+    ]
+    .map(node)
+    .to_vec();
+    lines.push(match std::env::var("LD_LIBRARY_PATH") {
+        Ok(path) => format!("LD_LIBRARY_PATH={path}"),
+        Err(_) => "LD_LIBRARY_PATH: not set".to_owned(),
+    });
+    lines
+}

@@ -1,0 +1,142 @@
+//! Rows in device memory to one tensor beside them, by copies inside the device. In: where the rows lie, and the bytes of
+//! each that a column takes. Out: the column of all rows, contiguous, in the order of the rows.
+
+use super::driver::{Copy2d, MEMORY_IS_DEVICE};
+use super::{DeviceBytes, DeviceError, Stream};
+use std::ops::Range;
+
+/// The bytes of a row that belong to one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Where in a row it begins.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// Rows that lie at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    first: usize,
+    rows: usize,
+    pitch: usize,
+}
+
+/// Begins to copy a column of `rows` of `from` into `into`, from `at` on. Rows at equal distances are one copy.
+///
+/// # Errors
+/// A row too short for the column, a tensor too short for the rows; the driver's.
+///
+/// # Panics
+/// Never: what is copied is checked first.
+pub fn gather(
+    from: &DeviceBytes,
+    rows: &[Range<usize>],
+    column: Column,
+    into: &mut DeviceBytes,
+    at: usize,
+    stream: &Stream,
+) -> Result<(), DeviceError> {
+    into.check(at, column.len.saturating_mul(rows.len()))?;
+    let mut starts = Vec::with_capacity(rows.len());
+    for row in rows {
+        let start = row.start.saturating_add(column.offset);
+        from.check(start, column.len)?;
+        starts.push(start);
+    }
+    if column.len == 0 {
+        return Ok(());
+    }
+    let gpu = into.gpu();
+    gpu.make_current()?;
+    let driver = &gpu.driver;
+    let mut to = into.address() + at as u64;
+    for run in runs(&starts, column.len) {
+        let begin = from.address() + run.first as u64;
+        let copied = if run.rows == 1 {
+            // SAFETY: both stretches lie inside their memory, as checked above.
+            unsafe { (driver.inside_async)(to, begin, column.len, stream.as_raw()) }
+        } else {
+            let copy = Copy2d {
+                from_x: 0,
+                from_y: 0,
+                from_kind: MEMORY_IS_DEVICE,
+                from_host: std::ptr::null(),
+                from_device: begin,
+                from_array: std::ptr::null_mut(),
+                from_pitch: run.pitch,
+                to_x: 0,
+                to_y: 0,
+                to_kind: MEMORY_IS_DEVICE,
+                to_host: std::ptr::null_mut(),
+                to_device: to,
+                to_array: std::ptr::null_mut(),
+                to_pitch: column.len,
+                width: column.len,
+                height: run.rows,
+            };
+            // SAFETY: as above for each row; the structure is read during the call only.
+            unsafe { (driver.inside_2d_async)(&raw const copy, stream.as_raw()) }
+        };
+        driver.check("a copy inside the device", copied)?;
+        to += (run.rows * column.len) as u64;
+    }
+    Ok(())
+}
+
+/// The largest distance of rows in one copy; the driver's limit is larger on every device since 2010.
+const LARGEST_PITCH: usize = 1 << 20;
+
+/// Cuts places into runs of equal distances, each no shorter than `width`.
+fn runs(starts: &[usize], width: usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &start in starts {
+        if let Some(run) = runs.last_mut() {
+            let last = run.first + (run.rows - 1) * run.pitch;
+            let pitch = start.wrapping_sub(last);
+            let goes_on = if run.rows == 1 {
+                (width..=LARGEST_PITCH).contains(&pitch)
+            } else {
+                pitch == run.pitch
+            };
+            if start > last && goes_on {
+                run.pitch = pitch;
+                run.rows += 1;
+                continue;
+            }
+        }
+        runs.push(Run {
+            first: start,
+            rows: 1,
+            pitch: width,
+        });
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn equal_distances_are_one_run() {
+        let run = |first, rows, pitch| Run { first, rows, pitch };
+        assert_eq!(runs(&[0, 512, 1024, 4096], 64), [run(0, 3, 512), run(4096, 1, 64)]);
+        assert_eq!(runs(&[512, 0], 64), [run(512, 1, 64), run(0, 1, 64)]);
+        assert_eq!(runs(&[7, 7], 64), [run(7, 1, 64), run(7, 1, 64)]);
+        assert_eq!(runs(&[], 64), []);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_the_places_again(starts in prop::collection::vec(0usize..100_000, 0..50), width in 1usize..600) {
+            let again: Vec<usize> = runs(&starts, width)
+                .iter()
+                .flat_map(|run| (0..run.rows).map(|row| run.first + row * run.pitch).collect::<Vec<_>>())
+                .collect();
+            prop_assert_eq!(again, starts.clone());
+            prop_assert!(runs(&starts, width).iter().all(|run| run.pitch >= width));
+        }
+    }
+}

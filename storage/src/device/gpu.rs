@@ -1,0 +1,162 @@
+//! One device: the libraries, the primary context, and cuFile where it is wanted. In: a device's number. Out: a handle
+//! that threads make current before they call. Dropping the last handle gives everything back.
+
+use super::DeviceError;
+use super::cufile::CuFile;
+use super::driver::{Driver, Opaque};
+use super::find::{CUDA, CUFILE, Search};
+use crate::error::StorageError;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::sync::Arc;
+
+/// What is wanted of cuFile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WantsCuFile {
+    /// Nothing: it need not be there.
+    No,
+    /// Reads by the best way that it has.
+    Yes,
+    /// Reads through POSIX only.
+    ForcedCompat,
+}
+
+/// A CUDA device.
+pub struct Gpu {
+    pub(super) driver: Driver,
+    pub(super) cufile: Option<CuFile>,
+    device: c_int,
+    context: Opaque,
+    ordinal: u32,
+    name: String,
+}
+
+// SAFETY: a primary context may be used from any thread that makes it current, and the driver's calls are thread-safe.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu")
+            .field("ordinal", &self.ordinal)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Gpu {
+    /// Finds the driver and opens a device, without cuFile.
+    ///
+    /// # Errors
+    /// What is missing, with everything that was looked for.
+    pub fn open(search: Search, ordinal: u32) -> Result<Arc<Self>, StorageError> {
+        Self::open_with(search, ordinal, WantsCuFile::No)
+    }
+
+    pub(crate) fn open_with(mut search: Search, ordinal: u32, wants: WantsCuFile) -> Result<Arc<Self>, StorageError> {
+        let cuda = search.load(&CUDA);
+        let cufile = match wants {
+            WantsCuFile::No => None,
+            WantsCuFile::Yes | WantsCuFile::ForcedCompat => Some(search.load(&CUFILE)),
+        };
+        let lacks = |what: &str| search.missing(ordinal, what);
+        let (cuda, cufile) = match (cuda, cufile) {
+            (Some(cuda), None) => (cuda, None),
+            (Some(cuda), Some(Some(cufile))) => (cuda, Some(cufile)),
+            (None, Some(None)) => return Err(lacks("neither the CUDA driver nor cuFile is here")),
+            (None, _) => return Err(lacks("the CUDA driver is not here")),
+            (Some(_), Some(None)) => return Err(lacks("cuFile is not here")),
+        };
+        let driver =
+            Driver::bind(cuda).map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
+        let cufile = cufile.map(CuFile::bind).transpose();
+        let cufile = cufile.map_err(|e| lacks(&format!("libcufile lacks a function: {e}")))?;
+        let refused = |e: DeviceError| search.missing(ordinal, &e.detail);
+        let mut gpu = Self::retain(driver, ordinal).map_err(refused)?;
+        if let Some(cufile) = cufile {
+            gpu.make_current().map_err(refused)?;
+            cufile
+                .open_driver(wants == WantsCuFile::ForcedCompat)
+                .map_err(refused)?;
+            gpu.cufile = Some(cufile);
+        }
+        Ok(Arc::new(gpu))
+    }
+
+    /// The device's primary context, which ONNX Runtime uses as well.
+    fn retain(driver: Driver, ordinal: u32) -> Result<Self, DeviceError> {
+        let wanted = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        let (mut device, mut context) = (0, std::ptr::null_mut());
+        let mut name = [0; 128];
+        // SAFETY: each pointer is to a local of the right type and length, which the driver does not keep.
+        unsafe {
+            driver.check("cuInit", (driver.init)(0))?;
+            driver.check("cuDeviceGet", (driver.device_get)(&raw mut device, wanted))?;
+            let length = c_int::try_from(name.len()).unwrap_or(0);
+            driver.check(
+                "cuDeviceGetName",
+                (driver.device_name)(name.as_mut_ptr(), length, device),
+            )?;
+            driver.check(
+                "cuDevicePrimaryCtxRetain",
+                (driver.context_retain)(&raw mut context, device),
+            )?;
+        }
+        name[127] = 0;
+        // SAFETY: the array ends in a zero.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        Ok(Self {
+            driver,
+            cufile: None,
+            device,
+            context,
+            ordinal,
+            name,
+        })
+    }
+
+    /// Makes the device the calling thread's.
+    pub(super) fn make_current(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context is retained for as long as this lives.
+        self.driver
+            .check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// Its name, as the driver tells it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether cuFile says by which way each read went.
+    pub(crate) fn counts_reads(&self) -> bool {
+        self.cufile.as_ref().is_some_and(CuFile::counts)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Err(error) = self.make_current() {
+            tracing::warn!(%error, "the device could not be given back");
+            return;
+        }
+        if let Some(cufile) = &self.cufile {
+            cufile.close_driver();
+        }
+        // SAFETY: retained once, and everything made in it holds this alive.
+        let released = unsafe {
+            (self.driver.context_set)(std::ptr::null_mut());
+            (self.driver.context_release)(self.device)
+        };
+        if let Err(error) = self.driver.check("cuDevicePrimaryCtxRelease", released) {
+            tracing::warn!(%error, "the device could not be given back");
+        }
+    }
+}

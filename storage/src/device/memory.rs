@@ -1,0 +1,198 @@
+//! Streams, events and pinned host memory, each given back when it is dropped. In: a device. Out: handles. Whoever calls
+//! has made the device current on its thread; dropping does so by itself.
+
+use super::driver::{Address, EVENT_BLOCKING_UNTIMED, Opaque, REGISTER_PORTABLE, STREAM_NON_BLOCKING};
+use super::{DeviceError, Gpu};
+use crate::error::ErrorKind;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of pinned memory: enough for direct reads of every usual device.
+const PINNED_ALIGN: usize = 4096;
+
+/// A stream of copies, in order among themselves.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) at: Opaque,
+    gpu: Arc<Gpu>,
+}
+
+// SAFETY: the driver takes a stream from any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// A new stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
+        gpu.make_current()?;
+        let mut at = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        let made = unsafe { (gpu.driver.stream_create)(&raw mut at, STREAM_NON_BLOCKING) };
+        gpu.driver.check("cuStreamCreate", made)?;
+        let gpu = Arc::clone(gpu);
+        Ok(Self { at, gpu })
+    }
+
+    /// Waits until everything on it is done.
+    ///
+    /// # Errors
+    /// The driver's, of this call or of a copy on the stream.
+    pub fn wait(&self) -> Result<(), DeviceError> {
+        self.gpu.make_current()?;
+        // SAFETY: the stream is ours.
+        let done = unsafe { (self.gpu.driver.stream_wait)(self.at) };
+        self.gpu.driver.check("cuStreamSynchronize", done)
+    }
+
+    /// The driver's handle, for a library that works on the same stream.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut std::ffi::c_void {
+        self.at
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // What is on it must not outlive the memory that it is about.
+        if let Err(error) = self.wait() {
+            tracing::warn!(%error, "a stream ended badly");
+        }
+        // SAFETY: ours, and used no more.
+        unsafe { (self.gpu.driver.stream_destroy)(self.at) };
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub(super) struct Event {
+    at: Opaque,
+    gpu: Arc<Gpu>,
+}
+
+// SAFETY: as of a stream.
+unsafe impl Send for Event {}
+
+impl Event {
+    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        let made = unsafe { (gpu.driver.event_create)(&raw mut at, EVENT_BLOCKING_UNTIMED) };
+        gpu.driver.check("cuEventCreate", made)?;
+        let gpu = Arc::clone(gpu);
+        Ok(Self { at, gpu })
+    }
+
+    /// Marks the end of what is on the stream now.
+    pub(super) fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: both are ours.
+        let recorded = unsafe { (self.gpu.driver.event_record)(self.at, stream.at) };
+        self.gpu.driver.check("cuEventRecord", recorded)
+    }
+
+    /// Waits for the point; at once where none was marked.
+    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+        // SAFETY: ours.
+        let done = unsafe { (self.gpu.driver.event_wait)(self.at) };
+        self.gpu.driver.check("cuEventSynchronize", done)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.gpu.make_current();
+        // SAFETY: ours, and used no more; the driver lets go of it when the point is reached.
+        unsafe { (self.gpu.driver.event_destroy)(self.at) };
+    }
+}
+
+/// Page-locked host memory that the device copies from and to by itself. Our own pages, locked by the driver: so that
+/// the kernel may read files into them directly, which it refuses for memory that the driver maps.
+#[derive(Debug)]
+pub struct Pinned {
+    at: NonNull<u8>,
+    layout: Layout,
+    gpu: Arc<Gpu>,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pinned {}
+// SAFETY: shared, it can only be read.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// `len` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// No memory, or none that may be locked.
+    pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<Self, DeviceError> {
+        let none = || DeviceError::new(ErrorKind::Unavailable, format!("no host memory for {len} pinned bytes"));
+        let size = len.max(1).checked_next_multiple_of(PINNED_ALIGN).ok_or_else(none)?;
+        let layout = Layout::from_size_align(size, PINNED_ALIGN).map_err(|_| none())?;
+        gpu.make_current()?;
+        // SAFETY: the layout's size is not zero.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
+        // SAFETY: the memory is ours, and unlocked before it is freed.
+        let pinned = unsafe { (gpu.driver.pin)(at.as_ptr().cast(), size, REGISTER_PORTABLE) };
+        if let Err(error) = gpu.driver.check("cuMemHostRegister", pinned) {
+            // SAFETY: allocated above with this layout.
+            unsafe { dealloc(at.as_ptr(), layout) };
+            let hint = "; lower `pinned_buffers` or `chunk_bytes`, or raise the limit of locked memory (ulimit -l)";
+            return Err(DeviceError::new(error.kind, format!("{}{hint}", error.detail)));
+        }
+        let gpu = Arc::clone(gpu);
+        Ok(Self { at, layout, gpu })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the memory is that long, initialised, and borrowed here.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) }
+    }
+
+    /// Its bytes, to be written. Nobody may do so while a copy from it is under way.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and this is its only owner.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.layout.size()) }
+    }
+
+    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    /// Begins to copy its first `len` bytes, from `from` on, to device memory.
+    ///
+    /// # Safety
+    /// `to` is device memory of `len` bytes; neither that nor these bytes are touched until the stream has got past it.
+    pub(super) unsafe fn copy_to(
+        &self,
+        from: usize,
+        to: Address,
+        len: usize,
+        stream: &Stream,
+    ) -> Result<(), DeviceError> {
+        assert!(from + len <= self.layout.size());
+        // SAFETY: inside the memory, as just checked; the rest is the caller's promise.
+        let begun = unsafe { (self.gpu.driver.to_device_async)(to, self.at.as_ptr().add(from).cast(), len, stream.at) };
+        self.gpu.driver.check("cuMemcpyHtoDAsync", begun)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let unpinned = self.gpu.make_current().and_then(|()| {
+            // SAFETY: registered in `new`; whoever copied from it has waited.
+            let done = unsafe { (self.gpu.driver.unpin)(self.at.as_ptr().cast()) };
+            self.gpu.driver.check("cuMemHostUnregister", done)
+        });
+        match unpinned {
+            // SAFETY: allocated in `new` with this very layout.
+            Ok(()) => unsafe { dealloc(self.at.as_ptr(), self.layout) },
+            Err(error) => tracing::warn!(%error, "pinned memory is not given back"),
+        }
+    }
+}

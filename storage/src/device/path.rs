@@ -1,0 +1,124 @@
+//! The ways from a file to device memory, and what is missing where the best of them was asked for and not got.
+
+use super::gpu::WantsCuFile;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use tierlab_protocol::via::{Via, ViaSet};
+
+/// A way from a file to device memory, as `path` in a tier's TOML names it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DevicePath {
+    /// cuFile by GPUDirect Storage: from the disk to the device past the host's memory. What comes by another way is
+    /// called `cufile-posix`, and a run that asked for this is then invalid.
+    #[default]
+    Gds,
+    /// cuFile in its compatibility mode: POSIX reads, and copies by cuFile.
+    Compat,
+    /// Buffered reads into pinned host buffers, copied on while the next is read.
+    Bounce,
+    /// `O_DIRECT` through io_uring into pinned buffers that the kernel has registered, copied on likewise.
+    BounceDirect,
+    /// Buffered reads into ordinary host memory, then a copy that the driver makes through a buffer of its own.
+    Pageable,
+}
+
+impl DevicePath {
+    /// Every path, best first.
+    pub const ALL: [Self; 5] = [
+        Self::Gds,
+        Self::Compat,
+        Self::Bounce,
+        Self::BounceDirect,
+        Self::Pageable,
+    ];
+
+    /// Its name in configs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gds => "gds",
+            Self::Compat => "compat",
+            Self::Bounce => "bounce",
+            Self::BounceDirect => "bounce-direct",
+            Self::Pageable => "pageable",
+        }
+    }
+
+    pub(crate) const fn wants_cufile(self) -> WantsCuFile {
+        match self {
+            Self::Gds => WantsCuFile::Yes,
+            Self::Compat => WantsCuFile::ForcedCompat,
+            Self::Bounce | Self::BounceDirect | Self::Pageable => WantsCuFile::No,
+        }
+    }
+
+    /// Whether files are opened for direct reads, where the file system has them.
+    pub(crate) const fn opens_direct(self) -> bool {
+        matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
+    }
+}
+
+/// What the reads of a run say against the path that was asked for: `None` where they took it, or where none was made.
+#[must_use]
+pub fn shortfall(asked: DevicePath, took: ViaSet, missing: &str) -> Option<String> {
+    (asked == DevicePath::Gds && took.contains(Via::CufilePosix)).then(|| {
+        format!(
+            "GPUDirect Storage was asked for and not every read took it, by cuFile's own counters; missing: {missing}"
+        )
+    })
+}
+
+/// What GPUDirect Storage would need and this machine, or the folder, does not show. Words for a person: the proof is in
+/// cuFile's counters.
+#[must_use]
+pub fn missing_for_gds(counts_reads: bool, is_page_cache: bool) -> String {
+    let mut missing = Vec::new();
+    if !counts_reads {
+        missing.push("counters of the reads (cuFile of CUDA 13 or later), without which nothing is proven");
+    }
+    if is_page_cache {
+        missing.push("a file system on a device (this one is in memory)");
+    }
+    if !Path::new("/dev/nvidia-fs0").exists() {
+        missing.push("the nvidia-fs module (/dev/nvidia-fs0), unless the kernel does PCI peer-to-peer by itself");
+    }
+    if missing.is_empty() {
+        missing.push("nothing that can be seen from here: `gdscheck -p` and cufile.log say what the driver refuses");
+    }
+    missing.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_broken_promise_is_a_shortfall() {
+        let posix = ViaSet::of(Via::CufilePosix);
+        assert!(shortfall(DevicePath::Gds, posix, "x").unwrap().ends_with("missing: x"));
+        let mixed = posix.union(ViaSet::of(Via::Gds));
+        assert!(shortfall(DevicePath::Gds, mixed, "x").is_some());
+        assert_eq!(shortfall(DevicePath::Gds, ViaSet::of(Via::Gds), "x"), None);
+        assert_eq!(shortfall(DevicePath::Gds, ViaSet::default(), "x"), None);
+        assert_eq!(
+            shortfall(DevicePath::Compat, posix, "x"),
+            None,
+            "that is what was asked for"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert!(missing_for_gds(false, true).contains("in memory"));
+        assert!(!missing_for_gds(true, false).is_empty());
+    }
+
+    #[test]
+    fn every_path_has_one_name() {
+        for path in DevicePath::ALL {
+            let text = format!("\"{}\"", path.as_str());
+            assert_eq!(serde_json::from_str::<DevicePath>(&text).unwrap(), path);
+        }
+    }
+}

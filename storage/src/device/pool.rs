@@ -1,0 +1,239 @@
+//! Device memory, taken from a bounded pool and given back when it is dropped. In: lengths. Out: [`DeviceBytes`].
+//!
+//! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept:
+//! powers of two from 64 KiB, which is what the GPU's window on the bus is divided into.
+
+use super::{DeviceError, Gpu};
+use crate::error::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The smallest block.
+const SMALLEST: usize = 64 << 10;
+/// Blocks from this size on are whole multiples of it instead of powers of two.
+const LARGE: usize = 64 << 20;
+
+/// A device's memory for reads.
+#[derive(Debug)]
+pub struct DevicePool {
+    gpu: Arc<Gpu>,
+    limit_bytes: usize,
+    /// Whether blocks are registered with cuFile.
+    registers: bool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    free: Vec<Block>,
+    /// Of all blocks, free or not.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    at: u64,
+    len: usize,
+    registered: bool,
+}
+
+/// Device memory, owned.
+#[derive(Debug)]
+pub struct DeviceBytes {
+    block: Block,
+    len: usize,
+    pool: Arc<DevicePool>,
+}
+
+fn rounded(len: usize) -> Option<usize> {
+    let len = len.max(SMALLEST);
+    if len >= LARGE {
+        len.checked_next_multiple_of(LARGE)
+    } else {
+        len.checked_next_power_of_two()
+    }
+}
+
+impl DevicePool {
+    /// A pool of at most so many bytes.
+    #[must_use]
+    pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            gpu: Arc::clone(gpu),
+            limit_bytes,
+            registers: gpu.cufile.is_some(),
+            kept: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Takes `len` bytes.
+    ///
+    /// # Errors
+    /// The pool is used up; the driver has none.
+    pub fn take(self: &Arc<Self>, len: usize) -> Result<DeviceBytes, DeviceError> {
+        let used_up = || {
+            let detail = format!(
+                "{len} bytes of device memory are more than `device_memory_bytes` = {} has left: raise it, or read in \
+                 smaller ranges",
+                self.limit_bytes
+            );
+            DeviceError::new(ErrorKind::Unavailable, detail)
+        };
+        let size = rounded(len)
+            .filter(|&size| size <= self.limit_bytes)
+            .ok_or_else(used_up)?;
+        self.gpu.make_current()?;
+        let mut kept = self.lock();
+        let block = match kept.free.iter().position(|block| block.len == size) {
+            Some(at) => kept.free.swap_remove(at),
+            None => {
+                while kept.bytes + size > self.limit_bytes {
+                    let block = kept.free.pop().ok_or_else(used_up)?;
+                    kept.bytes -= block.len;
+                    self.release(block);
+                }
+                let block = self.allocate(size)?;
+                kept.bytes += size;
+                block
+            }
+        };
+        drop(kept);
+        let pool = Arc::clone(self);
+        Ok(DeviceBytes { block, len, pool })
+    }
+
+    fn allocate(&self, len: usize) -> Result<Block, DeviceError> {
+        let mut at = 0;
+        let driver = &self.gpu.driver;
+        // SAFETY: the pointer is to a local; the memory is freed in `release`.
+        driver.check("cuMemAlloc", unsafe { (driver.alloc)(&raw mut at, len) })?;
+        let mut registered = false;
+        if let Some(cufile) = self.gpu.cufile.as_ref().filter(|_| self.registers) {
+            // SAFETY: just allocated with that length, and deregistered before it is freed.
+            match unsafe { cufile.register_buffer(at, len) } {
+                Ok(()) => registered = true,
+                Err(error) => tracing::warn!(%error, "cuFile reads through a buffer of its own"),
+            }
+        }
+        Ok(Block { at, len, registered })
+    }
+
+    /// The device is current.
+    fn release(&self, block: Block) {
+        if let Some(cufile) = self.gpu.cufile.as_ref().filter(|_| block.registered) {
+            // SAFETY: registered, and nobody reads into a free block.
+            unsafe { cufile.deregister_buffer(block.at) };
+        }
+        let driver = &self.gpu.driver;
+        // SAFETY: the memory is ours and nobody's any more.
+        if let Err(error) = driver.check("cuMemFree", unsafe { (driver.free)(block.at) }) {
+            tracing::warn!(%error, "device memory could not be freed");
+        }
+    }
+}
+
+impl Drop for DevicePool {
+    /// After its last block: each holds the pool.
+    fn drop(&mut self) {
+        if let Err(error) = self.gpu.make_current() {
+            tracing::warn!(%error, "device memory is not given back");
+            return;
+        }
+        let free = std::mem::take(&mut self.lock().free);
+        free.into_iter().for_each(|block| self.release(block));
+    }
+}
+
+impl DeviceBytes {
+    /// Its address on the device. Not one that the host can use.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.block.at
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that it is on.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.pool.gpu
+    }
+
+    /// Copies bytes from `from` on to the host, and waits for them.
+    ///
+    /// # Errors
+    /// Bytes that it does not have; the driver's.
+    pub fn to_host(&self, from: usize, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(from, into.len())?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let gpu = &self.pool.gpu;
+        gpu.make_current()?;
+        // SAFETY: inside this memory, as just checked; any byte is a u8.
+        let copied = unsafe { (gpu.driver.to_host)(into.as_mut_ptr().cast(), self.block.at + from as u64, into.len()) };
+        gpu.driver.check("cuMemcpyDtoH", copied)
+    }
+
+    /// Copies bytes from the host to it, from `at` on, and waits for them.
+    ///
+    /// # Errors
+    /// More bytes than it has room for; the driver's.
+    pub fn fill(&mut self, at: usize, from: &[u8]) -> Result<(), DeviceError> {
+        self.check(at, from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let gpu = &self.pool.gpu;
+        gpu.make_current()?;
+        // SAFETY: inside this memory, as just checked.
+        let copied = unsafe { (gpu.driver.to_device)(self.block.at + at as u64, from.as_ptr().cast(), from.len()) };
+        gpu.driver.check("cuMemcpyHtoD", copied)
+    }
+
+    pub(super) fn check(&self, at: usize, len: usize) -> Result<(), DeviceError> {
+        if at.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let detail = format!("bytes {at}..{} of {} on the device", at.saturating_add(len), self.len);
+        Err(DeviceError::new(ErrorKind::OutOfRange, detail))
+    }
+}
+
+impl Drop for DeviceBytes {
+    fn drop(&mut self) {
+        self.pool.lock().free.push(self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_few_sizes() {
+        assert_eq!(rounded(0), Some(SMALLEST));
+        assert_eq!(rounded((64 << 10) + 1), Some(128 << 10));
+        assert_eq!(rounded((1 << 30) + 1), Some((1 << 30) + LARGE));
+        assert_eq!(rounded(usize::MAX), None);
+    }
+}

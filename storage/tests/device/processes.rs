@@ -1,0 +1,104 @@
+//! The storage bench as a process on the stand-in: what it measures, and its verdict on the way that was asked for.
+
+use crate::bed::Bed;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn bench(bed: &Bed, path: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let config = bed.root.path().join("tier.toml");
+    let text = format!(
+        "kind = \"gds\"\nroot = \"{}\"\npath = \"{path}\"",
+        bed.root.path().display()
+    );
+    std::fs::write(&config, text).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"))
+        .arg("--tier")
+        .arg(config)
+        .args([
+            "--seconds",
+            "0.1",
+            "--warmup",
+            "0.05",
+            "--size",
+            "1MiB",
+            "--block",
+            "64KiB",
+            "--json",
+        ])
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", bed.standin().folder())
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn every_path_is_measured_to_the_device_and_to_the_host() {
+    let bed = Bed::new();
+    for (path, via) in [
+        ("gds", "gds"),
+        ("compat", "cufile-posix"),
+        ("bounce", "bounce"),
+        ("bounce-direct", "bounce-direct"),
+        ("pageable", "pageable"),
+    ] {
+        for arguments in [&["--into", "device"][..], &[]] {
+            let output = bench(&bed, path, &[], arguments);
+            let report = json(&output);
+            let took = report["via"].as_str().unwrap();
+            assert!(
+                took == via || (path == "bounce-direct" && took == "bounce"),
+                "{path}: {report}"
+            );
+            assert!(report["calls"].as_u64().unwrap() > 0);
+            assert_eq!(report["invalid"], Value::Null, "{path}: {report}");
+            assert!(output.status.success());
+        }
+    }
+}
+
+#[test]
+fn a_run_that_asked_for_gds_and_got_posix_is_invalid() {
+    let bed = Bed::new();
+    for (name, value) in [("TIERLAB_STANDIN_WAY", "2"), ("TIERLAB_STANDIN_STATS_CODE", "5030")] {
+        let output = bench(&bed, "gds", &[(name, value)], &["--into", "device"]);
+        let report = json(&output);
+        assert_eq!(report["via"], "cufile-posix");
+        let why = report["invalid"].as_str().unwrap();
+        assert!(
+            why.contains("GPUDirect Storage was asked for") && why.contains("missing:"),
+            "{why}"
+        );
+        assert_eq!(output.status.code(), Some(1), "an invalid run is no success");
+    }
+}
+
+#[test]
+fn a_tier_without_device_memory_says_so() {
+    let bed = Bed::new();
+    let output = bench(
+        &bed,
+        "gds",
+        &[],
+        &["--into", "device", "--set", "kind=nvme", "--set", "path=x"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let config = bed.root.path().join("nvme.toml");
+    std::fs::write(
+        &config,
+        format!("kind = \"nvme\"\nroot = \"{}\"", bed.root.path().display()),
+    )
+    .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"))
+        .args(["--into", "device", "--size", "1MiB", "--tier"])
+        .arg(config)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("--into") && text.contains("device memory"), "{text}");
+}

@@ -1,0 +1,37 @@
+//! Builds the stand-in for NVIDIA's libraries (`device_standin.c`) into a folder of its own. In: nothing. Out: a folder
+//! that holds it under the names that are looked for. For tests alone: host memory plays the device.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The names that the stand-in goes by.
+const NAMES: [&str; 3] = ["libcuda.so.1", "libcufile.so.0", "libnvidia-ml.so.1"];
+
+/// A folder with the stand-in, removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct StandIn(tempfile::TempDir);
+
+impl StandIn {
+    /// Compiles it; needs `cc`, as building the project does.
+    pub(crate) fn build() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/standin/device_standin.c");
+        let library = folder.path().join("libtierlab_device_standin.so");
+        let output = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])
+            .args([&library, &source])
+            .output()
+            .expect("a C compiler, `cc`, is needed to build the stand-in for NVIDIA's libraries");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for name in NAMES {
+            // Links to one file: the loader takes them for one library, which then has one state.
+            std::os::unix::fs::symlink(&library, folder.path().join(name)).unwrap();
+        }
+        Self(folder)
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
