@@ -1,0 +1,187 @@
+//! The table of coverage. In: rows. Out: CSV, and Markdown with a summary by method. Knows nothing of how they were
+//! simulated.
+
+use super::{Law, Row, Setting, Tally, WANTED};
+use std::fmt::Write as _;
+
+/// A method's tally in a row that has it.
+type Method = (&'static str, fn(&Row) -> Option<Tally>);
+
+const METHODS: [Method; 3] = [
+    ("sections over repeats (the reports' intervals)", |row| {
+        Some(row.sections)
+    }),
+    ("two-level bootstrap", |row| row.bootstrap.map(|[plain, _]| plain)),
+    ("two-level bootstrap, corrected for few repeats", |row| {
+        row.bootstrap.map(|[_, corrected]| corrected)
+    }),
+];
+
+pub(super) fn csv(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "law,spread,repeats,samples_per_repeat,what,trials,printed,covered,coverage,wrong_share,width,\
+         bootstrap_coverage,bootstrap_width,bootstrap_corrected_coverage,bootstrap_corrected_width\n",
+    );
+    for row in rows {
+        let Setting {
+            law,
+            spread,
+            repeats,
+            samples,
+        } = row.setting;
+        let _ = write!(
+            text,
+            "{},{spread},{repeats},{samples},\"{}\",{},{},{},{:.4},{:.4},{:.4}",
+            law.name(),
+            row.what,
+            row.trials,
+            row.printed,
+            row.sections.covered,
+            row.coverage(),
+            row.wrong(),
+            row.width(&row.sections)
+        );
+        match &row.bootstrap {
+            Some(tallies) => {
+                for tally in tallies {
+                    let _ = write!(text, ",{:.4},{:.4}", row.share(tally), row.width(tally));
+                }
+            }
+            None => text += ",,,,",
+        }
+        text.push('\n');
+    }
+    text
+}
+
+pub(super) fn markdown(rows: &[Row], command: &str) -> String {
+    let mut text = format!(
+        "# What the 95 % intervals cover\n\nMade by `{command}`. Each figure: of the trials in which an interval was \
+         printed, the share in which it contained the true value; in brackets the share of trials in which it was printed, \
+         where that is not all of them. *n/a*: never printed. Spread: how much repeats differ as wholes (standard deviation \
+         of the logarithm). Figures in bold are outside 92 to 98 % (two standard deviations of the simulation allowed). \
+         Where an interval is printed in less than half of the trials those few are chosen by chance, and what counts is \
+         that it is printed and wrong in at most 8 % of all trials.\n"
+    );
+    text += &summary(rows);
+    for law in Law::ALL {
+        let of_law: Vec<&Row> = rows.iter().filter(|row| row.setting.law == law).collect();
+        if of_law.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "\n## {}\n\n| repeats × samples | spread | p50 | p95 | p99 | B/A p50, paired | the bootstrap's p50 | p95 | p99 |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+            law.name()
+        );
+        for group in of_law.chunk_by(|a, b| a.setting == b.setting) {
+            let setting = group[0].setting;
+            let _ = write!(
+                text,
+                "| {} × {} | {:.0} % |",
+                setting.repeats,
+                setting.samples,
+                100.0 * setting.spread
+            );
+            let cell = |what: &str, show: fn(&Row) -> String| {
+                let row = group.iter().find(|row| row.what == what);
+                row.map_or_else(|| "n/a".to_owned(), |row| show(row))
+            };
+            for what in ["p50", "p95", "p99", "B/A p50, paired"] {
+                let _ = write!(text, " {} |", cell(what, figure));
+            }
+            for what in ["p50", "p95", "p99"] {
+                let _ = write!(text, " {} |", cell(what, beside));
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The methods side by side, over all laws, by how many repeats there are and whether they differ.
+fn summary(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "\n## The methods side by side\n\nOver all laws and percentiles for which an interval was printed in at least half of \
+         the trials: mean coverage, the lowest coverage of any row, and the mean width (upper end over lower). The \
+         bootstraps draw repeats and then time blocks, and see the same points; the reports do not use them. In the tables \
+         below, the bootstrap's figures are the plain one and, after the stroke, the corrected one.\n\n\
+         | repeats | spread | method | mean coverage | lowest | rows within 92 to 98 % | mean width |\n|---|---|---|---|---|---|---|\n",
+    );
+    let mut kinds: Vec<(usize, f64)> = rows
+        .iter()
+        .map(|row| (row.setting.repeats, row.setting.spread))
+        .collect();
+    kinds.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    kinds.dedup();
+    for (repeats, spread) in kinds {
+        let of_kind: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.setting.repeats == repeats && row.setting.spread == spread)
+            .filter(|row| row.bootstrap.is_some() && row.printed > 0 && 2 * row.printed >= row.trials)
+            .collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        for (name, of) in METHODS {
+            let tallies: Vec<(&Row, Tally)> = of_kind.iter().filter_map(|row| Some((*row, of(row)?))).collect();
+            let count = tallies.len() as f64;
+            let mean = |value: fn(&Row, &Tally) -> f64| {
+                tallies.iter().map(|(row, tally)| value(row, tally)).sum::<f64>() / count
+            };
+            let lowest = tallies.iter().map(|(row, tally)| row.share(tally)).fold(1.0, f64::min);
+            let within = tallies
+                .iter()
+                .filter(|(row, tally)| row.is_within(row.share(tally)))
+                .count();
+            let _ = writeln!(
+                text,
+                "| {repeats} | {:.0} % | {name} | {:.1} % | {:.1} % | {within} of {} | {:.3} |",
+                100.0 * spread,
+                100.0 * mean(Row::share),
+                100.0 * lowest,
+                tallies.len(),
+                mean(Row::width),
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\nWithin: {:.0} to {:.0} %, two standard deviations of the simulation allowed.",
+        100.0 * WANTED.start(),
+        100.0 * WANTED.end()
+    );
+    text
+}
+
+fn figure(row: &Row) -> String {
+    if row.printed == 0 {
+        return "n/a".to_owned();
+    }
+    let mut text = format!("{:.1} %", 100.0 * row.coverage());
+    if !row.holds() {
+        text = format!("**{text}**");
+    }
+    if row.printed < row.trials {
+        let _ = write!(text, " ({:.0} %)", 100.0 * row.printed as f64 / row.trials as f64);
+    }
+    text
+}
+
+/// The two bootstraps: plain / corrected.
+fn beside(row: &Row) -> String {
+    let Some(tallies) = row.bootstrap.filter(|_| row.printed > 0) else {
+        return "n/a".to_owned();
+    };
+    let shown = tallies.map(|tally| {
+        let share = row.share(&tally);
+        let text = format!("{:.1}", 100.0 * share);
+        if row.is_within(share) {
+            text
+        } else {
+            format!("**{text}**")
+        }
+    });
+    format!("{} %", shown.join(" / "))
+}
