@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::null_endpoint::{self, OneByOne, Script, Stalls};
 use crate::{coverage, lab, report, selfcheck, sweep};
 use clap::{Parser, Subcommand};
+use reqwest::Url;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +43,9 @@ enum Command {
         /// The server's address, http://HOST:PORT
         #[arg(long)]
         url: String,
+        /// Where it speaks gRPC, http://HOST:PORT; for plans with `protocol = "grpc"`
+        #[arg(long, value_name = "URL")]
+        grpc_url: Option<Url>,
         /// The folder that results go to
         #[arg(long, default_value = "results")]
         out: PathBuf,
@@ -159,6 +163,7 @@ impl Command {
             Self::Sweep {
                 plan,
                 url,
+                grpc_url,
                 out,
                 name,
                 resume,
@@ -166,6 +171,7 @@ impl Command {
                 let options = sweep::Options {
                     plan,
                     url,
+                    grpc_url,
                     out,
                     name,
                     resume,

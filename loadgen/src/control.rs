@@ -4,11 +4,15 @@
 //! clock runs.
 
 use crate::driver::headers;
+use crate::grpc::Connections;
 use crate::payload::Body;
+use crate::record::{Failure, Outcome};
 use crate::scrape::Scrape;
 use bytes::Bytes;
+use prost::Message as _;
 use reqwest::{Client, Response, Url};
 use std::time::Duration;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::ModelMetadata;
 
@@ -116,6 +120,37 @@ impl Control {
         url.set_path(path);
         url
     }
+}
+
+/// Sends one framed message and reads the whole reply.
+///
+/// # Errors
+/// No server, another status than OK, or a reply that cannot be decoded.
+pub async fn infer_over_grpc(connections: &Connections, body: Body) -> Result<InferReply, ControlError> {
+    let refuse = |what: String| ControlError {
+        url: format!("http://{}", connections.authority()),
+        what,
+    };
+    let calling = tokio::time::timeout(TIMEOUT, connections.call(body.bytes));
+    let reply = match calling.await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(Failure::Connect)) => return Err(refuse("no connection; does a server speak gRPC there?".into())),
+        Ok(Err(failure)) => {
+            return Err(refuse(format!(
+                "no answer over gRPC ({failure}); does a server speak it there?"
+            )));
+        }
+        Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
+    };
+    let message = match (reply.judge().0, reply.message()) {
+        (Outcome::Ok, Some(message)) => message,
+        (Outcome::Failed(failure), _) => return Err(refuse(format!("answered {failure}: {}", reply.said()))),
+        (Outcome::Ok, None) => return Err(refuse("answered without a message".into())),
+    };
+    let decoded = ModelInferResponse::decode(message).map_err(|error| error.to_string());
+    decoded
+        .and_then(|message| InferReply::try_from(message).map_err(|error| error.to_string()))
+        .map_err(|error| refuse(format!("no infer reply: {error}")))
 }
 
 fn json_len(response: &Response) -> Option<usize> {

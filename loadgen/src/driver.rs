@@ -4,6 +4,7 @@
 //! a user is one transaction that takes tickets until there are none, and every request's times are read here, on the
 //! step's clock, with the end at the last byte of the body. Knows nothing of percentiles.
 
+use crate::grpc::{self, Connections};
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock, Observed, Ticket, Tickets};
 use crate::payload::Body;
@@ -31,8 +32,8 @@ const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
 /// One step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where requests are posted: the model's infer route.
-    pub url: Url,
+    /// Where requests are sent, and how.
+    pub route: Route,
     /// When.
     pub schedule: Arc<Schedule>,
     /// What, sent in turn.
@@ -43,6 +44,15 @@ pub struct Step {
     pub timeout: Duration,
     /// How long replies may come in after the window.
     pub drain: Duration,
+}
+
+/// A way to the server.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// HTTP/1.1: the model's infer route, over goose's client.
+    Http(Url),
+    /// gRPC.
+    Grpc(Arc<Connections>),
 }
 
 /// What a step left behind.
@@ -167,23 +177,21 @@ impl Shared {
 
     async fn send(&self, client: &Client, clock: Clock, ticket: Ticket) -> Sample {
         let body = &self.step.bodies[ticket.index % self.step.bodies.len()];
-        let request = client
-            .post(self.step.url.clone())
-            .headers(headers(body))
-            .body(body.bytes.clone());
+        let exchange = self.step.route.prepare(client, body);
         let sent_us = clock.now_us();
         let timeout_us = sent_us + u64::try_from(self.step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let deadline = clock.at(timeout_us.min(self.drain_end_us));
         let reply = if sent_us < self.drain_end_us {
-            tokio::time::timeout_at(deadline.into(), exchange(request)).await.ok()
+            tokio::time::timeout_at(deadline.into(), exchange.run()).await.ok()
         } else {
             None
         };
         let done_us = clock.now_us();
         self.tickets.finish();
         let (outcome, timings) = match reply {
-            Some(Ok(reply)) => judge(&reply),
-            Some(Err(error)) => (Outcome::Failed(failure(&error)), None),
+            Some(Ok(Answered::Http(reply))) => judge(&reply),
+            Some(Ok(Answered::Grpc(reply))) => reply.judge(),
+            Some(Err(failure)) => (Outcome::Failed(failure), None),
             None if timeout_us < self.drain_end_us => (Outcome::Failed(Failure::Timeout), None),
             None => (Outcome::Failed(Failure::DrainLimit), None),
         };
@@ -193,6 +201,50 @@ impl Shared {
             done_us,
             outcome,
             timings,
+        }
+    }
+}
+
+/// A request made ready before its clock starts.
+enum Exchange<'a> {
+    Http(Box<reqwest::RequestBuilder>),
+    Grpc(&'a Connections, Bytes),
+}
+
+/// A reply read to its last byte, and not looked at yet.
+enum Answered {
+    Http(Reply),
+    Grpc(grpc::Reply),
+}
+
+impl Route {
+    fn prepare(&self, client: &Client, body: &Body) -> Exchange<'_> {
+        match self {
+            Self::Http(url) => {
+                let request = client.post(url.clone()).headers(headers(body));
+                Exchange::Http(Box::new(request.body(body.bytes.clone())))
+            }
+            Self::Grpc(connections) => Exchange::Grpc(connections, body.bytes.clone()),
+        }
+    }
+
+    /// The server's address, for goose, which wants one.
+    fn host(&self) -> String {
+        match self {
+            Self::Http(url) => url.origin().ascii_serialization(),
+            Self::Grpc(connections) => format!("http://{}", connections.authority()),
+        }
+    }
+}
+
+impl Exchange<'_> {
+    async fn run(self) -> Result<Answered, Failure> {
+        match self {
+            Self::Http(request) => match exchange(*request).await {
+                Ok(reply) => Ok(Answered::Http(reply)),
+                Err(error) => Err(failure(&error)),
+            },
+            Self::Grpc(connections, message) => connections.call(message).await.map(Answered::Grpc),
         }
     }
 }
@@ -291,7 +343,7 @@ fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
 fn configuration(step: &Step) -> GooseConfiguration {
     // Field by field: some are private, so that no struct expression can be written.
     let mut configuration = GooseConfiguration::default();
-    configuration.host = Some(step.url.origin().ascii_serialization());
+    configuration.host = Some(step.route.host());
     configuration.users = Some(step.users);
     configuration.increase_rate = Some("1000000".into());
     configuration.quiet = 1;
@@ -351,7 +403,7 @@ mod tests {
             1,
         ));
         let step = Step {
-            url: format!("http://{closed}/v2/models/m/infer").parse().unwrap(),
+            route: Route::Http(format!("http://{closed}/v2/models/m/infer").parse().unwrap()),
             bodies: Arc::new(vec![crate::payload::joined(&[1], crate::plan::Encoding::Json)]),
             users: 8,
             timeout: Duration::from_millis(500),
@@ -380,9 +432,11 @@ mod tests {
             1,
         ));
         let step = Step {
-            url: format!("http://{}/infer", silent.local_addr().unwrap())
-                .parse()
-                .unwrap(),
+            route: Route::Http(
+                format!("http://{}/infer", silent.local_addr().unwrap())
+                    .parse()
+                    .unwrap(),
+            ),
             bodies: Arc::new(vec![crate::payload::joined(&[1], crate::plan::Encoding::Json)]),
             users: 2,
             timeout: Duration::from_secs(60),

@@ -5,7 +5,7 @@
 //! - [`plan`]: TOML to a validated plan
 //! - [`schedule`], [`keys`], [`payload`]: when requests are due, which entities they ask for, and their bodies
 //! - [`pacer`]: releases tickets at their due times, from a thread of its own
-//! - [`driver`]: goose users that take tickets, send and read the reply
+//! - [`driver`]: goose users that take tickets, send and read the reply; [`grpc`]: the connections of those over gRPC
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`gpu`], [`environment`]: what the server counted, and where the run was made
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
@@ -25,6 +25,7 @@ pub mod driver;
 pub mod environment;
 pub mod error;
 pub mod gpu;
+pub mod grpc;
 pub mod interrupt;
 pub mod keys;
 pub mod lab;

@@ -5,16 +5,23 @@
 
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tierlab_protocol::grpc::SERVER_TIMING;
+use tierlab_protocol::grpc::client::{framed, infer_path};
+use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::infer::{InferReply, Tensor};
 use tierlab_protocol::metrics::BUILD_INFO;
+use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpListener;
 
@@ -101,6 +108,7 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
     let app = Router::new()
         .route("/v2/models/{model}", get(model))
         .route("/v2/models/{model}/infer", post(infer))
+        .route(&infer_path(), post(infer_over_grpc))
         .route("/metrics", get(metrics))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(endpoint);
@@ -121,6 +129,21 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
     axum::serve(listener, app).await
 }
 
+impl Endpoint {
+    /// As long as the script says.
+    async fn wait(&self) {
+        if let Some(one_by_one) = &self.script.one_by_one {
+            tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
+        }
+        if let Some(stalls) = self.script.stalls {
+            let wait = stalls.wait(self.started.elapsed());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
 async fn model(Path(model): Path<String>) -> impl IntoResponse {
     Json(json!({
         "name": model,
@@ -134,26 +157,40 @@ async fn model(Path(model): Path<String>) -> impl IntoResponse {
 
 async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
     drop(body);
-    if let Some(one_by_one) = &endpoint.script.one_by_one {
-        tokio::time::sleep_until(one_by_one.done_at(Instant::now()).into()).await;
-    }
-    if let Some(stalls) = endpoint.script.stalls {
-        let wait = stalls.wait(endpoint.started.elapsed());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
-        }
-    }
+    endpoint.wait().await;
     let reply = format!(
         "{{\"model_name\":\"{model}\",\"model_version\":\"1\",\"outputs\":[{{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[1,1],\"data\":[0.5]}}]}}"
     );
     let headers = [
         (CONTENT_TYPE, "application/json".to_owned()),
-        (
-            axum::http::HeaderName::from_static("server-timing"),
-            endpoint.timing.clone(),
-        ),
+        (HeaderName::from_static(SERVER_TIMING), endpoint.timing.clone()),
     ];
     (headers, reply)
+}
+
+/// The same over gRPC, on the same port: HTTP/2 is told apart by its first bytes.
+async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> impl IntoResponse {
+    drop(body);
+    endpoint.wait().await;
+    let reply = ModelInferResponse::from(InferReply {
+        model_name: "null".into(),
+        model_version: "1".into(),
+        id: None,
+        outputs: vec![Tensor {
+            name: "y".into(),
+            dtype: DataType::Fp32,
+            shape: vec![1, 1],
+            data: Bytes::copy_from_slice(&0.5_f32.to_le_bytes()),
+        }],
+    });
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let headers = [
+        (CONTENT_TYPE, "application/grpc".to_owned()),
+        (HeaderName::from_static(SERVER_TIMING), endpoint.timing.clone()),
+    ];
+    let body = Full::new(framed(&reply)).with_trailers(std::future::ready(Some(Ok(trailers))));
+    (headers, axum::body::Body::new(body))
 }
 
 async fn metrics() -> String {

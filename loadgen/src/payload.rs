@@ -6,6 +6,8 @@ use crate::plan::Encoding;
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tierlab_protocol::grpc::client::framed;
+use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::infer::{InferRequest, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -14,6 +16,21 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 const INLINE_BYTES: usize = 64 << 20;
 /// Distinct bodies of a step with inline tensors, at most.
 const INLINE_BODIES: usize = 64;
+
+/// What a request is encoded as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// A body over HTTP.
+    Http(Encoding),
+    /// A framed message over gRPC, which names its model.
+    Grpc(&'a str),
+}
+
+impl From<Encoding> for Form<'_> {
+    fn from(encoding: Encoding) -> Self {
+        Self::Http(encoding)
+    }
+}
 
 /// One request's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +44,17 @@ pub struct Body {
 impl Body {
     /// Encodes a request.
     #[must_use]
-    pub fn encode(request: &InferRequest, encoding: Encoding) -> Self {
-        match encoding {
-            Encoding::Json => Self {
+    pub fn encode(request: InferRequest, form: Form<'_>) -> Self {
+        match form {
+            Form::Grpc(model) => Self {
+                bytes: framed(&ModelInferRequest::of(model, request)),
+                json_len: None,
+            },
+            Form::Http(Encoding::Json) => Self {
                 bytes: request.encode_json().into(),
                 json_len: None,
             },
-            Encoding::Binary => {
+            Form::Http(Encoding::Binary) => {
                 let (bytes, json_len) = request.encode_binary();
                 Self {
                     bytes,
@@ -46,7 +67,8 @@ impl Body {
 
 /// The body of a joined request: the server reads the rows of `ids` itself.
 #[must_use]
-pub fn joined(ids: &[i64], encoding: Encoding) -> Body {
+pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
+    let form = form.into();
     let request = InferRequest {
         inputs: vec![Tensor {
             name: ENTITY_ID.into(),
@@ -54,25 +76,25 @@ pub fn joined(ids: &[i64], encoding: Encoding) -> Body {
             shape: vec![ids.len() as i64],
             data: ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
         }],
-        binary_output: encoding == Encoding::Binary,
+        binary_output: form == Form::Http(Encoding::Binary),
         ..InferRequest::default()
     };
-    Body::encode(&request, encoding)
+    Body::encode(request, form)
 }
 
 /// Bodies of requests that bring their own tensors, random but for the seed; a step sends them in turn.
 ///
 /// # Errors
 /// An input whose type has no fixed size, by name.
-pub fn inline(specs: &[TensorSpec], rows: u32, encoding: Encoding, seed: u64) -> Result<Vec<Body>, String> {
-    inline_within(INLINE_BYTES, specs, rows, encoding, seed)
+pub fn inline<'a>(specs: &[TensorSpec], rows: u32, form: impl Into<Form<'a>>, seed: u64) -> Result<Vec<Body>, String> {
+    inline_within(INLINE_BYTES, specs, rows, form.into(), seed)
 }
 
 fn inline_within(
     limit_bytes: usize,
     specs: &[TensorSpec],
     rows: u32,
-    encoding: Encoding,
+    form: Form<'_>,
     seed: u64,
 ) -> Result<Vec<Body>, String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -85,10 +107,10 @@ fn inline_within(
             .collect::<Result<_, _>>()?;
         let request = InferRequest {
             inputs,
-            binary_output: encoding == Encoding::Binary,
+            binary_output: form == Form::Http(Encoding::Binary),
             ..InferRequest::default()
         };
-        let body = Body::encode(&request, encoding);
+        let body = Body::encode(request, form);
         bytes += body.bytes.len();
         bodies.push(body);
     }
@@ -186,9 +208,12 @@ mod tests {
             assert_eq!(request.inputs[1].shape, [3, 1]);
         }
         let image = [spec("i", DataType::Uint8, &[-1, 3, 32, 32])];
-        let large = inline_within(100_000, &image, 4, Encoding::Binary, 1).unwrap();
+        let large = inline_within(100_000, &image, 4, Encoding::Binary.into(), 1).unwrap();
         assert_eq!(large.len(), 9);
-        assert_eq!(inline_within(1, &image, 4, Encoding::Binary, 1).unwrap().len(), 1);
+        assert_eq!(
+            inline_within(1, &image, 4, Encoding::Binary.into(), 1).unwrap().len(),
+            1
+        );
         assert!(inline(&[spec("s", DataType::Bytes, &[-1])], 1, Encoding::Json, 1).is_err());
     }
 }

@@ -35,6 +35,9 @@ pub struct Run {
     pub resumed: Vec<Resumption>,
     /// The plan's text, as read.
     pub plan_toml: String,
+    /// What requests went over: `http`, as JSON or with binary tensors, or `grpc`.
+    #[serde(default = "http")]
+    pub protocol: String,
     /// SHA-256 of every config file used, by path.
     pub config_sha256: BTreeMap<String, String>,
     /// Machine, software, origins.
@@ -200,6 +203,11 @@ pub struct Repeat {
     pub histograms: Histograms,
 }
 
+/// What results of before there was a choice were made over.
+fn http() -> String {
+    "http".into()
+}
+
 /// What is taken for granted in results made before it was measured.
 const fn independent() -> f64 {
     1.0
@@ -280,6 +288,8 @@ pub enum Failure {
     Connect,
     /// The connection broke under the request.
     Broken,
+    /// A gRPC status other than OK, by its code.
+    Rpc(u16),
     /// Status 200 with a body that is no infer reply.
     BadReply,
     /// Still out, or never sent, when the step's drain limit passed.
@@ -290,6 +300,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(code) => write!(f, "{code}"),
+            Self::Rpc(code) => match tierlab_protocol::grpc::client::code_name(*code) {
+                Some(name) => f.write_str(name),
+                None => write!(f, "grpc-status {code}"),
+            },
             Self::Timeout => f.write_str("timeout"),
             Self::Connect => f.write_str("connect"),
             Self::Broken => f.write_str("broken"),

@@ -11,13 +11,14 @@ mod hunt;
 use crate::analysis;
 use crate::analysis::curves::same_but_rate;
 use crate::control::Control;
-use crate::driver::{self, Finished, Step};
+use crate::driver::{self, Finished, Route, Step};
 use crate::environment::rfc3339;
 use crate::error::RunError;
+use crate::grpc::Connections;
 use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::payload::{self, Body};
-use crate::plan::{Load, Plan};
+use crate::plan::{Load, Plan, Protocol};
 use crate::progress::Progress;
 use crate::record::{Check, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
@@ -26,6 +27,7 @@ use crate::resume::Earlier;
 use crate::schedule::{Schedule, step_seed};
 use crate::scrape;
 use hdrhistogram::Histogram;
+use reqwest::Url;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +58,8 @@ pub struct Target {
     pub cache_share: f64,
     /// The server.
     pub control: Control,
+    /// Where it speaks gRPC; wanted by plans over gRPC.
+    pub grpc: Option<Url>,
     /// What it is asked.
     pub content: Content,
 }
@@ -284,6 +288,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         interrupted: true,
         resumed: Vec::new(),
         plan_toml: plan.text.clone(),
+        protocol: plan.protocol.to_string(),
         config_sha256: preamble.config_sha256,
         environment: preamble.environment,
         noise_floor: preamble.noise_floor,
@@ -313,7 +318,7 @@ pub async fn measure(
 ) -> Result<Option<Measured>, RunError> {
     let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
     let step = Step {
-        url: target.control.infer_url(&plan.model),
+        route: route(plan, target)?,
         bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),
         schedule: Arc::clone(&schedule),
         users: plan.max_in_flight,
@@ -331,6 +336,25 @@ pub async fn measure(
     Ok(Some((finished, schedule, server)))
 }
 
+/// The way to a target's server.
+///
+/// # Errors
+/// A plan over gRPC and a target whose gRPC address is not known, or is none.
+pub fn route(plan: &Plan, target: &Target) -> Result<Route, RunError> {
+    match (plan.protocol, &target.grpc) {
+        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(&plan.model))),
+        (Protocol::Grpc, Some(url)) => {
+            let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
+            Ok(Route::Grpc(Arc::new(connections)))
+        }
+        (Protocol::Grpc, None) => Err(RunError::Usage(format!(
+            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT (the server says \
+             `grpc_listen` when it is started with --grpc-listen)",
+            plan.file.display()
+        ))),
+    }
+}
+
 fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64) -> Result<Vec<Body>, RunError> {
     match content {
         Content::Joined(population) => {
@@ -338,10 +362,10 @@ fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64
             let ids = population.draw(requests * per_request, seed);
             Ok(ids
                 .chunks(per_request)
-                .map(|ids| payload::joined(ids, plan.encoding))
+                .map(|ids| payload::joined(ids, plan.form()))
                 .collect())
         }
-        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.encoding, seed).map_err(RunError::Usage),
+        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.form(), seed).map_err(RunError::Usage),
     }
 }
 

@@ -14,7 +14,7 @@
 
 use crate::children::Child;
 use crate::control::Control;
-use crate::driver::{self, Step};
+use crate::driver::{self, Route, Step};
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::null_endpoint::Stalls;
@@ -85,6 +85,12 @@ impl NullEndpoint {
             _folder: folder,
             address: format!("http://{}", ready.listen),
         })
+    }
+
+    /// Where it speaks gRPC: at the same address.
+    #[must_use]
+    pub fn grpc_url(&self) -> Option<reqwest::Url> {
+        self.address.parse().ok()
     }
 
     /// How it is asked.
@@ -167,7 +173,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     let warmup = Duration::from_millis(500);
     let schedule = Arc::new(Schedule::new(&Arrivals::constant(), RATE, warmup, window, 1));
     let step = Step {
-        url: endpoint.control()?.infer_url("null"),
+        route: Route::Http(endpoint.control()?.infer_url("null")),
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
         schedule: Arc::clone(&schedule),
         users: USERS,

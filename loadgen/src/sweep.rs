@@ -2,14 +2,15 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
 
-use crate::control::{Control, ControlError};
+use crate::control::{self, Control, ControlError};
+use crate::driver::Route;
 use crate::environment;
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::null_endpoint;
 use crate::payload;
-use crate::plan::{KeyDistribution, Load, Plan};
+use crate::plan::{KeyDistribution, Load, Plan, Protocol};
 use crate::pricing;
 use crate::record::{Check, Mode, Point};
 use crate::recorder::{self, Label};
@@ -17,6 +18,7 @@ use crate::resume::Earlier;
 use crate::runner::{self, Content, Preamble, Runner, Target};
 use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
+use reqwest::Url;
 use std::path::{Path, PathBuf};
 use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_protocol::metrics;
@@ -31,6 +33,8 @@ pub struct Options {
     pub plan: PathBuf,
     /// The server's address.
     pub url: String,
+    /// Where it speaks gRPC.
+    pub grpc_url: Option<Url>,
     /// Where results go.
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
@@ -59,7 +63,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
     let model = control.model(&plan.model).await?;
     let scrape = control.scrape().await?;
-    let target = target(&plan, control, &model, &scrape);
+    let target = Target {
+        grpc: options.grpc_url.clone(),
+        ..target(&plan, control, &model, &scrape)
+    };
     check_reply(&plan, &target).await?;
     let pricing = match &plan.prices {
         Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
@@ -127,6 +134,7 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
         cache: if share > 0.0 { "as-is" } else { "off" }.into(),
         cache_share: share,
         control,
+        grpc: None,
         content: content(plan, model),
     }
 }
@@ -160,18 +168,21 @@ pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
                 plan.model
             )));
         }
-        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.encoding),
-        Content::Inline(specs) => payload::inline(specs, 1, plan.encoding, plan.seed)
+        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.form()),
+        Content::Inline(specs) => payload::inline(specs, 1, plan.form(), plan.seed)
             .map_err(RunError::Usage)?
             .swap_remove(0),
     };
-    let reply = target.control.infer(&plan.model, &body).await?;
+    let reply = match runner::route(plan, target)? {
+        Route::Http(_) => target.control.infer(&plan.model, &body).await?,
+        Route::Grpc(connections) => control::infer_over_grpc(&connections, body).await?,
+    };
     let refuse = |what: String| {
-        Err(ControlError {
-            url: target.control.infer_url(&plan.model).to_string(),
-            what,
-        }
-        .into())
+        let url = match &target.grpc {
+            Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
+            _ => target.control.infer_url(&plan.model).to_string(),
+        };
+        Err(ControlError { url, what }.into())
     };
     if reply.outputs.is_empty() {
         return refuse("the reply to a checked request has no outputs".into());
@@ -234,6 +245,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         cache: "off".into(),
         cache_share: 0.0,
         control: endpoint.control()?,
+        grpc: endpoint.grpc_url(),
         content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
     };
     let mut point = Point {

@@ -5,7 +5,7 @@ use super::data::Prepared;
 use crate::children::{self, Child};
 use crate::control::Control;
 use crate::error::RunError;
-use crate::plan::{CacheState, LabPlan, Origin, TierPlan};
+use crate::plan::{CacheState, LabPlan, Origin, Protocol, TierPlan};
 use crate::runner::Target;
 use crate::sweep;
 use serde::Deserialize;
@@ -166,6 +166,8 @@ pub(super) struct Fleet {
 #[derive(Debug, Deserialize)]
 struct ServerReady {
     listen: String,
+    #[serde(default)]
+    grpc_listen: Option<String>,
 }
 
 impl Fleet {
@@ -190,6 +192,9 @@ impl Fleet {
         let mut command = Command::new(&bench.programs.server);
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
+        if plan.protocol == Protocol::Grpc {
+            command.args(["--grpc-listen", "127.0.0.1:0"]);
+        }
         command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));
         command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
         for pair in &place.set {
@@ -224,6 +229,14 @@ impl Fleet {
             cache: cache.name.clone(),
             cache_share: cache.share,
             control,
+            grpc: match ready.grpc_listen {
+                Some(address) => Some(format!("http://{address}").parse().map_err(|_| {
+                    RunError::Child(format!(
+                        "{what} says that it speaks gRPC at `{address}`, which is no address"
+                    ))
+                })?),
+                None => None,
+            },
             content: sweep::content(plan, &model),
         })
     }

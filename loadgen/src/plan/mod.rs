@@ -13,6 +13,7 @@ pub use arrivals::{Arrivals, Process, Shape, Trace};
 pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
 pub use search::SearchPlan;
 
+use crate::payload::Form;
 use crate::record::{Limits, Mode};
 use serde::Deserialize;
 use std::fmt;
@@ -45,6 +46,26 @@ pub enum Encoding {
     Json,
     /// With the binary tensor extension, both ways.
     Binary,
+}
+
+/// What requests go over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// The Open Inference Protocol over HTTP/1.1.
+    #[default]
+    Http,
+    /// The same over gRPC, tensors always binary.
+    Grpc,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        })
+    }
 }
 
 /// Which entities are asked for.
@@ -123,7 +144,9 @@ pub struct Plan {
     pub max_in_flight: usize,
     /// The client's limit for one request, from its actual send.
     pub timeout: Duration,
-    /// How tensors are sent.
+    /// What requests go over.
+    pub protocol: Protocol,
+    /// How tensors are sent over HTTP.
     pub encoding: Encoding,
     /// How requests are spread over time.
     pub arrivals: Arrivals,
@@ -172,6 +195,15 @@ impl Plan {
         validate(raw, file, text).map_err(refuse)
     }
 
+    /// What requests are encoded as.
+    #[must_use]
+    pub fn form(&self) -> Form<'_> {
+        match self.protocol {
+            Protocol::Http => Form::Http(self.encoding),
+            Protocol::Grpc => Form::Grpc(&self.model),
+        }
+    }
+
     /// The longest that one step can take.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
@@ -195,6 +227,14 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     within("max_in_flight", f64::from(raw.max_in_flight), 1.0, 8_192.0)?;
     within("timeout_ms", raw.timeout_ms as f64, 1.0, 600_000.0)?;
     limits(&raw.limits)?;
+    let encoding = match (raw.protocol, raw.encoding) {
+        (Protocol::Grpc, Some(Encoding::Json)) => {
+            return Err(
+                "`encoding` = \"json\" does not belong to `protocol = \"grpc\"`, whose tensors are binary".into(),
+            );
+        }
+        (_, encoding) => encoding.unwrap_or_default(),
+    };
     let keys = keys(raw.keys, base)?;
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
@@ -226,7 +266,8 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
         timeout: Duration::from_millis(raw.timeout_ms),
-        encoding: raw.encoding,
+        protocol: raw.protocol,
+        encoding,
         arrivals,
         keys,
         noise_floor: raw.noise_floor,

@@ -23,7 +23,9 @@ pub(super) struct RawPlan {
     #[serde(default = "default_timeout_ms")]
     pub(super) timeout_ms: u64,
     #[serde(default)]
-    pub(super) encoding: super::Encoding,
+    pub(super) protocol: super::Protocol,
+    #[serde(default)]
+    pub(super) encoding: Option<super::Encoding>,
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]

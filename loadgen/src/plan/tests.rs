@@ -42,6 +42,8 @@ fn nonsense_is_refused_by_file_and_key() {
         (with("instance = \"a\""), "`prices`"),
         (with("prices = \"p.toml\""), "`instance`"),
         (with("encoding = \"xml\""), "encoding"),
+        (with("protocol = \"smtp\""), "protocol"),
+        (with("protocol = \"grpc\"\nencoding = \"json\""), "`encoding`"),
         (with("[keys]\ndistribution = \"zipf\""), "`keys.exponent`"),
         (with("[keys]\nexponent = 1.0"), "`keys.exponent`"),
         (with("[limits]\nerror_share = 2.0"), "`limits.error_share`"),

@@ -97,7 +97,10 @@ pub(crate) fn slowest(summary: &Summary) -> Option<(&str, f64)> {
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();
     for curve in curves(&run.points) {
-        let name = group(curve.factors());
+        let mut name = group(curve.factors());
+        if run.protocol != "http" {
+            name += &format!(" · over {}", run.protocol);
+        }
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, curves)) => curves.push(curve),
             None => groups.push((name, vec![curve])),

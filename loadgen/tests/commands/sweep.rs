@@ -75,6 +75,49 @@ fn binary_requests_are_answered_too() {
 }
 
 #[test]
+fn requests_over_grpc_are_timed_and_attributed_as_over_http() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&format!("protocol = \"grpc\"\nnoise_floor = true\n{PLAN}"));
+    let ended = run(place.sweep(&endpoint.url));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--grpc-url"), "{}", ended.stderr);
+
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.args(["--grpc-url", &endpoint.url]);
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    assert_eq!(result["protocol"], "grpc");
+    for (point, scheduled) in points(&result).iter().zip([20, 10]) {
+        for repeat in point["repeats"].as_array().unwrap() {
+            assert_eq!(repeat["completed"], scheduled);
+            // The stages came as metadata: nothing is left over as a failure without them.
+            let bands = repeat["bands"].as_array().unwrap();
+            assert!(
+                !bands.is_empty() && !bands[0].to_string().contains("unattributed"),
+                "{bands:?}"
+            );
+        }
+    }
+    assert!(ended.stdout.contains("over grpc"), "{}", ended.stdout);
+
+    // An address where nobody speaks it is named before anything is measured.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = silent.local_addr().unwrap();
+    drop(silent);
+    let place = Workdir::new(&format!("protocol = \"grpc\"\n{PLAN}"));
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.arg("--grpc-url").arg(format!("http://{closed}"));
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&closed.to_string()) && ended.stderr.contains("gRPC"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn nonsense_is_answered_with_what_is_wrong() {
     let endpoint = NullEndpoint::start();
     for (plan, named) in [

@@ -96,6 +96,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         interrupted: false,
         resumed: Vec::new(),
         plan_toml: "# synthetic\nname = \"</script><b>not bold</b>\"\n".to_owned(),
+        protocol: "http".to_owned(),
         config_sha256: BTreeMap::from([("labs/synthetic.toml".to_owned(), "00".repeat(32))]),
         environment: environment(),
         noise_floor: Some(noise_floor),

@@ -5,6 +5,7 @@
 //! The messages are declared here with prost's derives, so that no compiler for `.proto` files is needed; their field
 //! numbers are those of KServe's `grpc_predict_v2.proto` and Triton's `grpc_service.proto` and `model_config.proto`.
 
+pub mod client;
 pub mod config;
 mod documents;
 pub mod health;

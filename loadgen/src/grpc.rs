@@ -1,0 +1,226 @@
+//! Infer calls over gRPC: HTTP/2 connections that every user of a step shares, as gRPC's clients share theirs.
+//!
+//! In: an address and framed messages. Out: replies with their metadata, read to the last byte. The connections are
+//! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
+//! Knows nothing of tensors nor of when a call is due.
+
+use crate::record::{Failure, Outcome};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use reqwest::Url;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tierlab_protocol::grpc::SERVER_TIMING;
+use tierlab_protocol::grpc::client::{infer_path, unframed};
+use tierlab_protocol::timing::StageTimings;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+/// Users on one connection: a server takes a bounded number of calls at a time on each (often 100), beyond which they
+/// would wait here.
+const USERS_PER_CONNECTION: usize = 64;
+/// Flow control, large enough that no reply waits for it.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+
+/// The connections of a step.
+#[derive(Debug)]
+pub struct Connections {
+    authority: String,
+    uri: Uri,
+    senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
+    next: AtomicUsize,
+}
+
+/// A reply, whole.
+#[derive(Debug)]
+pub struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    trailers: HeaderMap,
+    body: Bytes,
+}
+
+impl Connections {
+    /// As many as so many users need; each is made when it is first used, and again when it broke.
+    ///
+    /// # Errors
+    /// No `http://HOST:PORT`.
+    pub fn new(url: &Url, users: usize) -> Result<Self, String> {
+        let refuse = || format!("{url}: no address of a gRPC server; give one as http://127.0.0.1:8001");
+        let (Some(host), Some(port), "http", "/") =
+            (url.host_str(), url.port_or_known_default(), url.scheme(), url.path())
+        else {
+            return Err(refuse());
+        };
+        let authority = format!("{host}:{port}");
+        let uri = format!("http://{authority}{}", infer_path());
+        Ok(Self {
+            uri: uri.parse().map_err(|_| refuse())?,
+            authority,
+            senders: (0..users.div_ceil(USERS_PER_CONNECTION).max(1))
+                .map(|_| Mutex::new(None))
+                .collect(),
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// HOST:PORT.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Sends a framed message and reads the whole reply.
+    ///
+    /// # Errors
+    /// No connection, or one that broke.
+    pub async fn call(&self, message: Bytes) -> Result<Reply, Failure> {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
+        let mut sender = self.sender(place).await?;
+        let mut request = Request::new(Full::new(message));
+        *request.method_mut() = hyper::Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        let response = sender.send_request(request).await.map_err(|_| Failure::Broken)?;
+        let (head, body) = response.into_parts();
+        let collected = body.collect().await.map_err(|_| Failure::Broken)?;
+        Ok(Reply {
+            status: head.status,
+            headers: head.headers,
+            trailers: collected.trailers().cloned().unwrap_or_default(),
+            body: collected.to_bytes(),
+        })
+    }
+
+    async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, Failure> {
+        let mut kept = self.senders[place].lock().await;
+        if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let stream = TcpStream::connect(&self.authority)
+            .await
+            .map_err(|_| Failure::Connect)?;
+        // Else small requests wait for the server's acknowledgement.
+        stream.set_nodelay(true).map_err(|_| Failure::Connect)?;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| Failure::Connect)?;
+        // Ends with its last sender. What went wrong on it, each call learns for itself.
+        tokio::spawn(connection);
+        *kept = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+impl Reply {
+    /// Looks at status and frame only, as for HTTP.
+    #[must_use]
+    pub fn judge(&self) -> (Outcome, Option<StageTimings>) {
+        let metadata = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
+        let timings = metadata(SERVER_TIMING).and_then(|value| StageTimings::parse_header(value.to_str().ok()?).ok());
+        let code: Option<u16> = metadata("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
+        let outcome = match (self.status, code) {
+            (StatusCode::OK, Some(0)) if self.message().is_some() => Outcome::Ok,
+            (StatusCode::OK, Some(0) | None) => Outcome::Failed(Failure::BadReply),
+            (StatusCode::OK, Some(code)) => Outcome::Failed(Failure::Rpc(code)),
+            (status, _) => Outcome::Failed(Failure::Status(status.as_u16())),
+        };
+        (outcome, timings)
+    }
+
+    /// The message in it; `None` where it has none.
+    #[must_use]
+    pub fn message(&self) -> Option<Bytes> {
+        unframed(&self.body).filter(|message| !message.is_empty())
+    }
+
+    /// What the server says of a failed call.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let metadata = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
+        let text = metadata("grpc-message")
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let mut said: String = text.chars().take(500).collect();
+        if self.status != StatusCode::OK {
+            said = format!("HTTP {} {said}", self.status);
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> Reply {
+        let mut trailers = HeaderMap::new();
+        for (name, value) in headers {
+            trailers.insert(*name, HeaderValue::from_static(value));
+        }
+        Reply {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers: HeaderMap::new(),
+            trailers,
+            body: Bytes::from_static(body),
+        }
+    }
+
+    #[test]
+    fn replies_are_judged_by_status_and_frame() {
+        let failed = Outcome::Failed;
+        let whole = b"\0\0\0\0\x02ab";
+        for (reply, expected) in [
+            (reply(200, &[("grpc-status", "0")], whole), Outcome::Ok),
+            (reply(200, &[("grpc-status", "0")], b""), failed(Failure::BadReply)),
+            (
+                reply(200, &[("grpc-status", "0")], b"\0\0\0\0\x09ab"),
+                failed(Failure::BadReply),
+            ),
+            (reply(200, &[], whole), failed(Failure::BadReply)),
+            (reply(200, &[("grpc-status", "14")], b""), failed(Failure::Rpc(14))),
+            (reply(503, &[], b""), failed(Failure::Status(503))),
+        ] {
+            assert_eq!(reply.judge().0, expected);
+        }
+        let timed = reply(
+            200,
+            &[
+                ("grpc-status", "0"),
+                ("server-timing", "infer;dur=1.5, rows;desc=\"2\""),
+            ],
+            whole,
+        );
+        assert_eq!(timed.judge().1.unwrap().batch_rows, 2);
+    }
+
+    #[test]
+    fn only_addresses_are_taken() {
+        for bad in ["https://h:1", "http://h:1/x", "grpc://h:1"] {
+            let error = Connections::new(&bad.parse().unwrap(), 1).unwrap_err();
+            assert!(error.contains(bad), "{error}");
+        }
+        let many = Connections::new(&"http://127.0.0.1:9".parse().unwrap(), 200).unwrap();
+        assert_eq!(many.senders.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_no_connection() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let connections = Connections::new(&format!("http://{closed}").parse().unwrap(), 8).unwrap();
+        assert_eq!(connections.call(Bytes::new()).await.unwrap_err(), Failure::Connect);
+    }
+}

@@ -1,0 +1,227 @@
+//! The client's half of an infer call: a request as a message, a message as a reply, and the frame around either.
+//!
+//! In: an [`InferRequest`], or a [`ModelInferResponse`]. Out: a message with raw contents, or an [`InferReply`] whose
+//! tensors share the message's memory. Sources: KServe's `grpc_predict_v2.proto`; gRPC's `PROTOCOL-HTTP2.md` for the frame.
+
+use super::SERVICE;
+use super::messages::{
+    InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
+    Parameters,
+};
+use crate::infer::{BadRequest, InferReply, InferRequest, Tensor};
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+
+/// Bytes before each message: whether it is compressed, and its length.
+pub const PREFIX_BYTES: usize = 5;
+
+/// The path that infer calls are posted to.
+#[must_use]
+pub fn infer_path() -> String {
+    format!("/{SERVICE}/ModelInfer")
+}
+
+/// The names of the status codes, by number; `None` for one that the protocol does not have.
+#[must_use]
+pub fn code_name(code: u16) -> Option<&'static str> {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    NAMES.get(usize::from(code)).copied()
+}
+
+/// A message in its frame, not compressed.
+#[must_use]
+pub fn framed(message: &impl Message) -> Bytes {
+    let len = message.encoded_len();
+    let mut out = BytesMut::with_capacity(PREFIX_BYTES + len);
+    out.put_u8(0);
+    out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
+    // Cannot fail: there is room for all of it.
+    let _ = message.encode(&mut out);
+    out.freeze()
+}
+
+/// The one message of a body; `None` where the body is no whole frame, more than one, or compressed.
+#[must_use]
+pub fn unframed(body: &Bytes) -> Option<Bytes> {
+    let (prefix, rest) = body.split_first_chunk::<PREFIX_BYTES>()?;
+    let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    (prefix[0] == 0 && rest.len() == len).then(|| body.slice(PREFIX_BYTES..))
+}
+
+fn parameter(choice: ParameterChoice) -> InferParameter {
+    InferParameter {
+        parameter_choice: Some(choice),
+    }
+}
+
+impl ModelInferRequest {
+    /// The message that asks `model` for what `request` asks for, its inputs raw.
+    #[must_use]
+    pub fn of(model: &str, request: InferRequest) -> Self {
+        let mut parameters = Parameters::new();
+        if let Some(timeout_us) = request.timeout_us {
+            parameters.insert("timeout".into(), parameter(ParameterChoice::Uint64(timeout_us)));
+        }
+        if request.priority > 0 {
+            parameters.insert("priority".into(), parameter(ParameterChoice::Uint64(request.priority)));
+        }
+        let mut raw_input_contents = Vec::with_capacity(request.inputs.len());
+        let input = |tensor: Tensor| {
+            raw_input_contents.push(tensor.data);
+            InferTensor {
+                name: tensor.name,
+                datatype: tensor.dtype.to_string(),
+                shape: tensor.shape,
+                parameters: Parameters::new(),
+                contents: None,
+            }
+        };
+        let inputs = request.inputs.into_iter().map(input).collect();
+        let output = |name| InferRequestedOutputTensor {
+            name,
+            parameters: Parameters::new(),
+        };
+        Self {
+            model_name: model.to_owned(),
+            model_version: String::new(),
+            id: request.id.unwrap_or_default(),
+            parameters,
+            inputs,
+            outputs: request.outputs.into_iter().map(|one| output(one.name)).collect(),
+            raw_input_contents,
+        }
+    }
+}
+
+impl TryFrom<ModelInferResponse> for InferReply {
+    type Error = BadRequest;
+
+    /// # Errors
+    /// Outputs that are not raw, of an unknown type, or of another length than their shapes say, by name.
+    fn try_from(message: ModelInferResponse) -> Result<Self, BadRequest> {
+        let (outputs, raw) = (message.outputs, message.raw_output_contents);
+        if outputs.len() != raw.len() {
+            return Err(BadRequest(format!(
+                "`raw_output_contents` has {} entries for {} outputs",
+                raw.len(),
+                outputs.len()
+            )));
+        }
+        let tensor = |(output, data): (InferTensor, Bytes)| {
+            let tensor = Tensor {
+                dtype: output
+                    .datatype
+                    .parse()
+                    .map_err(|error| BadRequest(format!("output `{}`: `datatype`: {error}", output.name)))?,
+                name: output.name,
+                shape: output.shape,
+                data,
+            };
+            tensor.check("output").map(|()| tensor)
+        };
+        Ok(Self {
+            model_name: message.model_name,
+            model_version: message.model_version,
+            id: Some(message.id).filter(|id| !id.is_empty()),
+            outputs: outputs.into_iter().zip(raw).map(tensor).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DataType;
+    use proptest::prelude::*;
+
+    fn tensor(name: &str, values: &[i64]) -> Tensor {
+        Tensor {
+            name: name.into(),
+            dtype: DataType::Int64,
+            shape: vec![values.len() as i64],
+            data: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_sends_a_server_reads(
+            ids in prop::collection::vec(any::<i64>(), 1..40), timeout_us in prop::option::of(1_u64..1_000_000), priority in 0_u64..4,
+        ) {
+            let request = InferRequest {
+                id: Some("7".into()),
+                inputs: vec![tensor("entity_id", &ids)],
+                timeout_us,
+                priority,
+                ..InferRequest::default()
+            };
+            let body = framed(&ModelInferRequest::of("m", request.clone()));
+            let read = ModelInferRequest::decode(unframed(&body).unwrap()).unwrap();
+            prop_assert_eq!(&read.model_name, "m");
+            let read = InferRequest::try_from(read).unwrap();
+            prop_assert_eq!(read, InferRequest { binary_output: true, ..request });
+        }
+
+        #[test]
+        fn what_a_server_sends_a_client_reads(values in prop::collection::vec(any::<i64>(), 0..40)) {
+            let reply = InferReply {
+                model_name: "m".into(),
+                model_version: "1".into(),
+                id: None,
+                outputs: vec![tensor("y", &values)],
+            };
+            let body = framed(&ModelInferResponse::from(reply.clone()));
+            let read = ModelInferResponse::decode(unframed(&body).unwrap()).unwrap();
+            prop_assert_eq!(InferReply::try_from(read).unwrap(), reply);
+        }
+
+        #[test]
+        fn any_body_is_a_frame_or_not(body in prop::collection::vec(any::<u8>(), 0..30)) {
+            if let Some(message) = unframed(&Bytes::from(body)) {
+                let _ = ModelInferResponse::decode(message).map(InferReply::try_from);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_is_refused_by_name() {
+        let reply = InferReply {
+            model_name: "m".into(),
+            model_version: "1".into(),
+            id: None,
+            outputs: vec![tensor("y", &[1, 2])],
+        };
+        let sent = ModelInferResponse::from(reply);
+        let mut short = sent.clone();
+        short.raw_output_contents[0] = Bytes::from_static(&[0; 8]);
+        assert!(InferReply::try_from(short).unwrap_err().to_string().contains("`y`"));
+        let mut none = sent;
+        none.raw_output_contents.clear();
+        assert!(
+            InferReply::try_from(none)
+                .unwrap_err()
+                .to_string()
+                .contains("raw_output_contents")
+        );
+        assert_eq!(code_name(14), Some("UNAVAILABLE"));
+        assert_eq!(code_name(17), None);
+    }
+}
