@@ -185,8 +185,12 @@ pub struct Repeat {
     pub achieved_rps: f64,
     /// Whether every user was busy at some ticket of the window.
     pub in_flight_limit_hit: bool,
-    /// Mean number in flight over the window.
+    /// Mean number in flight over the window, as the pacer counted it.
     pub mean_in_flight: f64,
+    /// The same from the requests' own times: the parts of their stays that lie in the window, over its length. `None`
+    /// in results made before it was kept.
+    #[serde(default)]
+    pub in_flight_by_stays: Option<f64>,
     /// How many requests say as much as one independent one; 1 where they do not depend on each other.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
@@ -324,6 +328,39 @@ pub struct Band {
     pub mean_us: f64,
     /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
     pub parts_us: Vec<(String, f64)>,
+    /// What their replies said of the reads behind them.
+    #[serde(default)]
+    pub reads: Reads,
+}
+
+/// The reads behind the requests of a band, as means per request that carried a server timing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reads {
+    /// Microseconds that the tier's longest read waited for a slot or a connection. Reads overlap, so the three parts need
+    /// not sum to the tier stage.
+    pub queue_us: f64,
+    /// Microseconds that it was with the device or the remote side.
+    pub device_us: f64,
+    /// Microseconds of copies after its bytes had arrived.
+    pub copy_us: f64,
+    /// Rows that the cache had.
+    pub cache_hits: f64,
+    /// Rows that it had not.
+    pub cache_misses: f64,
+    /// Requests that the tier made.
+    pub tier_requests: f64,
+}
+
+/// What the slowest requests of a point spend their time on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// The slowest band with requests: `p99-100`, unless there were too few for it.
+    pub band: String,
+    /// Its parts by falling share of its mean latency, each with the interval over the repeats; with a single repeat
+    /// the interval is the share alone.
+    pub parts: Vec<(String, Interval)>,
+    /// Whether the first part certainly is larger than the second (its lead over the repeats leaves out zero).
+    pub clear: bool,
 }
 
 /// What the server counted over a step.
@@ -401,8 +438,12 @@ pub struct Summary {
     pub cache_hit_ratio: Option<f64>,
     /// Tier requests per inference.
     pub tier_requests_per_inference: Option<f64>,
-    /// Mean in flight, measured, and rate × mean latency (Little's law).
+    /// Mean in flight, counted, and rate × mean latency (Little's law).
     pub in_flight: (f64, f64),
+    /// What session threads spent their time on, as shares: compute, storage_wait, no_requests; empty where the server
+    /// did not say.
+    #[serde(default)]
+    pub session_shares: Vec<(String, f64)>,
     /// $/10k inferences at this rate; `None` without prices or inferences.
     pub usd_per_10k: Option<Interval>,
     /// Its parts in dollars: compute, tier capacity, storage requests, bytes; absent where nothing is charged.
@@ -415,6 +456,9 @@ pub struct Summary {
     pub gpu_time: Option<IdleByCause>,
     /// Bands over all repeats.
     pub bands: Vec<Band>,
+    /// What the slowest requests spend their time on; `None` without requests.
+    #[serde(default)]
+    pub tail: Option<Tail>,
     /// Whether the point may be used.
     pub verdict: Verdict,
 }

@@ -61,6 +61,10 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         achieved_rps: answered_in_window as f64 / schedule.window_s(),
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
+        in_flight_by_stays: Some(analysis::littles_law::by_stays(
+            &finished.samples,
+            &(schedule.window_start_us..schedule.window_end_us),
+        )),
         autocorrelation_time: {
             let latencies: Vec<u64> = window.iter().map(Sample::latency_us).collect();
             analysis::dependence::autocorrelation_time(&latencies)

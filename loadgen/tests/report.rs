@@ -109,10 +109,10 @@ fn the_table_fits_a_terminal_and_says_what_matters() {
     assert!(tables.contains("s3 (emulated)") && tables.contains("saturated") && tables.contains("n/a"));
     let sentence = table
         .lines()
-        .find(|line| line.starts_with("• s3 (emulated) cold realtime at 400 rps"))
+        .find(|line| line.starts_with("• s3 (emulated) cold realtime: p"))
         .unwrap();
     assert!(
-        sentence.contains("p95 ") && sentence.ends_with("is tier wait"),
+        sentence.contains(" at 400 rps is ") && sentence.contains("] tier wait (p95 "),
         "{sentence}"
     );
     assert!(table.contains("Self-check failed: send lag p99"));

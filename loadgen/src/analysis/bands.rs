@@ -4,8 +4,8 @@
 //! of the latency over the window. Knows nothing of verdicts, nor of other steps.
 
 use super::student::Z95;
-use crate::record::{Band, Interval, Sample};
-use tierlab_protocol::timing::Stage;
+use crate::record::{Band, Interval, Reads, Sample};
+use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// The bands: name, and the shares of the requests, sorted by latency, between which they lie.
 const BANDS: [(&str, f64, f64); 4] = [
@@ -53,6 +53,7 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
     let count = samples.len() as f64;
     let (mut latency, mut lag, mut network, mut unattributed) = (0.0, 0.0, 0.0, 0.0);
     let mut stages = [0.0; Stage::COUNT];
+    let (mut reads, mut timed) = (Reads::default(), 0.0);
     for sample in samples {
         latency += sample.latency_us() as f64;
         // A request never sent has spent its whole life waiting to be.
@@ -65,6 +66,8 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
                 for stage in Stage::ALL {
                     stages[stage as usize] += timings.get(stage).as_micros() as f64;
                 }
+                add_reads(&mut reads, &reads_of(timings), 1.0);
+                timed += 1.0;
             }
             None => unattributed += service,
         }
@@ -77,12 +80,38 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
     if unattributed > 0.0 {
         parts_us.push((UNATTRIBUTED.to_owned(), unattributed / count));
     }
+    let mut mean_reads = Reads::default();
+    if timed > 0.0 {
+        add_reads(&mut mean_reads, &reads, 1.0 / timed);
+    }
     Band {
         name: name.to_owned(),
         count: samples.len() as u64,
         mean_us: latency / count,
         parts_us,
+        reads: mean_reads,
     }
+}
+
+fn reads_of(timings: &StageTimings) -> Reads {
+    let us = |time: std::time::Duration| time.as_micros() as f64;
+    Reads {
+        queue_us: us(timings.tier_split.queue),
+        device_us: us(timings.tier_split.device),
+        copy_us: us(timings.tier_split.copy),
+        cache_hits: f64::from(timings.cache_hits),
+        cache_misses: f64::from(timings.cache_misses),
+        tier_requests: f64::from(timings.tier_requests),
+    }
+}
+
+fn add_reads(into: &mut Reads, reads: &Reads, weight: f64) {
+    into.queue_us += reads.queue_us * weight;
+    into.device_us += reads.device_us * weight;
+    into.copy_us += reads.copy_us * weight;
+    into.cache_hits += reads.cache_hits * weight;
+    into.cache_misses += reads.cache_misses * weight;
+    into.tier_requests += reads.tier_requests * weight;
 }
 
 /// The bands of several steps as one: means weighted by the requests in them.
@@ -116,14 +145,10 @@ fn absorb(into: &mut Band, band: &Band) {
             None => into.parts_us.push((name.clone(), us * new)),
         }
     }
+    let reads = std::mem::take(&mut into.reads);
+    add_reads(&mut into.reads, &reads, old);
+    add_reads(&mut into.reads, &band.reads, new);
     into.count = count;
-}
-
-/// The largest part of a band, with its share of the band's mean latency; `None` for a band without time.
-#[must_use]
-pub fn dominant(band: &Band) -> Option<(&str, f64)> {
-    let (name, us) = band.parts_us.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (band.mean_us > 0.0 && *us > 0.0).then(|| (name.as_str(), us / band.mean_us))
 }
 
 /// How fast the latency grew over the step, in microseconds per second of schedule, with its 95 % interval.
@@ -225,8 +250,7 @@ mod tests {
         let (fast, slow) = (&bands[0], &bands[3]);
         assert!((fast.mean_us - 100.0).abs() < 1e-9 && (part(fast, "network") - 89.0).abs() < 1e-9);
         assert!((slow.mean_us - 10_000.0).abs() < 1e-9);
-        assert_eq!(dominant(slow), Some(("tier", 0.95)));
-        assert_eq!(dominant(fast).unwrap().0, "network");
+        assert!((part(slow, "tier") - 9_500.0).abs() < 1e-9 && (part(slow, "network") - 499.0).abs() < 1e-9);
     }
 
     #[test]
@@ -234,6 +258,31 @@ mod tests {
         let bands = bands(&[sample(0, 5, 100, None), sample(1, 5, 100, Some(60))]);
         assert!((part(&bands[0], UNATTRIBUTED) - 100.0).abs() < 1e-9);
         assert!(bands[0].parts_us.len() + bands[1].parts_us.len() == 21);
+    }
+
+    #[test]
+    fn the_reads_behind_a_band_are_means_over_the_replies_that_told() {
+        let told = |hits, misses, device_us| {
+            let mut sample = sample(0, 0, 1_000, Some(900));
+            let timings = sample.timings.as_mut().unwrap();
+            (timings.cache_hits, timings.cache_misses, timings.tier_requests) = (hits, misses, misses);
+            timings.tier_split.device = Duration::from_micros(device_us);
+            sample
+        };
+        let all = [told(3, 1, 800), told(1, 3, 400), sample(0, 0, 1_000, None)];
+        let reads = band("all", &all.iter().collect::<Vec<_>>()).reads;
+        assert_eq!(
+            (reads.cache_hits, reads.cache_misses, reads.tier_requests),
+            (2.0, 2.0, 2.0)
+        );
+        assert_eq!((reads.queue_us, reads.device_us), (0.0, 600.0));
+        // Two steps, one with twice the requests of the other.
+        let [one, two] = [vec![told(6, 0, 90)], vec![told(0, 0, 0); 2]].map(|step| {
+            let step: Vec<&Sample> = step.iter().collect();
+            [band("p0-50", &step)]
+        });
+        let merged = merge([&one[..], &two[..]]);
+        assert_eq!((merged[0].reads.cache_hits, merged[0].reads.device_us), (2.0, 30.0));
     }
 
     #[test]

@@ -119,6 +119,7 @@ mod tests {
             autocorrelation_time: 1.0,
             in_flight_limit_hit: false,
             mean_in_flight: 1.0,
+            in_flight_by_stays: None,
             backlog_slope: Interval::default(),
             bands: Vec::new(),
             server,

@@ -1,47 +1,120 @@
-//! Little's law as a check of a step: mean in flight = rate × mean time in flight.
+//! Little's law as a check of every step: mean in flight = rate × mean time in flight.
 //!
-//! In: the repeats of a point. Out: both sides. Knows nothing of verdicts.
+//! In: the repeats of a point, or the samples of a step. Out: both sides. Knows nothing of verdicts.
+//!
+//! One side is counted by the pacer's thread, which looks at random moments how many requests are released and not
+//! finished; the other is made of the due times and ends that every request wrote down for itself. They share
+//! no measurement, so that requests lost, counted twice or timed by a wrong clock make them differ.
+//! J. D. C. Little, *Operations Research* 9 (1961).
 
-use crate::record::Repeat;
+use crate::record::{Repeat, Sample};
+use std::ops::Range;
 
-/// Both sides of Little's law over all repeats, each weighted by its window: the mean number in flight as the driver
-/// counted it, and the requests per second times their mean service time, from the histograms. A request is in flight
-/// from its actual send to its last byte. They are independent measurements of the same thing, so that they differ by
-/// no more than the edges of the windows if both are right. J. D. C. Little, *Operations Research* 9 (1961).
+/// The law's right side over a finite window (microseconds on the samples' clock): the parts of all stays (due to done)
+/// that lie in the window, over its length. Without edges this is rate × mean latency; cut at the edges it holds exactly
+/// for any window.
+#[must_use]
+pub fn by_stays(samples: &[Sample], window: &Range<u64>) -> f64 {
+    let within = |us: u64| us.clamp(window.start, window.end);
+    let stays: u64 = samples
+        .iter()
+        .map(|sample| within(sample.done_us).saturating_sub(within(sample.due_us)))
+        .sum();
+    stays as f64 / window.end.saturating_sub(window.start).max(1) as f64
+}
+
+/// Both sides over all repeats, each weighted by its window: counted, and from the requests' own times.
 #[must_use]
 pub fn in_flight(repeats: &[Repeat]) -> (f64, f64) {
     let window: f64 = repeats.iter().map(|repeat| repeat.window_s).sum();
     if window <= 0.0 {
         return (0.0, 0.0);
     }
-    let measured = repeats
-        .iter()
-        .map(|repeat| repeat.mean_in_flight * repeat.window_s)
-        .sum::<f64>()
-        / window;
-    let service_s: f64 = repeats
-        .iter()
-        .flat_map(|repeat| &repeat.histograms.service)
-        .map(|block| block.mean() * block.len() as f64 / 1e6)
-        .sum();
-    (measured, service_s / window)
+    let mean = |side: fn(&Repeat) -> f64| repeats.iter().map(|r| side(r) * r.window_s).sum::<f64>() / window;
+    (mean(|repeat| sides(repeat).0), mean(|repeat| sides(repeat).1))
 }
 
-/// Whether both sides agree: within 10 %, or within half a request, which is what the edges of a short window and the
-/// three digits of the histograms can make of a small number.
+/// Both sides of one step. Results without the requests' stays have rate × mean latency from the histograms, which
+/// counts requests of the window whole even where they ended after it.
 #[must_use]
-pub fn holds((measured, expected): (f64, f64)) -> bool {
-    (measured - expected).abs() <= (0.1 * expected).max(0.5)
+pub fn sides(repeat: &Repeat) -> (f64, f64) {
+    let by_stays = repeat.in_flight_by_stays.unwrap_or_else(|| {
+        let latency = &repeat.histograms.latency;
+        let us: f64 = latency.iter().map(|block| block.mean() * block.len() as f64).sum();
+        us / 1e6 / repeat.window_s
+    });
+    (repeat.mean_in_flight, by_stays)
+}
+
+/// Whether both sides agree: within 10 %, or within half a request, which is what counting at moments can make of a
+/// small number.
+#[must_use]
+pub fn holds((counted, by_stays): (f64, f64)) -> bool {
+    (counted - by_stays).abs() <= (0.1 * by_stays).max(0.5)
+}
+
+/// The steps that break the law, with both sides.
+pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
+    repeats
+        .iter()
+        .map(|repeat| (repeat.index, sides(repeat)))
+        .filter(|(_, sides)| !holds(*sides))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Outcome;
+    use proptest::prelude::*;
+
+    /// A second of warm-up, two of window.
+    const WINDOW: Range<u64> = 1_000_000..3_000_000;
+
+    fn sample(due_us: u64, done_us: u64) -> Sample {
+        Sample {
+            due_us,
+            sent_us: due_us,
+            done_us,
+            outcome: Outcome::Ok,
+            timings: None,
+        }
+    }
+
+    #[test]
+    fn a_hundred_a_second_for_fifty_milliseconds_are_five() {
+        let samples: Vec<Sample> = (0..300).map(|i| sample(i * 10_000, i * 10_000 + 50_000)).collect();
+        assert!((by_stays(&samples, &WINDOW) - 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn stays_are_cut_at_the_edges_of_the_window() {
+        let over = [
+            sample(0, 1_500_000),         // warm-up, half a second inside
+            sample(2_500_000, 9_000_000), // half a second inside
+            sample(0, 10_000_000),        // all of it
+            sample(0, 900_000),           // before it
+            sample(3_100_000, 3_200_000), // after it
+        ];
+        assert!((by_stays(&over, &WINDOW) - 1.5).abs() < 1e-9);
+        assert_eq!(by_stays(&[], &WINDOW), 0.0);
+    }
 
     #[test]
     fn agreement_is_relative_for_many_and_absolute_for_few() {
         assert!(holds((100.0, 95.0)) && !holds((100.0, 50.0)));
         assert!(holds((0.1, 0.4)) && !holds((0.1, 0.9)));
         assert_eq!(in_flight(&[]), (0.0, 0.0));
+    }
+
+    proptest! {
+        /// Counting at every microsecond says the same as summing the stays.
+        #[test]
+        fn counting_and_summing_agree(stays in prop::collection::vec((0_u64..400, 0_u64..300), 0..40)) {
+            let samples: Vec<Sample> = stays.iter().map(|&(due, length)| sample(due, due + length)).collect();
+            let counted: usize = (100..300)
+                .map(|now| samples.iter().filter(|s| s.due_us <= now && now < s.done_us).count())
+                .sum();
+            prop_assert!((by_stays(&samples, &(100..300)) - counted as f64 / 200.0).abs() < 1e-9);
+        }
     }
 }

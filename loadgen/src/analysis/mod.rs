@@ -6,7 +6,7 @@
 //! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed
 //! - [`sections`], [`student`], [`beta`]: 95 % intervals; [`dependence`]: how much samples depend on each other
 //! - [`early_stopping`]: what MLPerf's rule says of a percentile
-//! - [`mod@bands`]: where the time went, and whether the backlog grew
+//! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
 //! - [`littles_law`], [`verdict`]: whether to believe it
 //! - [`cost`]: dollars per 10,000 inferences
 //! - [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
@@ -25,6 +25,7 @@ pub mod percentile;
 pub mod sections;
 pub mod slo;
 pub mod student;
+pub mod tail;
 pub mod verdict;
 
 pub use bands::{backlog_slope, bands};
@@ -34,6 +35,7 @@ use crate::gpu;
 use crate::record::{Interval, Limits, Point, Pricing, Repeat, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use percentile::{BlockTable, is_printable};
+use std::collections::BTreeMap;
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {
@@ -101,9 +103,29 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         usd_parts: cost.map(|cost| cost.parts).unwrap_or_default(),
         joules_per_inference: gpu::joules_per_inference(repeats),
         gpu_time: gpu::idle_by_cause(repeats),
+        session_shares: session_shares(repeats),
         bands: bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice())),
+        tail: tail::tail(repeats),
         verdict: verdict::verdict(&evidence, limits),
     }
+}
+
+/// What the server's session threads spent their time on, all repeats together.
+fn session_shares(repeats: &[Repeat]) -> Vec<(String, f64)> {
+    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+    for (state, s) in repeats
+        .iter()
+        .flat_map(|repeat| &repeat.server)
+        .flat_map(|server| &server.session_seconds)
+    {
+        *seconds.entry(state).or_default() += s;
+    }
+    let all: f64 = seconds.values().sum();
+    seconds
+        .into_iter()
+        .filter(|_| all > 0.0)
+        .map(|(state, seconds)| (state.to_owned(), seconds / all))
+        .collect()
 }
 
 fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> BlockTable {

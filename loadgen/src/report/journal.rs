@@ -214,6 +214,7 @@ mod tests {
             achieved_rps: 3.1,
             in_flight_limit_hit: false,
             mean_in_flight: 0.1 + 0.2,
+            in_flight_by_stays: None,
             autocorrelation_time: 1.0,
             backlog_slope: Interval::default(),
             bands: Vec::new(),

@@ -100,7 +100,7 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
     ]);
     let dominant = words::slowest(summary);
     row.push(dominant.map_or(NONE, |(part, _)| part).to_owned());
-    row.push(optional(dominant.map(|(_, share)| share)));
+    row.push(optional(dominant.map(|(_, share)| share.value)));
     row.push(words::verdict(&summary.verdict).to_owned());
     row.push(match &summary.verdict {
         Verdict::Valid => String::new(),

@@ -96,13 +96,18 @@ pub(crate) fn dollars_spread(interval: Option<&Interval>) -> String {
 
 /// A share as percent: `92 %`, and with a digit more below ten: `0.3 %`.
 pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", percent_digits(share))
+}
+
+/// The same without its sign.
+pub(crate) fn percent_digits(share: f64) -> String {
     let percent = 100.0 * share;
     if percent > 0.0 && percent < 0.05 {
-        "<0.1 %".to_owned()
+        "<0.1".to_owned()
     } else if percent == 0.0 || percent >= 9.95 {
-        format!("{percent:.0} %")
+        format!("{percent:.0}")
     } else {
-        format!("{percent:.1} %")
+        format!("{percent:.1}")
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
-use super::units::{latency, latency_interval, percent, rate, thousands};
+use super::units::{latency, latency_interval, percent, percent_digits, rate, thousands};
 use crate::analysis::bands;
 use crate::analysis::curves::{Curve, curves};
 use crate::analysis::{knee, littles_law};
-use crate::record::{Band, Factors, Finding, Point, Run, SloFinding, SloOutcome, Summary, Verdict};
+use crate::record::{
+    Band, Factors, Finding, Interval, Point, Reads, Run, SloFinding, SloOutcome, Summary, Tail, Verdict,
+};
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {
@@ -83,14 +85,37 @@ pub(crate) fn cache(factors: &Factors) -> String {
     }
 }
 
-/// The slowest percentile band with requests.
-pub(crate) fn slowest_band(summary: &Summary) -> Option<&Band> {
-    summary.bands.last()
+/// What the slowest requests spend most of their time on, with its share.
+pub(crate) fn slowest(summary: &Summary) -> Option<(&str, Interval)> {
+    let (part, share) = summary.tail.as_ref()?.parts.first()?;
+    Some((part, *share))
 }
 
-/// What the slowest requests spend most of their time on, with its share.
-pub(crate) fn slowest(summary: &Summary) -> Option<(&str, f64)> {
-    slowest_band(summary).and_then(bands::dominant)
+/// What dominates, in words: `92 % [88–95] tier wait`, or the first few parts where none stands out.
+pub(crate) fn dominance(tail: &Tail) -> String {
+    let share = |share: &Interval| {
+        if share.hi > share.lo {
+            format!(
+                "{} [{}–{}]",
+                percent(share.value),
+                percent_digits(share.lo),
+                percent_digits(share.hi)
+            )
+        } else {
+            percent(share.value)
+        }
+    };
+    match &tail.parts[..] {
+        [] => "nothing".to_owned(),
+        [(name, first), ..] if tail.clear => format!("{} {}", share(first), part(name)),
+        several => {
+            let few = several.iter().take(3);
+            let few: Vec<String> = few
+                .map(|(name, share)| format!("{} {}", percent(share.value), part(name)))
+                .collect();
+            format!("no one thing: {}", few.join(", "))
+        }
+    }
 }
 
 /// The curves of a run by group, in the order in which they first appear.
@@ -109,41 +134,104 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     groups
 }
 
-/// A curve in one sentence: its highest valid rate, what the tail is there, and what the tail is made of.
+/// A curve in one sentence, at its highest valid rate: what dominates its tail, and how long that is.
 pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let factors = curve.factors();
     let who = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
     let Some(point) = curve.highest_valid() else {
         return format!("{who}: no valid point at any of {} rates", curve.points.len());
     };
-    let Some(summary) = &point.summary else { return who };
-    let mut text = format!("{who} at {} rps: ", rate(point.factors.offered_rps));
-    match (&summary.p99_us, &summary.p95_us) {
-        (Some(p99), _) => text += &format!("p99 {}", latency_interval(Some(p99))),
-        (None, Some(p95)) => {
-            text += &format!("p95 {} (too few samples for a p99)", latency_interval(Some(p95)));
-        }
-        (None, None) => text += "too few samples for a percentile",
-    }
-    if let (Some(band), Some((name, share))) = (slowest_band(summary), slowest(summary)) {
-        let which = if band.name == "p99-100" {
-            "the slowest 1 % of the requests"
-        } else {
-            "the slowest requests"
-        };
-        text += &format!(
-            "; in {which} {} of {} is {}",
-            percent(share),
-            latency(band.mean_us),
-            part(name)
-        );
-    }
+    let mut text = format!("{who}: {}", attribution(point));
     if run.slo.is_none()
         && let Some(knee) = knee::knee(curve)
     {
         text += &format!("; p95 turns up at {} rps", rate(knee));
     }
     text
+}
+
+/// What dominates the tail of a point: `p99 at 400 rps is 92 % [88–95] tier wait (p99 14.2 ms [13.1–15.0]; the slowest
+/// 1 % take 20.1 ms on average)`.
+pub(crate) fn attribution(point: &Point) -> String {
+    let at = rate(point.factors.offered_rps);
+    let Some(summary) = &point.summary else {
+        return format!("at {at} rps: not summarised");
+    };
+    let (name, interval) = match (&summary.p99_us, &summary.p95_us) {
+        (Some(p99), _) => ("p99", Some(p99)),
+        (None, Some(p95)) => ("p95", Some(p95)),
+        (None, None) => ("the tail", None),
+    };
+    let figure = interval.map_or_else(
+        || "too few samples for a percentile".to_owned(),
+        |us| format!("{name} {}", latency_interval(Some(us))),
+    );
+    let Some(tail) = &summary.tail else {
+        return format!("at {at} rps: {figure}");
+    };
+    let which = if tail.band == "p99-100" {
+        "slowest 1 %"
+    } else {
+        "slowest"
+    };
+    let mut details = vec![figure];
+    if let Some(band) = summary.bands.iter().find(|band| band.name == tail.band) {
+        details.push(format!("the {which} take {} on average", latency(band.mean_us)));
+        details.extend(tier_wait(tail, band));
+        details.extend(misses(summary, band));
+    }
+    format!("{name} at {at} rps is {} ({})", dominance(tail), details.join("; "))
+}
+
+/// Where the tier spent the wait, if the wait is what dominates.
+fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
+    let wait = band.parts_us.iter().find(|(name, _)| name == "tier")?.1;
+    let Reads {
+        queue_us,
+        device_us,
+        copy_us,
+        ..
+    } = band.reads;
+    let (what, us) = [
+        ("queueing for the tier", queue_us),
+        ("with the device or its far side", device_us),
+        ("copying", copy_us),
+    ]
+    .into_iter()
+    .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let dominates = tail.parts.first().is_some_and(|(name, _)| name == "tier") && us > 0.0;
+    dominates.then(|| format!("{} of {} tier wait {what}", latency(us), latency(wait)))
+}
+
+/// What the session threads did, in words; `None` where the server did not say.
+pub(crate) fn sessions(summary: &Summary) -> Option<String> {
+    let said: Vec<String> = summary
+        .session_shares
+        .iter()
+        .map(|(state, share)| {
+            let what = match state.as_str() {
+                "compute" => "computing",
+                "storage_wait" => "waiting for storage",
+                "no_requests" => "without requests",
+                other => other,
+            };
+            format!("{} {what}", percent(*share))
+        })
+        .collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// How the cache fared for the slowest, beside how it fared for all.
+fn misses(summary: &Summary, band: &Band) -> Option<String> {
+    let all = summary.cache_hit_ratio?;
+    let rows = band.reads.cache_hits + band.reads.cache_misses;
+    (rows > 0.0).then(|| {
+        format!(
+            "{} of their rows came from the cache, {} of all",
+            percent(band.reads.cache_hits / rows),
+            percent(all)
+        )
+    })
 }
 
 /// What the interval of a highest rate is.
@@ -255,11 +343,12 @@ fn point_caution(run: &Run, point: &Point) -> Option<String> {
         return Some(format!("{name}: not summarised"));
     };
     match &summary.verdict {
-        Verdict::Valid if littles_law::holds(summary.in_flight) => None,
-        Verdict::Valid => Some(format!(
-            "{name}: {:.2} in flight counted, {:.2} by Little's law: one of them is wrong",
-            summary.in_flight.0, summary.in_flight.1
-        )),
+        Verdict::Valid => littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+            format!(
+                "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
+                index + 1
+            )
+        }),
         verdict => Some(format!("{name}: {verdict}")),
     }
 }

@@ -1,5 +1,6 @@
 //! The commands that measure, through the real binary.
 
+mod attribution;
 mod lab;
 mod program;
 mod search;

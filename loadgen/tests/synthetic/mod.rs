@@ -233,7 +233,6 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         .iter()
         .filter(|s| s.is_ok() && (s.done_us as f64) < WINDOW_S * 1e6)
         .count() as f64;
-    let busy: f64 = samples.iter().map(|s| s.service_us() as f64 / 1e6).sum();
     let good = samples.len() as u64 - errors;
     Repeat {
         index,
@@ -249,7 +248,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         },
         achieved_rps: done_in_window / WINDOW_S,
         in_flight_limit_hit: false,
-        mean_in_flight: busy / WINDOW_S,
+        mean_in_flight: analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
+        in_flight_by_stays: Some(analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64))),
         autocorrelation_time: {
             let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
             analysis::dependence::autocorrelation_time(&latencies)
@@ -307,6 +307,8 @@ fn one(
     for (stage, us) in parts {
         timings.add(stage, Duration::from_micros(us as u64));
     }
+    timings.tier_split.device = Duration::from_micros((0.9 * tier_us) as u64);
+    (timings.cache_hits, timings.cache_misses) = if hit { (rows as u32, 0) } else { (0, rows as u32) };
     let due_us = (at * 1e6) as u64;
     let sent_us = due_us + lag_us as u64;
     let done_us = sent_us + timings.total().as_micros() as u64 + 90 + (60.0 * jitter) as u64;

@@ -73,7 +73,11 @@ fn card(one: &Series<'_>, point: &Point) -> String {
             latency(band.mean_us)
         );
     }
-    out + "</div></div>"
+    out += "</div>";
+    if let Some(sessions) = point.summary.as_ref().and_then(words::sessions) {
+        out += &format!("<p>Session threads: {}.</p>", escape(&sessions));
+    }
+    out + "</div>"
 }
 
 fn stack(band: &Band) -> String {

@@ -67,7 +67,7 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
             cell(cost, dollars),
             summary
                 .and_then(words::slowest)
-                .map_or_else(|| NONE.to_owned(), |(part, share)| dominant(part, share)),
+                .map_or_else(|| NONE.to_owned(), |(part, share)| dominant(part, share.value)),
         );
     }
     out + "</tbody></table></div>"

@@ -1,0 +1,137 @@
+//! What dominates the slowest requests of a point, and how certain that is.
+//!
+//! In: the repeats of a point with their bands. Out: a [`Tail`]. Knows nothing of how it is said.
+
+use super::bands;
+use super::sections::mean_interval;
+use crate::record::{Band, Interval, Repeat, Tail};
+
+/// The parts of the slowest band by falling share. The share is that of the merged band; its interval is Student's over
+/// the repeats. The first part counts as clear where its lead over the second, taken within each repeat so that a slow
+/// repeat does not blur it, has a 95 % interval above zero; with a single repeat, where it is more than half.
+#[must_use]
+pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
+    let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
+    let slowest = merged.last().filter(|band| band.mean_us > 0.0)?;
+    let same: Vec<&Band> = repeats
+        .iter()
+        .filter_map(|repeat| repeat.bands.iter().find(|band| band.name == slowest.name))
+        .filter(|band| band.mean_us > 0.0)
+        .collect();
+    let mut parts: Vec<(String, Interval)> = slowest
+        .parts_us
+        .iter()
+        .filter(|(_, us)| *us > 0.0)
+        .map(|(name, us)| (name.clone(), share(us / slowest.mean_us, &shares(&same, name))))
+        .collect();
+    parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let first = parts.first()?;
+    let second = parts.get(1);
+    let leads: Vec<f64> = shares(&same, &first.0)
+        .iter()
+        .zip(second.map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name)))
+        .map(|(first, second)| first - second)
+        .collect();
+    let clear = mean_interval(&leads).map_or(first.1.value > 0.5, |lead| lead.lo > 0.0);
+    Some(Tail {
+        band: slowest.name.clone(),
+        parts,
+        clear,
+    })
+}
+
+fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
+    bands
+        .iter()
+        .map(|band| {
+            let us = band.parts_us.iter().find(|(name, _)| name == part);
+            us.map_or(0.0, |(_, us)| us / band.mean_us)
+        })
+        .collect()
+}
+
+fn share(value: f64, repeats: &[f64]) -> Interval {
+    mean_interval(repeats).map_or(
+        Interval {
+            value,
+            lo: value,
+            hi: value,
+        },
+        |interval| Interval {
+            value,
+            lo: interval.lo.clamp(0.0, value.max(0.0)),
+            hi: interval.hi.clamp(value, value.max(1.0)),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Histograms, Reads};
+    use std::collections::BTreeMap;
+
+    fn repeat(parts: &[(&str, f64)]) -> Repeat {
+        let band = |name: &str, factor: f64| Band {
+            name: name.to_owned(),
+            count: 10,
+            mean_us: factor * parts.iter().map(|(_, us)| us).sum::<f64>(),
+            parts_us: parts
+                .iter()
+                .map(|(name, us)| ((*name).to_owned(), factor * us))
+                .collect(),
+            reads: Reads::default(),
+        };
+        Repeat {
+            index: 0,
+            seed: 0,
+            started_at: String::new(),
+            window_s: 1.0,
+            scheduled: 20,
+            completed: 20,
+            errors: BTreeMap::new(),
+            achieved_rps: 20.0,
+            in_flight_limit_hit: false,
+            mean_in_flight: 0.0,
+            in_flight_by_stays: None,
+            autocorrelation_time: 1.0,
+            backlog_slope: Interval::default(),
+            bands: vec![band("p0-50", 0.1), band("p99-100", 1.0)],
+            server: None,
+            hdr_file: String::new(),
+            histograms: Histograms::default(),
+        }
+    }
+
+    #[test]
+    fn ninety_two_percent_tier_wait_is_said_to_be_that() {
+        let of = |tier: f64| repeat(&[("network", 100.0 - tier - 3.0), ("tier", tier), ("infer", 3.0)]);
+        let tail = tail(&[of(91.0), of(92.0), of(93.0)]).unwrap();
+        assert_eq!(tail.band, "p99-100");
+        let (name, share) = &tail.parts[0];
+        assert_eq!(name, "tier");
+        assert!((share.value - 0.92).abs() < 1e-12);
+        // Student: 0.92 ± 4.303 × 0.01 / √3.
+        assert!((share.lo - (0.92 - 0.024_84)).abs() < 1e-4 && (share.hi - (0.92 + 0.024_84)).abs() < 1e-4);
+        assert!(tail.clear);
+        assert_eq!(
+            tail.parts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["tier", "network", "infer"]
+        );
+    }
+
+    #[test]
+    fn parts_that_take_turns_are_not_clear_and_a_steady_lead_is() {
+        let of = |a: f64, b: f64| repeat(&[("tier", a), ("infer", b), ("network", 20.0)]);
+        assert!(!tail(&[of(60.0, 20.0), of(20.0, 50.0), of(45.0, 35.0)]).unwrap().clear);
+        // Slow and quick repeats alike: tier leads by a tenth in each.
+        assert!(tail(&[of(450.0, 350.0), of(45.0, 35.0), of(4.7, 3.5)]).unwrap().clear);
+        assert!(tail(&[of(60.0, 20.0)]).unwrap().clear && !tail(&[of(40.0, 35.0)]).unwrap().clear);
+    }
+
+    #[test]
+    fn without_requests_there_is_no_tail() {
+        assert_eq!(tail(&[]), None);
+        assert_eq!(tail(&[repeat(&[])]), None);
+    }
+}

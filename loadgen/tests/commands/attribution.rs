@@ -1,0 +1,149 @@
+//! Where the time goes, against a server whose stages, cache and tier are written down in advance.
+
+use crate::program::{Workdir, run};
+use axum::Router;
+use axum::extract::State;
+use axum::http::HeaderName;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tierlab_protocol::timing::{Stage, StageTimings};
+
+/// Every tenth request misses the cache and waits this long for the tier.
+const TIER: Duration = Duration::from_millis(120);
+const DEVICE: Duration = Duration::from_millis(100);
+const INFER: Duration = Duration::from_millis(1);
+const EVERY: u64 = 10;
+
+/// Requests answered; the counters of its metrics follow from it.
+#[derive(Default)]
+struct Script(AtomicU64);
+
+async fn infer(State(script): State<Arc<Script>>) -> impl IntoResponse {
+    let misses = script.0.fetch_add(1, Ordering::Relaxed) % EVERY == 0;
+    let mut timings = StageTimings::default();
+    timings.add(Stage::Infer, INFER);
+    if misses {
+        timings.add(Stage::Tier, TIER);
+        timings.tier_split.device = DEVICE;
+        timings.cache_misses = 1;
+        timings.tier_requests = 1;
+    } else {
+        timings.cache_hits = 1;
+    }
+    tokio::time::sleep(timings.total()).await;
+    let timing = (HeaderName::from_static("server-timing"), timings.to_header());
+    let body = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+    ([timing], body)
+}
+
+async fn metrics(State(script): State<Arc<Script>>) -> String {
+    let requests = script.0.load(Ordering::Relaxed);
+    let misses = requests.div_ceil(EVERY);
+    let hits = requests - misses;
+    format!(
+        "tierlab_build_info{{feature_tier=\"s3\"}} 1\n\
+         tierlab_inferences_total{{model=\"m\"}} {requests}\n\
+         tierlab_tier_requests_total{{role=\"feature\",tier=\"s3\"}} {misses}\n\
+         tierlab_tier_requests_total{{role=\"model\",tier=\"s3\"}} 77\n\
+         tierlab_cache_hits_total {hits}\ntierlab_cache_misses_total {misses}\n\
+         tierlab_session_seconds_total{{model=\"m\",state=\"compute\"}} {}\n\
+         tierlab_session_seconds_total{{model=\"m\",state=\"no_requests\"}} {}\n",
+        requests as f64 * 0.25,
+        requests as f64 * 0.75,
+    )
+}
+
+async fn model() -> &'static str {
+    r#"{"name":"m","versions":["1"],"platform":"scripted","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],
+        "outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#
+}
+
+/// Serves until the runtime is dropped; its address.
+async fn serve() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new()
+        .route("/v2/models/m", get(model))
+        .route("/v2/models/m/infer", post(infer))
+        .route("/metrics", get(metrics))
+        .with_state(Arc::default());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("http://{address}")
+}
+
+/// Mean microseconds of a part, times the requests of its band.
+fn total_us(bands: &[Value], part: &str) -> f64 {
+    let of = |band: &Value| {
+        let parts = band["parts_us"].as_array().unwrap();
+        let us = parts.iter().find(|entry| entry[0] == part).unwrap()[1]
+            .as_f64()
+            .unwrap();
+        us * band["count"].as_f64().unwrap()
+    };
+    bands.iter().map(of).sum()
+}
+
+#[test]
+fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve());
+    // 100 and 1,000 requests of warm-up and window: a tenth of either misses.
+    let place = Workdir::new(
+        "name = \"scripted\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 2\ndrain_s = 2\n\
+         max_in_flight = 256\n[[load]]\nmode = \"realtime\"\nrates = [250]\n",
+    );
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    let point = &result["points"][0];
+    let summary = &point["summary"];
+
+    // From /metrics, warm-up included: 550 requests a repeat, of which every tenth missed.
+    assert_eq!(summary["cache_hit_ratio"], 0.9);
+    assert_eq!(summary["tier_requests_per_inference"], 0.1);
+    assert_eq!(
+        summary["session_shares"],
+        serde_json::json!([["compute", 0.25], ["no_requests", 0.75]])
+    );
+
+    let bands = summary["bands"].as_array().unwrap();
+    let names: Vec<&str> = bands.iter().map(|band| band["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["p0-50", "p50-90", "p90-99", "p99-100"]);
+    // From Server-Timing, over all bands: what the script says, whatever the machine did meanwhile. Which requests of
+    // the schedule miss depends on the warm-up's and the check's count; of 1,000 in a row, exactly 100 do.
+    assert!((total_us(bands, "tier") - 100.0 * TIER.as_micros() as f64).abs() < 1.0);
+    assert!((total_us(bands, "infer") - 1_000.0 * INFER.as_micros() as f64).abs() < 1.0);
+    for band in bands {
+        let sum: f64 = band["parts_us"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| part[1].as_f64().unwrap())
+            .sum();
+        assert!((sum - band["mean_us"].as_f64().unwrap()).abs() < 1e-3, "{band}");
+    }
+    let slowest = &bands[3];
+    assert_eq!(slowest["reads"]["cache_misses"], 1.0);
+    assert_eq!(slowest["reads"]["device_us"], DEVICE.as_micros() as f64);
+    assert_eq!(summary["tail"]["parts"][0][0], "tier");
+    assert_eq!(bands[0]["reads"]["cache_hits"], 1.0);
+
+    // Both sides of Little's law, which no measurement shares: 0.1 × 120 ms + 1 ms at 250/s are at least 3.25 in flight.
+    let (counted, by_stays) = (&summary["in_flight"][0], &summary["in_flight"][1]);
+    let (counted, by_stays) = (counted.as_f64().unwrap(), by_stays.as_f64().unwrap());
+    assert!(counted > 3.2 && by_stays > 3.2, "{counted} {by_stays}");
+    assert!((counted - by_stays).abs() < 0.2 * by_stays, "{counted} {by_stays}");
+
+    assert!(ended.stdout.contains("tier wait"), "{}", ended.stdout);
+    assert!(
+        ended
+            .stdout
+            .contains("0 % of their rows came from the cache, 90 % of all"),
+        "{}",
+        ended.stdout
+    );
+}
