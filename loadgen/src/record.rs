@@ -359,7 +359,7 @@ pub struct Tail {
     /// Its parts by falling share of its mean latency, each with the interval over the repeats; with a single repeat
     /// the interval is the share alone.
     pub parts: Vec<(String, Interval)>,
-    /// Whether the first part certainly is larger than the second (its lead over the repeats leaves out zero).
+    /// Whether the first part stands out: ahead of the second in every repeat, and certainly so or more than half.
     pub clear: bool,
 }
 

@@ -107,13 +107,19 @@ fn the_table_fits_a_terminal_and_says_what_matters() {
     let widest = tables.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 160, "{widest} columns");
     assert!(tables.contains("s3 (emulated)") && tables.contains("saturated") && tables.contains("n/a"));
-    let sentence = table
-        .lines()
-        .find(|line| line.starts_with("• s3 (emulated) cold realtime: p"))
-        .unwrap();
+    let sentence = |who: &str| table.lines().find(|line| line.starts_with(who)).unwrap();
+    let batch = sentence("• s3 (emulated) cold batch: p");
+    assert!(batch.contains(" at 20 rps is 78 % [34–100] tier wait (p95 "), "{batch}");
+    let warm = sentence("• nvme warm 10 % realtime: p");
     assert!(
-        sentence.contains(" at 400 rps is ") && sentence.contains("] tier wait (p95 "),
-        "{sentence}"
+        warm.contains("56 % of their rows came from the cache, 72 % of all"),
+        "{warm}"
+    );
+    // One of its three repeats waited as long for a batch.
+    let cold = sentence("• s3 (emulated) cold realtime: p");
+    assert!(
+        cold.contains("is 70 % tier wait, 26 % waiting for a batch, ") && cold.contains("not in every repeat"),
+        "{cold}"
     );
     assert!(table.contains("Self-check failed: send lag p99"));
 }

@@ -7,8 +7,8 @@ use super::sections::mean_interval;
 use crate::record::{Band, Interval, Repeat, Tail};
 
 /// The parts of the slowest band by falling share. The share is that of the merged band; its interval is Student's over
-/// the repeats. The first part counts as clear where its lead over the second, taken within each repeat so that a slow
-/// repeat does not blur it, has a 95 % interval above zero; with a single repeat, where it is more than half.
+/// the repeats. The first part counts as clear where it leads the second in every repeat (within a repeat, so that a slow
+/// one does not blur it), and either that lead has a 95 % interval above zero or the part is more than half of the time.
 #[must_use]
 pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
     let merged = bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
@@ -32,7 +32,8 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
         .zip(second.map_or_else(|| vec![0.0; same.len()], |(name, _)| shares(&same, name)))
         .map(|(first, second)| first - second)
         .collect();
-    let clear = mean_interval(&leads).map_or(first.1.value > 0.5, |lead| lead.lo > 0.0);
+    let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
+    let clear = leads.iter().all(|lead| *lead > 0.0) && (certain || first.1.value > 0.5);
     Some(Tail {
         band: slowest.name.clone(),
         parts,
@@ -122,10 +123,12 @@ mod tests {
 
     #[test]
     fn parts_that_take_turns_are_not_clear_and_a_steady_lead_is() {
-        let of = |a: f64, b: f64| repeat(&[("tier", a), ("infer", b), ("network", 20.0)]);
+        let of = |a: f64, b: f64| repeat(&[("tier", a), ("infer", b), ("network", 100.0 - a - b)]);
         assert!(!tail(&[of(60.0, 20.0), of(20.0, 50.0), of(45.0, 35.0)]).unwrap().clear);
-        // Slow and quick repeats alike: tier leads by a tenth in each.
-        assert!(tail(&[of(450.0, 350.0), of(45.0, 35.0), of(4.7, 3.5)]).unwrap().clear);
+        // Less than half, but a tenth ahead in every repeat.
+        assert!(tail(&[of(45.0, 35.0), of(44.0, 35.0), of(46.0, 35.0)]).unwrap().clear);
+        // More than half, and in the lead every time, if by how much varies.
+        assert!(tail(&[of(90.0, 5.0), of(55.0, 40.0), of(60.0, 30.0)]).unwrap().clear);
         assert!(tail(&[of(60.0, 20.0)]).unwrap().clear && !tail(&[of(40.0, 35.0)]).unwrap().clear);
     }
 

@@ -113,7 +113,12 @@ pub(crate) fn dominance(tail: &Tail) -> String {
             let few: Vec<String> = few
                 .map(|(name, share)| format!("{} {}", percent(share.value), part(name)))
                 .collect();
-            format!("no one thing: {}", few.join(", "))
+            // Of several repeats at least one had another part first.
+            if several[0].1.value > 0.5 {
+                format!("{}, though not in every repeat", few.join(", "))
+            } else {
+                format!("several things: {}", few.join(", "))
+            }
         }
     }
 }
