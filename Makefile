@@ -74,8 +74,8 @@ bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to 
 	scripts/bench/flight $(BENCH_OUT)
 
 bench-server: ## the server's overhead beside other servers, requests per CPU second; results go to results/server-<date>
-	scripts/setup onnxruntime wrk peers
-	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example peers --locked
+	scripts/setup onnxruntime wrk peers triton
+	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example peers --example open_loop --locked
 	scripts/bench/server
 
 bench-overload: ## three times the saturated rate for a minute, then what dynamic batching brings; results go to BENCH_OUT

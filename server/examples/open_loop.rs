@@ -1,8 +1,9 @@
-//! A small open-loop client for `scripts/bench/overload` and `scripts/bench/batching`: it keeps answers and refusals
-//! apart, which a sweep of the load generator does not.
+//! A small open-loop client for `scripts/bench/overload` and `scripts/bench/server`: it keeps answers and refusals apart,
+//! which a sweep of the load generator does not.
 //!
-//! `open_loop ADDRESS MODEL ENTITIES ROWS CONNECTIONS RATE:SECONDS...` sends JSON requests of ROWS entities below ENTITIES,
-//! one phase after the other, on a constant schedule. Latency runs from the scheduled time to the last byte of the reply.
+//! `open_loop ADDRESS MODEL ASKED CONNECTIONS RATE:SECONDS...` sends JSON requests, one phase after the other, on a constant
+//! schedule. ASKED is `ENTITIES,ROWS`, for ROWS entities below ENTITIES, or `@FILE`, for the same body each time. Latency
+//! runs from the scheduled time to the last byte of the reply.
 //! Prints one line of JSON for each phase; `first_s` is its first second. Exit code 1 when the server cannot be reached.
 
 use std::collections::VecDeque;
@@ -64,20 +65,49 @@ impl Tickets {
 struct Target {
     address: String,
     model: String,
-    entities: u64,
-    rows: u64,
+    asked: Asked,
+}
+
+/// The body of a request.
+#[derive(Clone)]
+enum Asked {
+    /// So many rows of entities below a number.
+    Entities { below: u64, rows: u64 },
+    /// The same for every request.
+    Body(Arc<str>),
+}
+
+impl Asked {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix('@') {
+            return std::fs::read_to_string(path).ok().map(|body| Self::Body(body.into()));
+        }
+        let (below, rows) = text.split_once(',')?;
+        Some(Self::Entities {
+            below: below.parse().ok().filter(|&below| below > 0)?,
+            rows: rows.parse().ok()?,
+        })
+    }
+
+    fn body(&self, number: u64) -> Arc<str> {
+        let (below, rows) = match self {
+            Self::Body(body) => return Arc::clone(body),
+            &Self::Entities { below, rows } => (below, rows),
+        };
+        // A multiplier without common factors spreads the entities over the table.
+        let id = |row| (number.wrapping_mul(rows).wrapping_add(row)).wrapping_mul(2_654_435_761) % below;
+        let ids: Vec<String> = (0..rows).map(|row| id(row).to_string()).collect();
+        format!(
+            r#"{{"inputs":[{{"name":"entity_id","datatype":"INT64","shape":[{rows}],"data":[{}]}}]}}"#,
+            ids.join(",")
+        )
+        .into()
+    }
 }
 
 impl Target {
     fn request(&self, number: u64) -> Vec<u8> {
-        // A multiplier without common factors spreads the entities over the table.
-        let id = |row| (number.wrapping_mul(self.rows).wrapping_add(row)).wrapping_mul(2_654_435_761) % self.entities;
-        let ids: Vec<String> = (0..self.rows).map(|row| id(row).to_string()).collect();
-        let body = format!(
-            r#"{{"inputs":[{{"name":"entity_id","datatype":"INT64","shape":[{}],"data":[{}]}}]}}"#,
-            self.rows,
-            ids.join(",")
-        );
+        let body = self.asked.body(number);
         let length = body.len();
         format!(
             "POST /v2/models/{}/infer HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n\r\n{body}",
@@ -190,7 +220,7 @@ struct Plan {
 }
 
 fn parse(arguments: &[String]) -> Option<Plan> {
-    let [address, model, entities, rows, connections, phases @ ..] = arguments else {
+    let [address, model, asked, connections, phases @ ..] = arguments else {
         return None;
     };
     let phase = |phase: &String| {
@@ -202,8 +232,7 @@ fn parse(arguments: &[String]) -> Option<Plan> {
         target: Target {
             address: address.clone(),
             model: model.clone(),
-            entities: entities.parse().ok().filter(|&entities| entities > 0)?,
-            rows: rows.parse().ok()?,
+            asked: Asked::parse(asked)?,
         },
         connections: connections.parse().ok()?,
         phases: phases.iter().map(phase).collect::<Option<Vec<_>>>()?,
@@ -213,7 +242,7 @@ fn parse(arguments: &[String]) -> Option<Plan> {
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(plan) = parse(&arguments) else {
-        eprintln!("usage: open_loop ADDRESS MODEL ENTITIES ROWS CONNECTIONS RATE:SECONDS...");
+        eprintln!("usage: open_loop ADDRESS MODEL ENTITIES,ROWS|@FILE CONNECTIONS RATE:SECONDS...");
         return std::process::ExitCode::from(2);
     };
     let Plan {
