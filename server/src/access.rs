@@ -1,9 +1,12 @@
 //! Who may call: a bearer token for everybody, and one of its own for those who load and unload models.
 //!
-//! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403.
+//! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403, or
+//! with gRPC's statuses for them.
 //! Tokens are kept as their SHA-256 and compared in constant time; none is ever printed. Health is open to all: who runs
 //! a probe has no token.
 
+use crate::metrics::Front;
+use crate::trace;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -16,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use tierlab_protocol::metadata::ErrorDocument;
+use tonic::Status;
 
 /// Calls that need no token: the path, or what it begins with.
 const OPEN: [&str; 5] = [
@@ -145,6 +149,13 @@ async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) 
         ),
         Denied::NotAdmin => (StatusCode::FORBIDDEN, "this call needs the token for managing models"),
     };
+    if trace::front() == Front::Grpc {
+        let status = match denied {
+            Denied::Unknown => Status::unauthenticated(message),
+            Denied::NotAdmin => Status::permission_denied(message),
+        };
+        return status.into_http();
+    }
     let document = ErrorDocument {
         error: message.to_owned(),
     };

@@ -8,6 +8,7 @@
 //! finds room, and two hot ones end with the same share, without a list of models or weights.
 
 use crate::refusal::{Reason, Refusal};
+use bytes::Bytes;
 use prometheus::IntGauge;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// Requests that a model may have in flight for each that is free.
 const FREE_SHARE: usize = 8;
+
+/// Replies of this many bytes are counted until they are written.
+const HELD_BYTES: usize = 64 << 10;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -152,6 +156,30 @@ impl Account {
     }
 }
 
+impl Account {
+    /// Counts a reply for as long as it is in memory, however slowly its client reads.
+    pub(crate) fn hold(mut self, reply: Bytes) -> Bytes {
+        // A small one has gone to the socket's buffer before anybody could count it.
+        if reply.len() < HELD_BYTES {
+            return reply;
+        }
+        self.set(reply.len());
+        Bytes::from_owner(Held { reply, _account: self })
+    }
+}
+
+/// A reply that is counted.
+struct Held {
+    reply: Bytes,
+    _account: Account,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply
+    }
+}
+
 impl Drop for Account {
     fn drop(&mut self) {
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
@@ -255,5 +283,20 @@ mod tests {
         drop(second);
         assert_eq!(admission.buffered.load(Relaxed), 0);
         admission.open_account().add(100).unwrap();
+    }
+
+    #[test]
+    fn a_large_reply_is_counted_until_its_last_piece_is_gone() {
+        let admission = admission(1);
+        let mut account = admission.open_account();
+        account.add(7).unwrap();
+        let mut reply = account.hold(Bytes::from(vec![1; HELD_BYTES]));
+        let piece = reply.split_to(10);
+        drop(reply);
+        assert_eq!(admission.buffered.load(Relaxed), HELD_BYTES);
+        drop(piece);
+        assert_eq!(admission.buffered.load(Relaxed), 0);
+        let small = admission.open_account().hold(Bytes::from_static(b"small"));
+        assert_eq!((small.len(), admission.buffered.load(Relaxed)), (5, 0));
     }
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "the fields are Triton's own names")]
 
 use prost::Message;
+use std::collections::BTreeMap;
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ModelConfig {
@@ -23,6 +24,50 @@ pub struct ModelConfig {
     pub instance_group: Vec<ModelInstanceGroup>,
     #[prost(message, optional, tag = "11")]
     pub dynamic_batching: Option<ModelDynamicBatching>,
+    #[prost(string, tag = "8")]
+    pub default_model_filename: String,
+    #[prost(btree_map = "string, message", tag = "14")]
+    pub parameters: BTreeMap<String, ModelParameter>,
+    #[prost(message, repeated, tag = "16")]
+    pub model_warmup: Vec<ModelWarmup>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelParameter {
+    #[prost(string, tag = "1")]
+    pub string_value: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelWarmup {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(uint32, tag = "2")]
+    pub batch_size: u32,
+    #[prost(btree_map = "string, message", tag = "3")]
+    pub inputs: BTreeMap<String, ModelWarmupInput>,
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelWarmupInput {
+    #[prost(enumeration = "ConfigDataType", tag = "1")]
+    pub data_type: i32,
+    #[prost(int64, repeated, tag = "2")]
+    pub dims: Vec<i64>,
+    #[prost(oneof = "WarmupChoice", tags = "3, 4, 5")]
+    pub input_data_type: Option<WarmupChoice>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
+pub enum WarmupChoice {
+    #[prost(bool, tag = "3")]
+    Zero(bool),
+    #[prost(bool, tag = "4")]
+    Random(bool),
+    #[prost(string, tag = "5")]
+    File(String),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

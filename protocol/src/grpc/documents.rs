@@ -5,14 +5,15 @@
 use super::config::{AllVersions, LatestVersions, ModelVersionPolicy, PolicyChoice, SpecificVersions};
 use super::config::{
     ConfigDataType, InstanceKind, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
+    ModelParameter, ModelWarmup, ModelWarmupInput, WarmupChoice,
 };
 use super::messages::{
     InferBatchStatistics, InferStatistics, ModelIndex, ModelMetadataResponse, ModelStatistics, ServerMetadataResponse,
     StatisticDuration, TensorMetadata,
 };
 use crate::metadata::{
-    BatchStats, ConfigDocument, CountNs, DynamicBatching, IndexEntry, InferenceStats, InstanceGroup, ModelMetadata,
-    ModelStats, ServerMetadata,
+    BatchStats, ConfigDocument, ConfigWarmup, ConfigWarmupInput, CountNs, DynamicBatching, IndexEntry, InferenceStats,
+    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata,
 };
 use crate::model::VersionPolicy;
 use crate::tensor::TensorSpec;
@@ -66,6 +67,10 @@ impl From<ConfigDocument> for ModelConfig {
             name: tensor.name,
             dims: tensor.dims,
         });
+        let parameters = document.parameters.into_iter().map(|(key, parameter)| {
+            let string_value = parameter.string_value;
+            (key, ModelParameter { string_value })
+        });
         Self {
             name: document.name,
             platform: document.platform,
@@ -76,6 +81,36 @@ impl From<ConfigDocument> for ModelConfig {
             output: output.collect(),
             instance_group: document.instance_group.into_iter().map(Into::into).collect(),
             dynamic_batching: document.dynamic_batching.map(Into::into),
+            default_model_filename: document.default_model_filename,
+            parameters: parameters.collect(),
+            model_warmup: document.model_warmup.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<ConfigWarmup> for ModelWarmup {
+    fn from(warmup: ConfigWarmup) -> Self {
+        let inputs = warmup.inputs.into_iter().map(|(name, input)| (name, input.into()));
+        Self {
+            name: warmup.name,
+            batch_size: warmup.batch_size,
+            inputs: inputs.collect(),
+            count: warmup.count,
+        }
+    }
+}
+
+impl From<ConfigWarmupInput> for ModelWarmupInput {
+    fn from(input: ConfigWarmupInput) -> Self {
+        let choice = match input.input_data_file {
+            file if !file.is_empty() => WarmupChoice::File(file),
+            _ if input.random_data => WarmupChoice::Random(true),
+            _ => WarmupChoice::Zero(true),
+        };
+        Self {
+            data_type: ConfigDataType::of_name(&input.data_type) as i32,
+            dims: input.dims,
+            input_data_type: Some(choice),
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! In: the text, and the name of the model's folder. Out: the config, or the first key that does not map, with its place:
 //! a model is served as its file says or not at all. Fields: Triton's `model_config.proto`. What a file leaves out means
-//! what it means to Triton, with two exceptions: batches may always be formed of whatever is queued at the same moment,
-//! and a file that declares neither `max_batch_size` nor tensors leaves the batch dimension to the graph.
+//! what it means to Triton as it runs by default, where a file that does not list both inputs and outputs is completed from
+//! the graph: without `max_batch_size` such a model is batched if the graph allows it, and a file that lists both means 0,
+//! no batches. Three exceptions: a completed `max_batch_size` is this server's default rather than Triton's 4, one that is
+//! written as 0 is taken at its word, and batches may always be formed of whatever is queued at the same moment.
 
 use super::fields::{Once, Read, read_enum, read_false, read_unsigned};
 use super::{Field, Message, PbtxtError, Value, parse};
@@ -51,7 +53,7 @@ fn config(message: &Message, model: &str) -> Result<ModelConfig, PbtxtError> {
         }
     }
     instances(&groups, &mut config)?;
-    let declared = !config.inputs.is_empty() || !config.outputs.is_empty();
+    let declared = !config.inputs.is_empty() && !config.outputs.is_empty();
     if let Some(max) = max_batch_size.or(declared.then_some(0)) {
         config.max_batch_size = max;
     }

@@ -2,7 +2,9 @@
 //!
 //! In: a framed message. Out: its bytes, without a copy; and the other way round, with one.
 
+use crate::admission::Account;
 use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -10,8 +12,25 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Raw;
 
+/// A reply, on its account until it is laid into the body.
+pub(super) struct Reply {
+    bytes: Bytes,
+    _account: Account,
+}
+
+impl Reply {
+    pub(super) fn new(message: &impl Message, mut account: Account) -> Self {
+        let bytes = Bytes::from(message.encode_to_vec());
+        account.set(bytes.len());
+        Self {
+            bytes,
+            _account: account,
+        }
+    }
+}
+
 impl Codec for Raw {
-    type Encode = Bytes;
+    type Encode = Reply;
     type Decode = Bytes;
     type Encoder = Self;
     type Decoder = Self;
@@ -26,12 +45,12 @@ impl Codec for Raw {
 }
 
 impl Encoder for Raw {
-    type Item = Bytes;
+    type Item = Reply;
     type Error = Status;
 
-    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(message.len());
-        out.put(message);
+    fn encode(&mut self, reply: Reply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.reserve(reply.bytes.len());
+        out.put_slice(&reply.bytes);
         Ok(())
     }
 }

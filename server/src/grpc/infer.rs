@@ -3,8 +3,9 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::arriving::{Arrived, Arriving};
-use super::codec::Raw;
+use super::arriving::{Arrived, Arriving, Kind};
+use super::codec::{Raw, Reply};
+use super::leaving::Leaving;
 use super::{Server, is_compressed, wire};
 use crate::admission::Account;
 use crate::manage::Target;
@@ -98,7 +99,8 @@ pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> ht
     let limits = state.pipeline.admission.limits;
     let (head, body) = request.into_parts();
     let arrived = Arrived::open(&state);
-    let body = Arriving::new(body, &state, &arrived, Some(limits.timeout));
+    let body = Arriving::new(body, &state, &arrived, Kind::Call);
+    let admission = Arc::clone(&state.pipeline.admission);
     let inflated = is_compressed(&head.headers);
     let mut grpc = wire(Raw, &head.headers, limits.max_body_bytes);
     let service = tower::service_fn(move |message: tonic::Request<Bytes>| {
@@ -111,12 +113,15 @@ pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> ht
             unary_reply(answer(&state, message, account, deadline).await)
         }
     });
-    grpc.unary(service, http::Request::from_parts(head, body)).await
+    let response = grpc.unary(service, http::Request::from_parts(head, body)).await;
+    Leaving::count(response, &admission)
 }
 
 /// What became of a call, and its stages where it came so far.
 struct Answer {
     reply: Result<ModelInferResponse, Refusal>,
+    /// For the bytes of the reply.
+    account: Account,
     /// The request's id, for a stream's errors.
     id: String,
     timings: Option<String>,
@@ -125,17 +130,24 @@ struct Answer {
 async fn answer(state: &Server, message: Bytes, account: Account, deadline: Option<Instant>) -> Answer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
-    let refused = |id: String, refusal: Refusal| {
+    let refused = |id: String, account: Account, refusal: Refusal| {
         state.metrics().count_refusal("", None, &refusal);
         Answer {
             reply: Err(refusal),
+            account,
             id,
             timings: None,
         }
     };
     let mut message = match ModelInferRequest::decode(message) {
         Ok(message) => message,
-        Err(error) => return refused(String::new(), Refusal::bad(format!("malformed request: {error}"))),
+        Err(error) => {
+            return refused(
+                String::new(),
+                account,
+                Refusal::bad(format!("malformed request: {error}")),
+            );
+        }
     };
     let target = Target {
         model: std::mem::take(&mut message.model_name),
@@ -144,7 +156,7 @@ async fn answer(state: &Server, message: Bytes, account: Account, deadline: Opti
     let id = message.id.clone();
     let model = match state.find(&target) {
         Ok(model) => model,
-        Err(refusal) => return refused(id, refusal),
+        Err(refusal) => return refused(id, account, refusal),
     };
     let call = Call {
         message,
@@ -158,24 +170,30 @@ async fn answer(state: &Server, message: Bytes, account: Account, deadline: Opti
         Err(refusal) => {
             return Answer {
                 reply: Err(refusal),
+                account,
                 id,
                 timings: Some(watch.timings().to_header()),
             };
         }
     };
-    let Outcome { reply, timings, .. } = state.pipeline.infer(passage, account, call, watch).await;
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = state.pipeline.infer(passage, account, call, watch).await;
     Answer {
         reply,
+        account,
         id,
         timings: Some(timings.to_header()),
     }
 }
 
-fn unary_reply(answer: Answer) -> Result<tonic::Response<Bytes>, Status> {
+fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
     match answer.reply {
         Ok(message) => {
-            let mut response = tonic::Response::new(message.encode_to_vec().into());
+            let mut response = tonic::Response::new(Reply::new(&message, answer.account));
             if let Some(timings) = timings {
                 response.metadata_mut().insert(SERVER_TIMING, timings);
             }
@@ -196,29 +214,32 @@ pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> h
     let limit = state.pipeline.admission.limits.max_body_bytes;
     let (head, body) = request.into_parts();
     let arrived = Arrived::open(&state);
-    let body = Arriving::new(body, &state, &arrived, None);
+    let body = Arriving::new(body, &state, &arrived, Kind::Stream);
+    let admission = Arc::clone(&state.pipeline.admission);
     let mut grpc = wire(Raw, &head.headers, limit);
     let service = tower::service_fn(move |requests: tonic::Request<Streaming<Bytes>>| {
         let replies = replies(Arc::clone(&state), arrived.clone(), requests.into_inner());
         async move { Ok::<_, Status>(tonic::Response::new(replies)) }
     });
-    grpc.streaming(service, http::Request::from_parts(head, body)).await
+    let response = grpc.streaming(service, http::Request::from_parts(head, body)).await;
+    Leaving::count(response, &admission)
 }
 
-fn replies(state: Server, arrived: Arrived, requests: Streaming<Bytes>) -> BoxStream<'static, Result<Bytes, Status>> {
+fn replies(state: Server, arrived: Arrived, requests: Streaming<Bytes>) -> BoxStream<'static, Result<Reply, Status>> {
     let link = Link::here();
     let reply = move |message: Result<Bytes, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
         link.clone().around(async move {
             let answer = answer(&state, message?, account, None).await;
-            Ok(streamed(answer).encode_to_vec().into())
+            let (message, account) = streamed(answer);
+            Ok(Reply::new(&message, account))
         })
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
 
 /// A stream's errors are messages, so that the stream goes on. Every reply is its request's last one.
-fn streamed(answer: Answer) -> ModelStreamInferResponse {
+fn streamed(answer: Answer) -> (ModelStreamInferResponse, Account) {
     let (mut message, error_message) = match answer.reply {
         Ok(message) => (message, String::new()),
         Err(refusal) => {
@@ -233,10 +254,11 @@ fn streamed(answer: Answer) -> ModelStreamInferResponse {
         parameter_choice: Some(ParameterChoice::Bool(true)),
     };
     message.parameters.insert("triton_final_response".into(), last);
-    ModelStreamInferResponse {
+    let message = ModelStreamInferResponse {
         error_message,
         infer_response: Some(message),
-    }
+    };
+    (message, answer.account)
 }
 
 #[cfg(test)]

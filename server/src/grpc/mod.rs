@@ -8,6 +8,7 @@ mod codec;
 mod documents;
 mod health;
 mod infer;
+mod leaving;
 mod status;
 
 use crate::state::State;

@@ -3,7 +3,6 @@
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
 use super::{JSON, Server, body, coding};
-use crate::admission::Account;
 use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
@@ -19,8 +18,6 @@ use std::time::Duration;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply, InferRequest};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Replies of this many bytes are counted until they are written.
-const HELD_BYTES: usize = 64 << 10;
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// A request as it came.
@@ -60,30 +57,6 @@ impl Exchange for Incoming {
         let (body, json_len) = reply.encode(binary);
         Outgoing { body, json_len }
     }
-}
-
-/// A reply that is counted for as long as it is in memory, however slowly its client reads.
-struct Held {
-    body: Bytes,
-    _account: Account,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
-    }
-}
-
-fn held(body: Bytes, mut account: Account) -> Bytes {
-    // A small one has gone to the socket's buffer before anybody could count it.
-    if body.len() < HELD_BYTES {
-        return body;
-    }
-    account.set(body.len());
-    Bytes::from_owner(Held {
-        body,
-        _account: account,
-    })
 }
 
 /// Answers without having read the body; a small one is passed over, so that the connection can be used again.
@@ -140,7 +113,7 @@ pub(super) async fn infer(Shared(state): Shared<Server>, Path(target): Path<Targ
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
             let (body, encoding) = coding::deflate(&head.headers, outgoing.body);
-            let mut response = Response::new(Body::from(held(body, account)));
+            let mut response = Response::new(Body::from(account.hold(body)));
             if let Some(encoding) = encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }

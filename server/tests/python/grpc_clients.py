@@ -41,8 +41,15 @@ def health_and_metadata(client):
         check(config.backend == "onnxruntime" and config.dynamic_batching.preferred_batch_size, f"{model} batching")
     metadata = client.get_model_metadata("mlp", "1", as_json=True)
     check(metadata["inputs"] == [{"name": "input", "datatype": "FP32", "shape": ["-1", "64"]}], f"inputs {metadata}")
-    check(list(client.get_model_config("mlp").config.input[0].dims) == [64], "dims without the batch")
-    check(client.get_model_config("mlp").config.input[0].data_type == 11, "TYPE_FP32")
+    config = client.get_model_config("mlp").config
+    check(list(config.input[0].dims) == [64], "dims without the batch")
+    check(config.input[0].data_type == 11, "TYPE_FP32")
+    check(config.default_model_filename == "model.onnx", "default_model_filename")
+    check(config.parameters["intra_op_thread_count"].string_value.isdigit(), "parameters")
+    warmup = config.model_warmup[0]
+    check((warmup.name, warmup.batch_size, warmup.count) == ("eight", 8, 2), f"warm-up {warmup}")
+    given = warmup.inputs["input"]
+    check((given.data_type, list(given.dims), given.random_data) == (11, [64], True), f"warm-up input {given}")
     check(not client.is_model_ready("none"), "unknown model ready")
     check(not client.is_model_ready("mlp", "7"), "unknown version ready")
     names = {model.name for model in client.get_model_repository_index().models}

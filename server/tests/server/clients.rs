@@ -1,6 +1,7 @@
 //! Other people's programs against the server: `tritonclient`, the `kserve` client, perf_analyzer, ONNX Runtime's Python
 //! package, promtool and Prometheus.
 
+use crate::grpc::serve;
 use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, root, tool};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -24,13 +25,6 @@ fn python((environment, part): (&str, &str), script: &str, server: &Server, addr
     assert!(stdout.contains("checks passed"), "{stdout}");
 }
 
-/// A server of HTTP and gRPC.
-fn serve(data: &Data, tier: &str, set: &[&str]) -> Server {
-    let mut arguments = on_tier(data, tier);
-    arguments.extend(["--grpc-listen", "127.0.0.1:0"].map(str::to_owned));
-    Server::start(&arguments, set)
-}
-
 fn grpc_address(server: &Server) -> &str {
     server.grpc_address.as_ref().expect("gRPC is served")
 }
@@ -38,6 +32,11 @@ fn grpc_address(server: &Server) -> &str {
 #[tokio::test]
 async fn tritonclient_gets_what_onnxruntime_computes_in_python() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr, ModelKind::Vision], 64);
+    let config = data.path("models/mlp/config.toml");
+    let written = std::fs::read_to_string(&config).unwrap_or_default();
+    let warmup =
+        "[[warmup]]\nname = 'eight'\nbatch_size = 8\ncount = 2\n[warmup.inputs.input]\ndims = [64]\ndata = 'random'\n";
+    std::fs::write(&config, format!("{written}\n{warmup}")).unwrap();
     let set = [
         "repository.control=explicit",
         "admin.enabled=true",

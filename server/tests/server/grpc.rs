@@ -1,42 +1,67 @@
 //! The gRPC front, through tonic's client: every data type, both forms of contents, compression, limits, deadlines,
-//! statuses. What `tritonclient` sees is in `clients.rs`.
+//! statuses, slow clients. What `tritonclient` sees is in `clients.rs`.
 
-use crate::harness::{Data, Server, entity_ids, images, mlp_input, on_tier};
+use crate::harness::{Data, PATIENCE, Server, entity_ids, images, mlp_input, on_tier, tensor};
 use crate::models::{TYPES, echo, echoed};
+use crate::pressure::wide;
+use axum::body::Body;
+use futures::stream;
+use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use prost::Message;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
 use tierlab_protocol::grpc::messages::{
-    InferRequestedOutputTensor, InferTensor, InferTensorContents, ModelInferRequest, ModelInferResponse, ModelRequest,
-    ReadyResponse, RepositoryIndexRequest, RepositoryIndexResponse,
+    InferParameter, InferRequestedOutputTensor, InferTensor, InferTensorContents, ModelInferRequest,
+    ModelInferResponse, ModelRequest, ModelStreamInferResponse, ParameterChoice, ReadyResponse, RepositoryIndexRequest,
+    RepositoryIndexResponse,
 };
 use tierlab_protocol::grpc::status::{RetryInfo, RpcStatus};
 use tierlab_protocol::grpc::{SERVER_TIMING, SERVICE};
 use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::{Stage, StageTimings};
+use tokio::sync::mpsc;
+use tonic::client::GrpcService;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-type Wire = tonic::client::Grpc<Client<HttpConnector, tonic::body::Body>>;
+pub(crate) type Wire = tonic::client::Grpc<Client<HttpConnector, tonic::body::Body>>;
 
-fn serve(data: &Data, tier: &str, set: &[&str]) -> Server {
+pub(crate) fn serve(data: &Data, tier: &str, set: &[&str]) -> Server {
     let mut arguments = on_tier(data, tier);
     arguments.extend(["--grpc-listen", "127.0.0.1:0"].map(str::to_owned));
     Server::start(&arguments, set)
 }
 
-fn wire(server: &Server) -> Wire {
-    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
-    let address = server.grpc_address.as_ref().expect("gRPC is served");
-    tonic::client::Grpc::with_origin(client, format!("http://{address}").parse().unwrap())
+pub(crate) fn wire(server: &Server) -> Wire {
+    // A client that does not read holds up the server after this many bytes.
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .http2_initial_stream_window_size(1 << 16)
+        .build_http();
+    tonic::client::Grpc::with_origin(client, url(server, "").parse().unwrap()).max_decoding_message_size(usize::MAX)
 }
 
-async fn call<Q, R>(mut wire: Wire, method: &str, request: Request<Q>) -> Result<Response<R>, Status>
+fn url(server: &Server, path: &str) -> String {
+    let address = server.grpc_address.as_ref().expect("gRPC is served");
+    format!("http://{address}{path}")
+}
+
+pub(crate) async fn call<T, Q, R>(
+    mut wire: tonic::client::Grpc<T>,
+    method: &str,
+    request: Request<Q>,
+) -> Result<Response<R>, Status>
 where
+    T: GrpcService<tonic::body::Body>,
+    T::Error: std::fmt::Debug,
+    T::ResponseBody: Send + 'static,
+    <T::ResponseBody as axum::body::HttpBody>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     Q: Message + 'static,
     R: Message + Default + 'static,
 {
@@ -50,7 +75,7 @@ async fn infer(server: &Server, message: ModelInferRequest) -> Result<Response<M
 }
 
 /// A message with raw contents.
-fn raw(model: &str, inputs: Vec<Tensor>) -> ModelInferRequest {
+pub(crate) fn raw(model: &str, inputs: Vec<Tensor>) -> ModelInferRequest {
     let (inputs, contents) = inputs
         .into_iter()
         .map(|tensor| {
@@ -226,7 +251,7 @@ async fn malformed_messages_are_refused_and_the_server_goes_on() {
     let refused: Result<Response<ReadyResponse>, Status> = call(wire(&server), "Nothing", Request::new(name)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
     // HTTP/1.1 on the gRPC port.
-    let url = format!("http://{}/{SERVICE}/ModelInfer", server.grpc_address.as_ref().unwrap());
+    let url = url(&server, &format!("/{SERVICE}/ModelInfer"));
     let reply = server.client.post(url).body("hello").send().await.unwrap();
     assert!(reply.headers().get("grpc-status").is_some_and(|status| status != "0"));
     assert_eq!(
@@ -239,4 +264,137 @@ async fn malformed_messages_are_refused_and_the_server_goes_on() {
         1
     );
     assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
+/// A request for `wide`: what comes back has as many bytes.
+fn large(rows: i64) -> ModelInferRequest {
+    let data = vec![0; rows as usize * (4 << 20)];
+    raw("wide", vec![tensor("x", DataType::Fp32, &[rows, 1 << 20], data)])
+}
+
+#[tokio::test]
+async fn replies_that_are_not_read_stay_on_the_account() {
+    const ROWS: i64 = 6;
+    let data = Data::generate(&[], 0);
+    data.add_model("wide", &wide());
+    // One request of 24 MiB fits, and no second one.
+    let set = [
+        "admission.max_buffered_bytes=40000000",
+        "connections.write_timeout_ms=60000",
+    ];
+    let server = serve(&data, "memory", &set);
+    for (turn, method) in ["ModelInfer", "ModelStreamInfer"].into_iter().enumerate() {
+        let mut slow = wire(&server);
+        slow.ready().await.unwrap();
+        let path = format!("/{SERVICE}/{method}").parse().unwrap();
+        let codec = ProstCodec::<ModelInferRequest, ModelStreamInferResponse>::default();
+        let request = Request::new(stream::iter([large(ROWS)]));
+        let unread = slow.streaming(request, path, codec).await.unwrap();
+        // Each turn ends with one more that is answered.
+        let answered = (2 * turn as i64 + 1) * ROWS;
+        server
+            .metric_reaches("tierlab_inferences_total{model=\"wide\"}", answered as f64)
+            .await;
+        while server.metric("tierlab_in_flight_requests").await > 0.0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let refused = infer(&server, large(ROWS)).await.map(drop).unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{method}: {refused}");
+        assert!(refused.message().contains("40000000 bytes"), "{method}: {refused}");
+        drop(unread);
+        let began = Instant::now();
+        while let Err(refused) = infer(&server, large(ROWS)).await {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{method}: the bytes are not given back: {refused}"
+            );
+        }
+    }
+}
+
+fn framed(message: &impl Message) -> Vec<u8> {
+    let bytes = message.encode_to_vec();
+    let mut framed = vec![0];
+    framed.extend((bytes.len() as u32).to_be_bytes());
+    framed.extend(bytes);
+    framed
+}
+
+#[tokio::test]
+async fn a_stream_may_be_silent_but_not_in_the_middle_of_a_message() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let server = serve(&data, "memory", &["admission.timeout_ms=1000"]);
+    let (send, sent) = mpsc::channel::<Vec<u8>>(1);
+    let pieces = stream::unfold(sent, async |mut sent| {
+        let piece = sent.recv().await?;
+        Some((Ok::<_, std::io::Error>(piece), sent))
+    });
+    let request = http::Request::post(url(&server, &format!("/{SERVICE}/ModelStreamInfer")))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::from_stream(pieces))
+        .unwrap();
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Body>();
+    let message = framed(&raw("mlp", mlp_input(2)));
+    send.send(message.clone()).await.unwrap();
+    let mut replies = client.request(request).await.unwrap().into_body();
+    let next = async |replies: &mut hyper::body::Incoming| replies.frame().await.unwrap().unwrap();
+    assert!(next(&mut replies).await.is_data());
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let (head, tail) = message.split_at(100);
+    send.send(head.to_vec()).await.unwrap();
+    send.send(tail.to_vec()).await.unwrap();
+    assert!(next(&mut replies).await.is_data());
+    send.send(head.to_vec()).await.unwrap();
+    let end = next(&mut replies).await.into_trailers().unwrap();
+    assert_eq!(end["grpc-status"], (Code::DeadlineExceeded as i32).to_string().as_str());
+    assert!(end["grpc-message"].to_str().unwrap().contains("did"), "{end:?}");
+    server
+        .metric_reaches("tierlab_refusals_total{reason=\"slow_body\"}", 1.0)
+        .await;
+    drop(send);
+}
+
+#[tokio::test]
+async fn a_high_priority_overtakes_what_is_queued() {
+    const LOW: usize = 8;
+    let data = Data::generate(&[ModelKind::Vision], 4);
+    let config = data.path("models/vision/config.toml");
+    // Whole batches: none joins another one's run.
+    let mut written = std::fs::read_to_string(&config).unwrap();
+    for (from, to) in [
+        ("max_batch_size = ", "max_batch_size = 32 # "),
+        ("priority_levels = 0", "priority_levels = 2"),
+        ("priority_step_us = 100000", "priority_step_us = 60000000"),
+    ] {
+        assert!(written.contains(from), "{written}");
+        written = written.replace(from, to);
+    }
+    std::fs::write(&config, written).unwrap();
+    let server = serve(&data, "memory", &["admission.timeout_ms=60000"]);
+    let done = Mutex::new(Vec::new());
+    let ask = async |priority: i64| {
+        let mut message = raw("vision", images());
+        let priority_of = InferParameter {
+            parameter_choice: Some(ParameterChoice::Int64(priority)),
+        };
+        message.parameters.insert("priority".into(), priority_of);
+        infer(&server, message).await.unwrap();
+        done.lock().unwrap().push(priority);
+    };
+    let low = futures::future::join_all((0..LOW).map(|_| ask(2)));
+    let high = async {
+        server
+            .metric_reaches("tierlab_batch_queue_requests{model=\"vision\"}", (LOW - 2) as f64)
+            .await;
+        ask(1).await;
+    };
+    futures::join!(low, high);
+    let done = done.into_inner().unwrap();
+    assert_eq!(done.len(), LOW + 1);
+    // First in, first out would leave it to the end.
+    let place = done.iter().position(|&priority| priority == 1).unwrap();
+    assert!(place + 2 < LOW, "{done:?}");
 }

@@ -1,17 +1,24 @@
 //! Tokens and TLS, on a real server process.
 
+use crate::grpc::{call as grpc_call, raw, serve, wire};
 use crate::harness::{Data, Server, mlp_input, on_tier};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::path::Path;
 use std::sync::Arc;
 use tierlab_models::generators::ModelKind;
+use tierlab_protocol::grpc::messages::{
+    Empty, ModelInferRequest, ModelInferResponse, RepositoryModelRequest, ServerLiveResponse,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tonic::{Code, Request, Response, Status};
 
 #[tokio::test]
 async fn calls_want_their_token_and_the_log_does_not_hold_it() {
@@ -26,7 +33,7 @@ async fn calls_want_their_token_and_the_log_does_not_hold_it() {
         "repository.control=explicit".to_owned(),
         "models=[\"*\"]".to_owned(),
     ];
-    let server = Server::start(&on_tier(&data, "memory"), &set.each_ref().map(String::as_str));
+    let server = serve(&data, "memory", &set.each_ref().map(String::as_str));
     let load = "/v2/repository/models/mlp/load";
     for (method, path, bearer, status) in [
         ("GET", "/v2/health/live", None, 200),
@@ -55,7 +62,53 @@ async fn calls_want_their_token_and_the_log_does_not_hold_it() {
     let infer = server.infer_request("mlp", mlp_input(1));
     assert_eq!(infer.try_clone().unwrap().send().await.unwrap().status(), 401);
     assert_eq!(infer.bearer_auth("token-for-all").send().await.unwrap().status(), 200);
+    calls_want_their_token_over_grpc(&server).await;
     assert!(!server.log().contains("token-for"), "{}", server.log());
+}
+
+async fn calls_want_their_token_over_grpc(server: &Server) {
+    fn with<Q>(message: Q, token: Option<&str>) -> Request<Q> {
+        let mut request = Request::new(message);
+        if let Some(token) = token {
+            let bearer = format!("Bearer {token}").parse().unwrap();
+            request.metadata_mut().insert("authorization", bearer);
+        }
+        request
+    }
+    let code = |reply: Result<(), Status>| reply.err().map(|status| (status.code(), status.message().to_owned()));
+    let (all, admins) = (Some("token-for-all"), Some("token-for-admins"));
+    let live: Response<ServerLiveResponse> = grpc_call(wire(server), "ServerLive", with(Empty {}, all))
+        .await
+        .unwrap();
+    assert!(live.into_inner().live);
+    for (token, expected) in [
+        (None, Some(Code::Unauthenticated)),
+        (Some("token-for-al"), Some(Code::Unauthenticated)),
+        (all, None),
+        (admins, None),
+    ] {
+        let request = with(raw("mlp", mlp_input(1)), token);
+        let reply: Result<Response<ModelInferResponse>, Status> = grpc_call(wire(server), "ModelInfer", request).await;
+        let refused = code(reply.map(drop));
+        assert_eq!(refused.as_ref().map(|(code, _)| *code), expected, "{token:?}");
+        assert!(
+            refused.is_none_or(|(_, message)| message.contains("Bearer")),
+            "{token:?}"
+        );
+    }
+    for (token, expected) in [
+        (None, Some(Code::Unauthenticated)),
+        (all, Some(Code::PermissionDenied)),
+        (admins, None),
+    ] {
+        let load = RepositoryModelRequest {
+            model_name: "mlp".into(),
+            ..RepositoryModelRequest::default()
+        };
+        let reply: Result<Response<Empty>, Status> =
+            grpc_call(wire(server), "RepositoryModelLoad", with(load, token)).await;
+        assert_eq!(code(reply.map(drop)).map(|(code, _)| code), expected, "{token:?}");
+    }
 }
 
 /// A certificate authority, a server's certificate and a client's, as PEM files in a folder.
@@ -73,13 +126,13 @@ fn certificates(folder: &Path) {
     }
 }
 
-/// Calls `/v2/health/live` over TLS; the protocol agreed upon, and the first bytes of the reply.
-async fn call(
+/// Connects over TLS.
+async fn connect(
     address: &str,
     folder: &Path,
     alpn: &[&str],
     with_certificate: bool,
-) -> std::io::Result<(String, String)> {
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap())
@@ -98,7 +151,17 @@ async fn call(
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TcpStream::connect(address).await?;
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// Calls `/v2/health/live` over TLS; the protocol agreed upon, and the first bytes of the reply.
+async fn call(
+    address: &str,
+    folder: &Path,
+    alpn: &[&str],
+    with_certificate: bool,
+) -> std::io::Result<(String, String)> {
+    let mut stream = connect(address, folder, alpn, with_certificate).await?;
     let agreed = String::from_utf8_lossy(stream.get_ref().1.alpn_protocol().unwrap_or_default()).into_owned();
     if agreed == "h2" {
         // The preface and empty settings; the reply begins with the server's settings frame.
@@ -117,6 +180,27 @@ async fn call(
     Ok((agreed, String::from_utf8_lossy(&reply).into_owned()))
 }
 
+/// One `ModelInfer` over TLS.
+async fn infer_over_tls(
+    server: &Server,
+    folder: &Path,
+    with_certificate: bool,
+) -> Result<ModelInferResponse, Box<dyn std::error::Error>> {
+    let address = server.grpc_address.as_ref().expect("gRPC is served");
+    let stream = connect(address, folder, &["h2"], with_certificate).await?;
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await }
+    });
+    let wire = tonic::client::Grpc::with_origin(service, "https://localhost".parse()?);
+    let request = Request::new(raw("mlp", mlp_input(3)));
+    let reply: Response<ModelInferResponse> = grpc_call::<_, ModelInferRequest, _>(wire, "ModelInfer", request).await?;
+    Ok(reply.into_inner())
+}
+
 #[tokio::test]
 async fn tls_speaks_both_versions_and_asks_clients_for_certificates() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
@@ -124,7 +208,9 @@ async fn tls_speaks_both_versions_and_asks_clients_for_certificates() {
     certificates(&folder);
     let certificate = format!("tls.certificate={}", folder.join("localhost.pem").display());
     let key = format!("tls.key={}", folder.join("localhost.key").display());
-    let server = Server::start(&on_tier(&data, "memory"), &[&certificate, &key]);
+    let server = serve(&data, "memory", &[&certificate, &key]);
+    let reply = infer_over_tls(&server, &folder, false).await.unwrap();
+    assert_eq!(reply.outputs[0].shape, [3, 1]);
     let (agreed, reply) = call(&server.address, &folder, &["http/1.1"], false).await.unwrap();
     assert_eq!(agreed, "http/1.1");
     assert!(
@@ -140,7 +226,10 @@ async fn tls_speaks_both_versions_and_asks_clients_for_certificates() {
     drop(server);
 
     let client_ca = format!("tls.client_ca={}", folder.join("ca.pem").display());
-    let server = Server::start(&on_tier(&data, "memory"), &[&certificate, &key, &client_ca]);
+    let server = serve(&data, "memory", &[&certificate, &key, &client_ca]);
+    assert_eq!(infer_over_tls(&server, &folder, true).await.unwrap().outputs.len(), 1);
+    let nobody = infer_over_tls(&server, &folder, false).await;
+    assert!(nobody.is_err(), "{nobody:?}");
     let (_, reply) = call(&server.address, &folder, &["http/1.1"], true).await.unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let nobody = call(&server.address, &folder, &["http/1.1"], false).await;

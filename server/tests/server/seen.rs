@@ -1,5 +1,6 @@
 //! The server seen from outside: request ids in the log, spans at a collector, and the table of metrics.
 
+use crate::grpc::{call, raw, serve, wire};
 use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, refused, root};
 use axum::Router;
 use axum::body::Bytes;
@@ -13,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::timing::Stage;
 use tokio::net::TcpListener;
 
@@ -83,6 +85,52 @@ fn text(span: &Span, key: &str) -> Option<String> {
         Value::StringValue(text) => Some(text.clone()),
         Value::IntValue(number) => Some(number.to_string()),
         _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grpc_call_is_a_span_as_well() {
+    let data = Data::generate(&[ModelKind::Ctr], 100);
+    let collector = Collector::default();
+    let endpoint = collector.start().await;
+    let server = serve(&data, "nvme", &[&endpoint, "cache.capacity_bytes=0"]);
+    for (id, entity, code) in [("sampled", 3, "200"), ("refused", 1_000_000, "200")] {
+        let mut request = tonic::Request::new(raw("ctr", entity_ids(&[entity])));
+        let metadata = request.metadata_mut();
+        metadata.insert("x-request-id", id.parse().unwrap());
+        metadata.insert("traceparent", format!("00-{TRACE}-{PARENT}-01").parse().unwrap());
+        let reply: Result<tonic::Response<ModelInferResponse>, tonic::Status> =
+            call(wire(&server), "ModelInfer", request).await;
+        assert_eq!(reply.is_ok(), id == "sampled");
+        let metadata = reply.map_or_else(|status| status.metadata().clone(), |reply| reply.metadata().clone());
+        assert_eq!(metadata.get("x-request-id").unwrap(), id);
+
+        let spans = collector.spans_of(id).await;
+        let (top, below) = spans.split_first().unwrap();
+        assert_eq!(
+            (hex::encode(&top.trace_id), hex::encode(&top.parent_span_id)),
+            (TRACE.into(), PARENT.into())
+        );
+        for (key, value) in [
+            ("rpc.system", "grpc"),
+            ("rpc.service", "inference.GRPCInferenceService"),
+            ("rpc.method", "ModelInfer"),
+            ("tierlab.model", "ctr"),
+            ("tierlab.rows", "1"),
+            ("http.response.status_code", code),
+        ] {
+            assert_eq!(text(top, key).as_deref(), Some(value), "{id}: {key}");
+        }
+        let refused = (id == "refused").then_some("unknown_entity");
+        assert_eq!(text(top, "error.type").as_deref(), refused);
+        let names: Vec<&str> = below.iter().map(|span| span.name.as_str()).collect();
+        for stage in ["decode", "tier", "infer"] {
+            assert_eq!(
+                names.contains(&stage),
+                id == "sampled" || stage == "decode",
+                "{id}: {names:?}"
+            );
+        }
     }
 }
 

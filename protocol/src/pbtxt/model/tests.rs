@@ -91,7 +91,10 @@ fn what_is_left_out_means_what_it_means_to_triton() {
         (VersionPolicy::default(), 1)
     );
     let tensors = read("input { name: 'x' data_type: TYPE_FP32 dims: 4 }").unwrap();
-    assert_eq!(tensors.max_batch_size, 0);
+    assert_eq!(tensors.max_batch_size, 256);
+    let whole = "input { name: 'x' data_type: TYPE_FP32 dims: 4 } output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
+    assert_eq!(read(whole).unwrap().max_batch_size, 0);
+    assert_eq!(read("max_batch_size: 0").unwrap().max_batch_size, 0);
     assert_eq!(
         read("version_policy { latest { } }").unwrap().version_policy,
         VersionPolicy::default()
