@@ -151,6 +151,7 @@ impl Runner<'_> {
                 ledger.unanswered
             )));
         }
+        self.met_somewhere(&run)?;
         Ok(run)
     }
 

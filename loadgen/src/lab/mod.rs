@@ -12,7 +12,7 @@ use crate::children;
 use crate::environment;
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
-use crate::plan::{LabPlan, Origin, Plan};
+use crate::plan::{LabPlan, Origin, Plan, PlanError};
 use crate::pricing;
 use crate::resume::Earlier;
 use crate::runner::{self, Preamble, Runner};
@@ -144,6 +144,12 @@ fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> 
 
 /// Every file that decides what is measured, each of which must be there.
 fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
+    for tier in &lab.tiers {
+        let file = lab.tier_file(&tier.name);
+        if !file.is_file() {
+            return Err(no_such_tier(plan, &tier.name, &file).into());
+        }
+    }
     let mut files = vec![plan.file.clone(), lab.server_config.clone()];
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
@@ -155,6 +161,27 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
         ))),
         None => Ok(files),
     }
+}
+
+/// Names the tiers that there are, each a file beside the one that is missing.
+fn no_such_tier(plan: &Plan, tier: &str, file: &Path) -> PlanError {
+    let folder = std::fs::read_dir(sweep::folder_of(file)).into_iter().flatten();
+    let is_tier = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "toml");
+    let mut there: Vec<String> = folder
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(is_tier)
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    there.sort();
+    let there = if there.is_empty() {
+        "none".to_owned()
+    } else {
+        there.join(", ")
+    };
+    plan.refuse(format!(
+        "`lab.tiers`: no such tier `{tier}`: {} is not there; there are: {there}",
+        file.display()
+    ))
 }
 
 fn origin_note(origin: Origin) -> String {

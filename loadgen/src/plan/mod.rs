@@ -6,6 +6,7 @@
 mod arrivals;
 mod columns;
 mod lab;
+mod place;
 mod raw;
 mod search;
 
@@ -29,10 +30,12 @@ pub const MAX_RATE: f64 = 100_000.0;
 
 /// A plan that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {what}", file.display())]
+#[error("{}{}: {what}", file.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
 pub struct PlanError {
     /// The plan's file.
     pub file: PathBuf,
+    /// The line of the key, from 1, or of the table that lacks it; absent where `what` says it, or nothing is there.
+    pub line: Option<usize>,
     /// The key, and what is wrong with it.
     pub what: String,
 }
@@ -176,6 +179,7 @@ impl Plan {
     pub fn load(file: &Path) -> Result<Self, PlanError> {
         let text = std::fs::read_to_string(file).map_err(|error| PlanError {
             file: file.to_owned(),
+            line: None,
             what: format!("cannot be read: {error}"),
         })?;
         Self::parse(file, &text)
@@ -186,13 +190,12 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, PlanError> {
-        let refuse = |what: String| PlanError {
+        let raw: raw::RawPlan = toml::from_str(text).map_err(|error| PlanError {
             file: file.to_owned(),
-            what,
-        };
-        let raw: raw::RawPlan =
-            toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
-        validate(raw, file, text).map_err(refuse)
+            line: None,
+            what: error.to_string().trim_end().to_owned(),
+        })?;
+        validate(raw, file, text).map_err(|what| refusal(file, text, what))
     }
 
     /// What requests are encoded as.
@@ -204,10 +207,26 @@ impl Plan {
         }
     }
 
+    /// An error of this plan, found out later; `what` begins with the key, between backticks.
+    #[must_use]
+    pub fn refuse(&self, what: String) -> PlanError {
+        refusal(&self.file, &self.text, what)
+    }
+
     /// The longest that one step can take.
     #[must_use]
     pub fn step_limit(&self) -> Duration {
         self.warmup + self.window + self.drain
+    }
+}
+
+/// An error with the line of the key that it names first.
+fn refusal(file: &Path, text: &str, what: String) -> PlanError {
+    let key = what.split('`').nth(1).map(|key| key.trim_matches(['[', ']']));
+    PlanError {
+        file: file.to_owned(),
+        line: key.and_then(|key| place::line_of(text, key)),
+        what,
     }
 }
 

@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Plan, String> {
 
 fn refusal(text: &str) -> String {
     let message = parse(text).expect_err(text);
-    assert!(message.starts_with("plans/t.toml: "), "{message}");
+    assert!(message.starts_with("plans/t.toml:"), "{message}");
     message
 }
 

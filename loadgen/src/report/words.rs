@@ -265,10 +265,15 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
     };
     text += &match (found.outcome, &found.highest_rps) {
         (SloOutcome::NeverMet, _) | (_, None) => {
-            let why = not_met(found);
-            let asked = found.not_met.as_ref().is_some_and(|next| next.rps <= slo.lowest_rps);
-            let asked = if asked { ", the lowest rate asked" } else { "" };
-            format!(": no rate with {objective}: {why}{asked}")
+            let why = found.not_met.as_ref().map_or_else(String::new, |next| {
+                let asked = if next.rps <= slo.lowest_rps {
+                    ", the lowest rate asked,"
+                } else {
+                    ""
+                };
+                format!(": at {}/s{asked} {}", rate(next.rps), next.why)
+            });
+            format!(": no rate with {objective}{why}")
         }
         (outcome, Some(highest)) => {
             let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);

@@ -10,7 +10,7 @@ use crate::analysis::percentile::samples_needed;
 use crate::analysis::slo;
 use crate::error::RunError;
 use crate::plan::{Load, SearchPlan};
-use crate::record::{Factors, Point, Run};
+use crate::record::{Factors, Point, Run, SloOutcome};
 use crate::report::Place;
 use crate::schedule::{split_mix, step_seed};
 use crate::search::{MAX_PROBES, Probe, Search};
@@ -43,6 +43,33 @@ impl Runner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A plan that asked for a highest rate and has none, nowhere, did not come to what it was made for.
+    pub(super) fn met_somewhere(&self, run: &Run) -> Result<(), RunError> {
+        let Some(plan) = &self.plan.search else { return Ok(()) };
+        let mut reasons = Vec::new();
+        for finding in &run.findings {
+            match &finding.slo {
+                Some(found) if found.outcome == SloOutcome::NeverMet => {
+                    let why = found
+                        .not_met
+                        .as_ref()
+                        .map(|next| format!(" at {}/s {}", next.rps, next.why));
+                    let Factors { tier, cache, mode, .. } = &finding.factors;
+                    reasons.push(format!("{tier} {cache} {mode}{}", why.unwrap_or_default()));
+                }
+                _ => return Ok(()),
+            }
+        }
+        let what = format!(
+            "`search.slo`: `{}` is met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
+             {}/s). The result is written all the same",
+            plan.slo.objective,
+            reasons.join("; "),
+            plan.slo.lowest_rps
+        );
+        Err(RunError::Unsound(self.plan.refuse(what).to_string()))
     }
 
     fn hunts(&self, plan: &SearchPlan) -> Vec<Hunt> {

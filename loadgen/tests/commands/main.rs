@@ -2,6 +2,7 @@
 
 mod attribution;
 mod lab;
+mod nonsense;
 mod program;
 mod search;
 mod sweep;
