@@ -3,7 +3,7 @@
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::null_endpoint::{self, OneByOne, Script, Stalls};
-use crate::{coverage, lab, report, selfcheck, sweep};
+use crate::{coverage, lab, merge, report, selfcheck, sweep, workers};
 use clap::{Parser, Subcommand};
 use reqwest::Url;
 use std::net::SocketAddr;
@@ -21,6 +21,7 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000\n  \
+        tierlab-loadgen merge results/from-host-a results/from-host-b --out results/both\n  \
         tierlab-loadgen report results/quick-20261101T120000Z\n  \
         tierlab-loadgen compare results/before results/after\n  \
         tierlab-loadgen selfcheck"
@@ -55,6 +56,12 @@ enum Command {
         /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
         #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
         resume: Option<PathBuf>,
+        /// Load processes on this host, each of which sends an interleaved share of every step
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
+        workers: u32,
+        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs
+        #[arg(long, value_name = "K", default_value_t = 0)]
+        host: u32,
     },
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
@@ -75,9 +82,25 @@ enum Command {
         /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
         #[arg(long)]
         bin_dir: Option<PathBuf>,
+        /// Load processes, each of which sends an interleaved share of every step
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
+        workers: u32,
         /// Runs the self-check first and keeps its lines in the result, whatever the plan says
         #[arg(long)]
         selfcheck: bool,
+    },
+    /// Makes one run of those that several hosts made of one plan, against one server, at one time
+    #[command(after_help = "Example, with both sweeps started together:\n  \
+        on host A: tierlab-loadgen sweep plan.toml --url http://server:8000 --name a --host 0\n  \
+        on host B: tierlab-loadgen sweep plan.toml --url http://server:8000 --name b --host 1\n  \
+        tierlab-loadgen merge results/a results/b --out results/both")]
+    Merge {
+        /// Folders of runs
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// The merged run's own folder
+        #[arg(long)]
+        out: PathBuf,
     },
     /// Writes summary and report of finished runs anew, and prints their tables
     #[command(
@@ -123,6 +146,9 @@ enum Command {
         #[arg(long, default_value_t = 20_261_121)]
         seed: u64,
     },
+    /// One of several load processes; started by `--workers`
+    #[command(hide = true)]
+    LoadProcess,
     /// A server that does nothing, for noise floors and tests
     #[command(hide = true)]
     NullEndpoint {
@@ -167,6 +193,8 @@ impl Command {
                 out,
                 name,
                 resume,
+                workers,
+                host,
             } => {
                 let options = sweep::Options {
                     plan,
@@ -175,6 +203,8 @@ impl Command {
                     out,
                     name,
                     resume,
+                    workers,
+                    host,
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
             }
@@ -184,6 +214,7 @@ impl Command {
                 name,
                 resume,
                 bin_dir,
+                workers,
                 selfcheck,
             } => {
                 let options = lab::Options {
@@ -192,10 +223,13 @@ impl Command {
                     name,
                     resume,
                     bin_dir,
+                    workers,
                     selfcheck,
                 };
                 Box::pin(lab::run(&options, interrupt()?)).await.map(|()| 0)
             }
+            Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
+            Self::LoadProcess => Box::pin(workers::serve()).await.map(|never| match never {}),
             Self::Report { runs, combined } => {
                 report::rewrite(&runs, combined.as_deref())?;
                 Ok(0)

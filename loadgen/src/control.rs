@@ -62,6 +62,12 @@ impl Control {
         Ok(Self { base, client })
     }
 
+    /// Its address, `http://HOST:PORT/`.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        self.base.as_str()
+    }
+
     /// Where infer requests are posted.
     #[must_use]
     pub fn infer_url(&self, model: &str) -> Url {

@@ -80,21 +80,51 @@ pub enum DriverError {
     Users(usize, usize, &'static str),
 }
 
+impl Step {
+    /// The part of a step that one of `of` load processes sends: every `of`-th request, from the `number`-th on, with as
+    /// many of the users.
+    #[must_use]
+    pub fn share(self, number: usize, of: usize) -> Self {
+        let requests = self.schedule.due_us.len();
+        let bodies = (number..requests)
+            .step_by(of)
+            .map(|i| self.bodies[i % self.bodies.len()].clone());
+        Self {
+            bodies: Arc::new(bodies.collect()),
+            schedule: Arc::new(self.schedule.share(number, of)),
+            users: self.users.div_ceil(of),
+            ..self
+        }
+    }
+}
+
 /// Runs a step; `None` when it was interrupted.
 ///
 /// # Errors
 /// See [`DriverError`].
 pub async fn run(step: Step, interrupt: &Interrupt) -> Result<Option<Finished>, DriverError> {
+    run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
+}
+
+/// Runs a step whose clock starts when `start`, asked once every user is up, says; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`]; also that of `start`.
+pub async fn run_from<E: From<DriverError>>(
+    step: Step,
+    start: impl Future<Output = Result<Instant, E>>,
+    interrupt: &Interrupt,
+) -> Result<Option<Finished>, E> {
     let users = step.users;
     let shared = Arc::new(Shared::new(step));
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
     let attack = Box::pin(attack(&shared)?.execute());
     tokio::select! {
-        finished = conduct(&shared, users) => finished.map(Some),
-        ended = attack => Err(match ended {
+        finished = conduct(&shared, users, start) => finished.map(Some),
+        ended = attack => Err(E::from(match ended {
             Err(error) => DriverError::Goose(Box::new(error)),
             Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
-        }),
+        })),
         () = interrupt.raised() => {
             shared.tickets.stop();
             Ok(None)
@@ -103,11 +133,16 @@ pub async fn run(step: Step, interrupt: &Interrupt) -> Result<Option<Finished>, 
 }
 
 /// Waits for the users, starts the pacer, and collects what the users deliver.
-async fn conduct(shared: &Arc<Shared>, users: usize) -> Result<Finished, DriverError> {
+async fn conduct<E: From<DriverError>>(
+    shared: &Arc<Shared>,
+    users: usize,
+    start: impl Future<Output = Result<Instant, E>>,
+) -> Result<Finished, E> {
     wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
-    let clock = *shared.clock.get_or_init(|| Clock::starting_at(Instant::now() + LEAD));
+    let start = start.await?;
+    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
     let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
-    let window_began = SystemTime::now() + LEAD + warmup;
+    let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
     let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
     let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
     wait_for_all(&shared.delivered, users, limit, "did not end").await?;

@@ -6,11 +6,12 @@
 //! - [`schedule`], [`keys`], [`payload`]: when requests are due, which entities they ask for, and their bodies
 //! - [`pacer`]: releases tickets at their due times, from a thread of its own
 //! - [`driver`]: goose users that take tickets, send and read the reply; [`grpc`]: the connections of those over gRPC
+//! - [`workers`]: the same by several processes, each with its share of the schedule
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`gpu`], [`environment`]: what the server counted, and where the run was made
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
-//!   [`resume`]: a run that stopped, gone on with; [`search`]: which rates to measure for the highest under an
-//!   objective
+//!   [`resume`]: a run that stopped, gone on with; [`merge`]: runs of several hosts as one; [`search`]: which rates to measure for
+//!   the highest under an objective
 //! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
@@ -29,6 +30,7 @@ pub mod grpc;
 pub mod interrupt;
 pub mod keys;
 pub mod lab;
+pub mod merge;
 pub mod null_endpoint;
 pub mod pacer;
 pub mod payload;
@@ -45,3 +47,4 @@ pub mod scrape;
 pub mod search;
 pub mod selfcheck;
 pub mod sweep;
+pub mod workers;

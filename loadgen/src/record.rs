@@ -273,7 +273,7 @@ impl Sample {
 }
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// Answered well.
     Ok,
@@ -282,7 +282,7 @@ pub enum Outcome {
 }
 
 /// Why a request failed. Its text is the key of [`Repeat::errors`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Failure {
     /// Another status than 200.
     Status(u16),

@@ -70,7 +70,7 @@ impl Earlier {
 }
 
 /// The first line in which two texts differ, in words.
-fn first_difference(then: &str, now: &str) -> Option<String> {
+pub(crate) fn first_difference(then: &str, now: &str) -> Option<String> {
     if then == now {
         return None;
     }

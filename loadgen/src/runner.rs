@@ -7,30 +7,28 @@
 //! that a kill loses the step under way only. Knows neither where a target came from nor how a result is shown.
 
 mod hunt;
+mod send;
+
+pub use send::{Measured, Senders, measure, route, step};
 
 use crate::analysis;
 use crate::analysis::curves::same_but_rate;
 use crate::control::Control;
-use crate::driver::{self, Finished, Route, Step};
 use crate::environment::rfc3339;
 use crate::error::RunError;
-use crate::grpc::Connections;
 use crate::interrupt::Interrupt;
 use crate::keys::Population;
-use crate::payload::{self, Body};
-use crate::plan::{Load, Plan, Protocol};
+use crate::plan::{Load, Plan};
 use crate::progress::Progress;
 use crate::record::{Check, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
-use crate::schedule::{Schedule, step_seed};
-use crate::scrape;
+use crate::schedule::{host_seed, step_seed};
 use hdrhistogram::Histogram;
 use reqwest::Url;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tierlab_protocol::tensor::TensorSpec;
 
@@ -76,6 +74,8 @@ pub struct Runner<'a> {
     pub earlier: Option<Earlier>,
     /// Raised by Ctrl-C.
     pub interrupt: Interrupt,
+    /// Who sends.
+    pub senders: Senders,
     /// Whether everything that the lab started still runs; asked before each step.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
 }
@@ -223,7 +223,13 @@ impl Runner<'_> {
         }
         (self.alive)()?;
         ledger.progress.begin(&name(&factors));
-        let step = measure(self.plan, target, load, seed, &self.interrupt);
+        let seed = host_seed(seed, self.senders.host);
+        let step = send::measure_with(
+            self.senders.crew.as_mut(),
+            self.plan,
+            (target, load, seed),
+            &self.interrupt,
+        );
         let Some((finished, schedule, server)) = Box::pin(step).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
@@ -299,74 +305,6 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         slo: plan.search.as_ref().map(|search| search.slo),
         findings: Vec::new(),
         points: Vec::new(),
-    }
-}
-
-/// What a step leaves: samples, the schedule that they are held against, and the server's counters, absent where the
-/// server did not answer before and after.
-pub type Measured = (Finished, Arc<Schedule>, Option<crate::record::ServerDelta>);
-
-/// One step against one target; `None` when interrupted.
-///
-/// # Errors
-/// The step could not be driven.
-pub async fn measure(
-    plan: &Plan,
-    target: &Target,
-    load: Load,
-    seed: u64,
-    interrupt: &Interrupt,
-) -> Result<Option<Measured>, RunError> {
-    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
-    let step = Step {
-        route: route(plan, target)?,
-        bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),
-        schedule: Arc::clone(&schedule),
-        users: plan.max_in_flight,
-        timeout: plan.timeout,
-        drain: plan.drain,
-    };
-    let before = target.control.scrape().await.ok();
-    let Some(finished) = driver::run(step, interrupt).await? else {
-        return Ok(None);
-    };
-    let after = target.control.scrape().await.ok();
-    let server = before
-        .zip(after)
-        .map(|(before, after)| scrape::delta(&before, &after, &plan.model));
-    Ok(Some((finished, schedule, server)))
-}
-
-/// The way to a target's server.
-///
-/// # Errors
-/// A plan over gRPC and a target whose gRPC address is not known, or is none.
-pub fn route(plan: &Plan, target: &Target) -> Result<Route, RunError> {
-    match (plan.protocol, &target.grpc) {
-        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(&plan.model))),
-        (Protocol::Grpc, Some(url)) => {
-            let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
-            Ok(Route::Grpc(Arc::new(connections)))
-        }
-        (Protocol::Grpc, None) => Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT (the server says \
-             `grpc_listen` when it is started with --grpc-listen)",
-            plan.file.display()
-        ))),
-    }
-}
-
-fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64) -> Result<Vec<Body>, RunError> {
-    match content {
-        Content::Joined(population) => {
-            let per_request = load.batch_size as usize;
-            let ids = population.draw(requests * per_request, seed);
-            Ok(ids
-                .chunks(per_request)
-                .map(|ids| payload::joined(ids, plan.form()))
-                .collect())
-        }
-        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.form(), seed).map_err(RunError::Usage),
     }
 }
 

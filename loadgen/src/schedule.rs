@@ -59,6 +59,15 @@ impl Schedule {
         }
     }
 
+    /// Every `of`-th request, from the `number`-th on, over the same window.
+    #[must_use]
+    pub fn share(&self, number: usize, of: usize) -> Self {
+        Self {
+            due_us: self.due_us.iter().skip(number).step_by(of).copied().collect(),
+            ..self.clone()
+        }
+    }
+
     /// Whether a due time lies in the measured window.
     #[must_use]
     pub const fn in_window(&self, due_us: u64) -> bool {
@@ -181,6 +190,15 @@ pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     split_mix(mixed)
 }
 
+/// A step's seed on one of several hosts: that of the step on the first, numbered 0, and another on each other.
+#[must_use]
+pub fn host_seed(step_seed: u64, host: u32) -> u64 {
+    match host {
+        0 => step_seed,
+        host => split_mix(step_seed ^ split_mix(u64::from(host))),
+    }
+}
+
 /// SplitMix64 (Steele, Lea and Flood, 2014): neighbouring inputs to unrelated outputs.
 #[must_use]
 pub(crate) const fn split_mix(value: u64) -> u64 {
@@ -264,6 +282,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn shares_are_the_whole(rate in 1.0_f64..500.0, of in 1_usize..8, seed: u64) {
+            let second = Duration::from_secs(1);
+            let whole = Schedule::new(&Arrivals::default(), rate, second, second, seed);
+            let mut all: Vec<u64> = (0..of).flat_map(|number| whole.share(number, of).due_us).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, whole.due_us);
+        }
+
         #[test]
         fn a_schedule_is_sorted_counted_and_repeatable(
             rate in 1.0_f64..2_000.0, warmup_ms in 0_u64..2_000, window_ms in 1_000_u64..4_000, seed: u64,

@@ -15,7 +15,7 @@ use crate::pricing;
 use crate::record::{Check, Mode, Point};
 use crate::recorder::{self, Label};
 use crate::resume::Earlier;
-use crate::runner::{self, Content, Preamble, Runner, Target};
+use crate::runner::{self, Content, Preamble, Runner, Senders, Target};
 use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
 use reqwest::Url;
@@ -41,6 +41,10 @@ pub struct Options {
     pub name: Option<String>,
     /// The folder of a run to go on with, instead of both.
     pub resume: Option<PathBuf>,
+    /// Load processes on this host.
+    pub workers: u32,
+    /// Which of several hosts this is, from 0.
+    pub host: u32,
 }
 
 /// Runs the command.
@@ -83,7 +87,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         &format!("served at {}", options.url),
         &scrape,
     );
-    environment.shared_cores = vec!["load generator".into(), "whatever else runs on this machine".into()];
+    environment.shared_cores = vec![
+        Senders::note(options.workers),
+        "whatever else runs on this machine".into(),
+    ];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
     let (selfcheck, noise_floor) = prove(&plan, earlier.as_ref(), &interrupt).await?;
@@ -94,12 +101,14 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         noise_floor,
         selfcheck,
     };
+    let senders = Senders::new(&plan, options.workers, options.host).await?;
     let runner = Runner {
         plan: &plan,
         targets: vec![target],
         folder,
         earlier,
         interrupt,
+        senders,
         alive: Box::new(|| Ok(())),
     };
     Box::pin(runner.run(preamble)).await.map(|_| ())

@@ -21,8 +21,9 @@ use tierlab_loadgen::pacer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+/// Behind the request's id.
 const REPLY: &str =
-    r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+    r#""model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A request that waits: when it is answered, which it was, and how.

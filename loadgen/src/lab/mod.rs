@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::plan::{LabPlan, Origin, Plan, PlanError};
 use crate::pricing;
 use crate::resume::Earlier;
-use crate::runner::{self, Preamble, Runner};
+use crate::runner::{self, Preamble, Runner, Senders};
 use crate::sweep;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,8 @@ pub struct Options {
     pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
     pub bin_dir: Option<PathBuf>,
+    /// Load processes on this host.
+    pub workers: u32,
     /// Whether to run the self-check whatever the plan says.
     pub selfcheck: bool,
 }
@@ -88,7 +90,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let places = servers::open_places(&bench)?;
     data::publish(&bench, &prepared, &places)?;
     let mut environment = environment::inspect(sweep::folder_of(&plan.file), &places.folders);
-    environment.shared_cores = shared_cores(&lab);
+    environment.shared_cores = shared_cores(&lab, options.workers);
     let mut fleet = servers::Fleet::new(places);
     let mut targets = Vec::new();
     for tier in &lab.tiers {
@@ -116,6 +118,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         noise_floor,
         selfcheck,
     };
+    let senders = Senders::new(&plan, options.workers, 0).await?;
     let ended = {
         let runner = Runner {
             plan: &plan,
@@ -123,6 +126,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             folder,
             earlier,
             interrupt: interrupt.clone(),
+            senders,
             alive: Box::new(|| fleet.check()),
         };
         Box::pin(runner.run(preamble)).await
@@ -192,10 +196,10 @@ fn origin_note(origin: Origin) -> String {
     }
 }
 
-fn shared_cores(lab: &LabPlan) -> Vec<String> {
+fn shared_cores(lab: &LabPlan, workers: u32) -> Vec<String> {
     let servers = lab.tiers.len() * lab.caches.len();
     let mut shared = vec![
-        "load generator".to_owned(),
+        Senders::note(workers),
         format!("{servers} servers, all but the one measured idle"),
     ];
     let embedded: Vec<&str> = lab

@@ -116,7 +116,7 @@ pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, ReportError> 
 }
 
 /// `YYYY-MM-DDTHH:MM:SS[.fff]Z` as a time; `None` for anything else.
-fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+pub(super) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);

@@ -91,6 +91,12 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     hdr_log::file_name(factors, repeat)
 }
 
+/// A time as results have it, RFC 3339 in UTC; `None` for anything else.
+#[must_use]
+pub fn parse_time(text: &str) -> Option<std::time::SystemTime> {
+    hdr_log::parse_rfc3339(text)
+}
+
 /// Writes a result folder: the histograms and `run.json` first, since everything else can be made from them.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! The commands that measure, through the real binary.
 
 mod attribution;
+mod hosts;
 mod lab;
 mod nonsense;
 mod program;

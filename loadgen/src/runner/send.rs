@@ -1,0 +1,147 @@
+//! One step: its requests made, sent by this process or several, and the server's counters around it.
+//!
+//! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
+
+use super::{Content, Target};
+use crate::driver::{self, Finished, Route, Step};
+use crate::error::RunError;
+use crate::grpc::Connections;
+use crate::interrupt::Interrupt;
+use crate::payload::{self, Body};
+use crate::plan::{Load, Plan, Protocol};
+use crate::schedule::Schedule;
+use crate::scrape;
+use crate::workers::Crew;
+use std::sync::Arc;
+
+/// Who sends the requests of a run.
+#[derive(Debug)]
+pub struct Senders {
+    /// Processes on this host, where it is more than this one.
+    pub crew: Option<Crew>,
+    /// Which of several hosts this is, whose runs are merged: each has arrivals of its own.
+    pub host: u32,
+}
+
+impl Senders {
+    /// This process, or `workers` of them.
+    ///
+    /// # Errors
+    /// A process cannot be started.
+    pub async fn new(plan: &Plan, workers: u32, host: u32) -> Result<Self, RunError> {
+        let crew = match workers {
+            0 | 1 => None,
+            more => Some(Crew::start(plan, more).await?),
+        };
+        Ok(Self { crew, host })
+    }
+
+    /// In words, for the result.
+    #[must_use]
+    pub fn note(workers: u32) -> String {
+        match workers {
+            0 | 1 => "load generator".into(),
+            more => format!("load generator ({more} processes)"),
+        }
+    }
+}
+
+/// What a step leaves: samples, the schedule that they are held against, and the server's counters, absent where the
+/// server did not answer before and after.
+pub type Measured = (Finished, Arc<Schedule>, Option<crate::record::ServerDelta>);
+
+/// One step against one target, sent by this process; `None` when interrupted.
+///
+/// # Errors
+/// The step could not be driven.
+pub async fn measure(
+    plan: &Plan,
+    target: &Target,
+    load: Load,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Option<Measured>, RunError> {
+    measure_with(None, plan, (target, load, seed), interrupt).await
+}
+
+/// The same, sent by `crew` where there is one.
+pub(super) async fn measure_with(
+    crew: Option<&mut Crew>,
+    plan: &Plan,
+    (target, load, seed): (&Target, Load, u64),
+    interrupt: &Interrupt,
+) -> Result<Option<Measured>, RunError> {
+    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
+    let before = target.control.scrape().await.ok();
+    let finished = match crew {
+        None => {
+            let step = step(plan, target, load, (&schedule, seed))?;
+            driver::run(step, interrupt).await?
+        }
+        Some(crew) => tokio::select! {
+            finished = crew.run(target, load, seed) => Some(finished?),
+            () = interrupt.raised() => None,
+        },
+    };
+    let Some(finished) = finished else {
+        return Ok(None);
+    };
+    let after = target.control.scrape().await.ok();
+    let server = before
+        .zip(after)
+        .map(|(before, after)| scrape::delta(&before, &after, &plan.model));
+    Ok(Some((finished, schedule, server)))
+}
+
+/// The requests of a step.
+///
+/// # Errors
+/// Tensors that cannot be made.
+pub fn step(
+    plan: &Plan,
+    target: &Target,
+    load: Load,
+    (schedule, seed): (&Arc<Schedule>, u64),
+) -> Result<Step, RunError> {
+    Ok(Step {
+        route: route(plan, target)?,
+        bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),
+        schedule: Arc::clone(schedule),
+        users: plan.max_in_flight,
+        timeout: plan.timeout,
+        drain: plan.drain,
+    })
+}
+
+/// The way to a target's server.
+///
+/// # Errors
+/// A plan over gRPC and a target whose gRPC address is not known, or is none.
+pub fn route(plan: &Plan, target: &Target) -> Result<Route, RunError> {
+    match (plan.protocol, &target.grpc) {
+        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(&plan.model))),
+        (Protocol::Grpc, Some(url)) => {
+            let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
+            Ok(Route::Grpc(Arc::new(connections)))
+        }
+        (Protocol::Grpc, None) => Err(RunError::Usage(format!(
+            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT (the server says \
+             `grpc_listen` when it is started with --grpc-listen)",
+            plan.file.display()
+        ))),
+    }
+}
+
+fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64) -> Result<Vec<Body>, RunError> {
+    match content {
+        Content::Joined(population) => {
+            let per_request = load.batch_size as usize;
+            let ids = population.draw(requests * per_request, seed);
+            Ok(ids
+                .chunks(per_request)
+                .map(|ids| payload::joined(ids, plan.form()))
+                .collect())
+        }
+        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.form(), seed).map_err(RunError::Usage),
+    }
+}

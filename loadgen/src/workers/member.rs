@@ -1,0 +1,108 @@
+//! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
+//! and so with the run that started it, however that ended.
+
+use super::message::{self, Done, Hello, Order, Sent, Start, Up};
+use crate::control::Control;
+use crate::driver::{self, Finished};
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
+use crate::plan::{Load, Plan};
+use crate::runner::{self, Target};
+use crate::schedule::Schedule;
+use crate::sweep;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::io::{self, BufRead, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+/// Serves a run until stdin closes, which ends the process.
+///
+/// # Errors
+/// What is said makes no sense, the server does not answer, or a step cannot be driven.
+pub async fn serve() -> Result<Infallible, RunError> {
+    let mut orders = listen();
+    let hello: Hello = next(&mut orders).await?;
+    let plan = Plan::parse(&hello.file, &hello.plan)?;
+    let mut known: Option<Target> = None;
+    loop {
+        let order: Order = next(&mut orders).await?;
+        let target = match known.take() {
+            Some(target) if target.control.base() == order.url => target,
+            _ => ask(&plan, &order).await?,
+        };
+        let load: Load = order.load.into();
+        let schedule = Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, order.seed);
+        let step = runner::step(&plan, &target, load, (&Arc::new(schedule), order.seed))?;
+        let step = step.share(hello.share as usize, hello.of as usize);
+        known = Some(target);
+        let up = async {
+            say(&[Up {}])?;
+            let start: Start = next(&mut orders).await?;
+            Ok::<_, RunError>(start.instant())
+        };
+        let interrupt = Interrupt::never();
+        if let Some(finished) = Box::pin(driver::run_from(step, up, &interrupt)).await? {
+            hand_over(&finished)?;
+        }
+    }
+}
+
+/// What a server is asked. Its tier and cache are the run's to know.
+async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
+    let control = Control::new(&order.url)?;
+    let model = control.model(&plan.model).await?;
+    Ok(Target {
+        tier: String::new(),
+        cache: String::new(),
+        cache_share: 0.0,
+        grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
+        content: sweep::content(plan, &model),
+        control,
+    })
+}
+
+fn hand_over(finished: &Finished) -> Result<(), RunError> {
+    let began = finished.window_began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    say(&[Done {
+        limit_hit: finished.observed.limit_hit,
+        mean_in_flight: finished.observed.mean_in_flight,
+        window_began_unix_us: u64::try_from(began.as_micros()).unwrap_or(u64::MAX),
+        samples: finished.samples.len(),
+    }])?;
+    say(finished.samples.iter().map(Sent::from))
+}
+
+fn say<M: Serialize>(messages: impl IntoIterator<Item = M>) -> Result<(), RunError> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    let write = || -> io::Result<()> {
+        for message in messages {
+            writeln!(stdout, "{}", message::line(&message))?;
+        }
+        stdout.flush()
+    };
+    write().map_err(RunError::io(Path::new("stdout")))
+}
+
+/// Lines of stdin, read by a thread, so that its end is seen in the middle of a step.
+fn listen() -> UnboundedReceiver<String> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+async fn next<M: DeserializeOwned>(orders: &mut UnboundedReceiver<String>) -> Result<M, RunError> {
+    // The channel ends with the process.
+    let line = orders.recv().await.unwrap_or_default();
+    message::parse(&line).map_err(RunError::Usage)
+}
