@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tierlab_loadgen::analysis;
+use tierlab_loadgen::gpu::{DeviceReads, GpuUse};
 use tierlab_loadgen::record::{Run, Verdict};
 use tierlab_loadgen::report::{self, Outcome, ReportError};
 
@@ -246,4 +247,53 @@ fn damaged_and_foreign_folders_are_refused_by_name() {
 
     small.points[0].repeats[1].hdr_file = small.points[0].repeats[0].hdr_file.clone();
     assert!(matches!(report::write(&small, dir), Err(ReportError::HdrFile(_))));
+}
+
+#[test]
+fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_invalid() {
+    let page = |run: &Run| {
+        let (_keep, dir) = folder();
+        report::write(run, &dir).unwrap();
+        std::fs::read_to_string(dir.join("report.html")).unwrap()
+    };
+    assert!(!page(run()).contains("<h2>The GPUs</h2>"));
+    let mut with = run().clone();
+    for repeat in &mut with.points[0].repeats {
+        let server = repeat.server.as_mut().unwrap();
+        server.session_seconds = [("compute", 5.0), ("storage_wait", 3.0), ("no_requests", 2.0)]
+            .map(|(state, seconds)| (state.to_owned(), seconds))
+            .into();
+        server.gpus = vec![GpuUse {
+            busy_s: 0.4 * repeat.window_s,
+            energy_j: 2.0 * server.inferences,
+            ..GpuUse::default()
+        }];
+        server.device_reads = Some(DeviceReads {
+            path: "gds".into(),
+            missing: "nvidia-fs".into(),
+            counted: true,
+            posix: 7.0,
+            peer_to_peer: 35.0,
+            requests: 42.0,
+            ..DeviceReads::default()
+        });
+    }
+    with.points[0].summary = None;
+    analysis::summarise(&mut with.points, &with.limits, None);
+    let summary = with.points[0].summary.as_ref().unwrap();
+    let time = summary.gpu_time.unwrap();
+    let near = |share: f64, want: f64| (share - want).abs() < 1e-9;
+    assert!(
+        near(time.busy, 0.4) && near(time.storage_wait, 0.3) && near(time.no_requests, 0.2),
+        "{time:?}"
+    );
+    assert!(near(time.copy_and_host, 0.1), "{time:?}");
+    assert!(near(summary.joules_per_inference.unwrap(), 2.0));
+    assert!(
+        matches!(&summary.verdict, Verdict::Invalid(why) if why[0].contains("7 of 42 reads went through POSIX")),
+        "{}",
+        summary.verdict
+    );
+    let html = page(&with);
+    assert!(html.contains("<h2>The GPUs</h2>") && html.contains("<td>gds</td>"));
 }

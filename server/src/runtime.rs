@@ -4,14 +4,14 @@
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
 pub(crate) mod optimized;
+pub(crate) mod provider;
 mod version;
 
 use bytes::Bytes;
 use ort::environment::Environment;
-use ort::ep::{self, ExecutionProvider};
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use serde::Deserialize;
+use provider::{Provider, Providers, has_cuda};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_protocol::model::InstanceKind;
@@ -24,19 +24,6 @@ const SETUP_FOLDER: &str = ".runtime/onnxruntime";
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
 /// Parents of the current directory and of the executable that are searched at most.
 const MAX_PARENTS: usize = 8;
-
-/// Which device runs the models.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Device {
-    /// CUDA where the library has it and it starts, else the CPU.
-    #[default]
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// CUDA, or no start.
-    Cuda,
-}
 
 /// Where to look for the library.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +43,7 @@ pub(crate) struct RuntimeError(String);
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     environment: Environment,
-    device: Device,
+    providers: Arc<Providers>,
     /// Its version, as `1.31.1`.
     pub(crate) version: String,
     /// The file.
@@ -86,14 +73,10 @@ pub(crate) enum Source {
 /// A session, and what became of its building.
 pub(crate) struct Built {
     pub(crate) session: Session,
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
     /// Whether it was built from a graph that had been optimised before.
     pub(crate) optimized: bool,
-}
-
-fn has_cuda() -> bool {
-    <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false)
 }
 
 /// A model's graph, and the files that hold its large weights, by their names in the graph.
@@ -105,7 +88,7 @@ pub(crate) struct Graph {
 
 impl Runtime {
     /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment.
-    pub(crate) fn load(search: &Search, device: Device) -> Result<Self, RuntimeError> {
+    pub(crate) fn load(search: &Search, providers: Providers) -> Result<Self, RuntimeError> {
         let library = find(search)?;
         let environment = ort::init_from(&library)
             .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
@@ -114,9 +97,10 @@ impl Runtime {
             .build()
             .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
         let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
+        providers.check(&environment, &library).map_err(RuntimeError)?;
         Ok(Self {
             environment,
-            device,
+            providers: Arc::new(providers),
             version,
             library,
         })
@@ -126,48 +110,57 @@ impl Runtime {
     ///
     /// # Errors
     /// A GPU that is wanted where the server's configuration has none.
-    pub(crate) fn device_for(&self, kind: InstanceKind) -> Result<Device, String> {
-        match (kind, self.device) {
-            (InstanceKind::Auto, device) => Ok(device),
-            (InstanceKind::Cpu, _) => Ok(Device::Cpu),
-            (InstanceKind::Gpu, Device::Cpu) => {
-                Err("the model's config wants a GPU, and `runtime.device` in server.toml is `cpu`".into())
+    pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
+        match (kind, self.providers.choice) {
+            (InstanceKind::Auto, provider) => Ok(provider),
+            (InstanceKind::Cpu, _) => Ok(Provider::Cpu),
+            (InstanceKind::Gpu, Provider::Cpu) => {
+                Err("the model's config wants a GPU, and `runtime.provider` in server.toml is `cpu`".into())
             }
-            (InstanceKind::Gpu, _) => Ok(Device::Cuda),
+            (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
+            (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
         }
     }
 
-    /// Whether sessions on a device are sure to run on the CPU.
-    pub(crate) fn is_cpu(device: Device) -> bool {
-        device == Device::Cpu || (device == Device::Auto && !has_cuda())
+    /// Whether sessions of a provider are sure to run on the CPU.
+    pub(crate) fn is_cpu(provider: Provider) -> bool {
+        provider == Provider::Cpu || (provider == Provider::Auto && !has_cuda())
     }
 
     /// Builds a session.
     ///
     /// # Errors
-    /// A graph that ONNX Runtime refuses; CUDA that was asked for and does not start.
+    /// A graph that ONNX Runtime refuses; a provider that was asked for and does not start, with everything that it needs.
     pub(crate) fn session(
         &self,
         graph: &Graph,
         source: &Source,
         threads: Threads,
-        device: Device,
+        provider: Provider,
     ) -> Result<Built, String> {
         let on = |session, provider| Built {
             session,
             provider,
             optimized: false,
         };
-        match device {
-            Device::Cuda => Ok(on(self.build(graph, threads, true, Ok)?, "cuda")),
-            Device::Auto if has_cuda() => match self.build(graph, threads, true, Ok) {
-                Ok(session) => Ok(on(session, "cuda")),
+        match provider {
+            Provider::Cuda | Provider::Tensorrt => {
+                let built = self.build(graph, threads, provider, Ok);
+                let session = built.map_err(|error| match self.on_cpu(graph, &Source::Original, threads) {
+                    // The graph is good: it is the provider that does not start.
+                    Ok(_) => self.providers.lacking(provider, &self.library, &error),
+                    Err(_) => error,
+                })?;
+                Ok(on(session, provider.as_str()))
+            }
+            Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
+                Ok(session) => Ok(on(session, Provider::Cuda.as_str())),
                 Err(error) => {
                     tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
                     self.on_cpu(graph, source, threads)
                 }
             },
-            Device::Auto | Device::Cpu => self.on_cpu(graph, source, threads),
+            Provider::Auto | Provider::Cpu => self.on_cpu(graph, source, threads),
         }
     }
 
@@ -188,14 +181,14 @@ impl Runtime {
                 // Nothing is left to optimise.
                 let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
                 Some(
-                    self.build(&ready, threads, false, off)
+                    self.build(&ready, threads, Provider::Cpu, off)
                         .map(|session| built(session, true)),
                 )
             }
             Source::Saving(path) => {
                 let save = |b: SessionBuilder| b.with_optimized_model_path(path).map_err(text);
                 Some(
-                    self.build(graph, threads, false, save)
+                    self.build(graph, threads, Provider::Cpu, save)
                         .map(|session| built(session, false)),
                 )
             }
@@ -205,14 +198,14 @@ impl Runtime {
             Some(Err(error)) => tracing::warn!(%error, "without the cache of optimised graphs"),
             None => {}
         }
-        Ok(built(self.build(graph, threads, false, Ok)?, false))
+        Ok(built(self.build(graph, threads, Provider::Cpu, Ok)?, false))
     }
 
     fn build(
         &self,
         graph: &Graph,
         threads: Threads,
-        cuda: bool,
+        provider: Provider,
         finish: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, String>,
     ) -> Result<Session, String> {
         let text = |e: ort::Error| e.to_string();
@@ -227,9 +220,9 @@ impl Runtime {
             .map_err(|e| e.to_string())?
             .with_intra_op_spinning(false)
             .map_err(|e| e.to_string())?;
-        if cuda {
+        if provider != Provider::Cpu {
             builder = builder
-                .with_execution_providers([ep::CUDA::default().build().error_on_failure()])
+                .with_execution_providers(self.providers.dispatch(provider))
                 .map_err(|e| e.to_string())?;
         }
         for (name, bytes) in &graph.external {

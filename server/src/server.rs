@@ -10,6 +10,7 @@ use crate::features::FeatureTier;
 use crate::grpc;
 use crate::http;
 use crate::management::{Management, Workshop};
+use crate::metrics::gpu::GpuWatch;
 use crate::metrics::{BuildInfo, Metrics};
 use crate::model::Model;
 use crate::model::load::Loader;
@@ -128,6 +129,7 @@ pub async fn run(
     metrics
         .in_flight_limit
         .set(i64::try_from(config.limits.max_in_flight).unwrap_or(i64::MAX));
+    let _gpus = GpuWatch::start(&registry, config.telemetry.gpu_interval).map_err(on_registry)?;
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
@@ -198,7 +200,8 @@ async fn finish(front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> R
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
 async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
-    let runtime = Runtime::load(&config.search, config.device).map_err(|e| ServerError::Load(e.to_string()))?;
+    let runtime =
+        Runtime::load(&config.search, config.providers.clone()).map_err(|e| ServerError::Load(e.to_string()))?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
     let info = features.rows.info();

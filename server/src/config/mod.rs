@@ -17,7 +17,8 @@ use crate::admission::Limits;
 use crate::connections::Terms;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
-use crate::runtime::{Device, Search};
+use crate::runtime::Search;
+use crate::runtime::provider::Providers;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawRepository};
@@ -100,7 +101,7 @@ pub struct Config {
     pub(crate) limits: Limits,
     pub(crate) connections: Terms,
     pub(crate) search: Search,
-    pub(crate) device: Device,
+    pub(crate) providers: Providers,
     /// The folder of optimised graphs, and the most bytes in it.
     pub(crate) optimized_cache: Option<(PathBuf, u64)>,
     pub(crate) worker_threads: usize,
@@ -242,7 +243,11 @@ impl Config {
                 environment: library,
                 config: raw.runtime.library,
             },
-            device: raw.runtime.device,
+            providers: Providers {
+                choice: raw.runtime.provider,
+                cuda: raw.runtime.cuda,
+                tensorrt: raw.runtime.tensorrt,
+            },
             optimized_cache: raw
                 .runtime
                 .optimized_cache

@@ -1,7 +1,7 @@
 //! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
 
 use super::telemetry::{RawLog, RawTelemetry};
-use crate::runtime::Device;
+use crate::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use serde::Deserialize;
 use std::path::PathBuf;
 use tierlab_storage::wrappers::CacheConfig;
@@ -111,7 +111,9 @@ pub(super) struct RawTls {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRuntime {
     pub(super) library: Option<PathBuf>,
-    pub(super) device: Device,
+    pub(super) provider: Provider,
+    pub(super) cuda: CudaOptions,
+    pub(super) tensorrt: TensorRtOptions,
     pub(super) worker_threads: usize,
     pub(super) optimized_cache: Option<PathBuf>,
     pub(super) optimized_cache_max_bytes: u64,
@@ -163,7 +165,9 @@ impl Default for RawRuntime {
     fn default() -> Self {
         Self {
             library: None,
-            device: Device::default(),
+            provider: Provider::default(),
+            cuda: CudaOptions::default(),
+            tensorrt: TensorRtOptions::default(),
             worker_threads: 0,
             optimized_cache: None,
             optimized_cache_max_bytes: 8 << 30,

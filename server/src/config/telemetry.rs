@@ -1,4 +1,5 @@
-//! `[log]` and `[telemetry]` of the server's configuration: how the log is written, and where spans go.
+//! `[log]` and `[telemetry]` of the server's configuration: how the log is written, where spans go, how often GPUs are
+//! looked at.
 
 use super::{ConfigError, fail};
 use crate::log::LogFormat;
@@ -30,6 +31,7 @@ pub(super) struct RawTelemetry {
     sampling_ratio: f64,
     queue_requests: usize,
     timeout_ms: u64,
+    gpu_interval_ms: u64,
 }
 
 impl Default for RawTelemetry {
@@ -39,11 +41,12 @@ impl Default for RawTelemetry {
             sampling_ratio: 1.0,
             queue_requests: 2048,
             timeout_ms: 5_000,
+            gpu_interval_ms: 1_000,
         }
     }
 }
 
-/// Where spans go, and which.
+/// Where spans go, and which; how often GPUs are looked at.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TelemetryConfig {
     /// The URL that takes traces; none sends no spans.
@@ -54,6 +57,8 @@ pub(crate) struct TelemetryConfig {
     pub(crate) queue_requests: usize,
     /// The time of one export.
     pub(crate) timeout: Duration,
+    /// Between two looks at the machine's GPUs; zero for none.
+    pub(crate) gpu_interval: Duration,
 }
 
 impl RawTelemetry {
@@ -68,6 +73,12 @@ impl RawTelemetry {
         if self.timeout_ms == 0 {
             return bad("timeout_ms", "must be at least 1");
         }
+        if self.gpu_interval_ms > 60_000 || (1..100).contains(&self.gpu_interval_ms) {
+            return bad(
+                "gpu_interval_ms",
+                "must be from 100 to 60000, or 0 for no looks at the GPUs",
+            );
+        }
         let traces_url = match self.otlp_endpoint {
             None => None,
             Some(endpoint) => match traces_url(&endpoint) {
@@ -81,6 +92,7 @@ impl RawTelemetry {
             sampling_ratio: self.sampling_ratio,
             queue_requests: self.queue_requests,
             timeout: Duration::from_millis(self.timeout_ms),
+            gpu_interval: Duration::from_millis(self.gpu_interval_ms),
         })
     }
 }
@@ -126,6 +138,7 @@ mod tests {
         assert!(refused("sampling_ratio = nan").contains("telemetry.sampling_ratio"));
         assert!(refused("queue_requests = 0").contains("telemetry.queue_requests"));
         assert!(refused("timeout_ms = 0").contains("telemetry.timeout_ms"));
+        assert!(refused("gpu_interval_ms = 10").contains("telemetry.gpu_interval_ms"));
         let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
         assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
     }

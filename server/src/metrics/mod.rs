@@ -4,6 +4,7 @@
 //! histograms once per model, so that answering costs no label look-up.
 
 mod build;
+pub(crate) mod gpu;
 mod process;
 
 pub(crate) use build::BuildInfo;

@@ -12,7 +12,8 @@ use crate::model::declared;
 use crate::model::stats::{Runs, Stats};
 use crate::repository::{Found, LoadError, external_files};
 use crate::runtime::optimized::OptimizedCache;
-use crate::runtime::{Device, Graph, Runtime, Source, Threads};
+use crate::runtime::provider::Provider;
+use crate::runtime::{Graph, Runtime, Source, Threads};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::session::cpus;
 use crate::session::open::{Recipe, Report, open};
@@ -119,18 +120,18 @@ impl Loader {
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
         let began = Instant::now();
-        let device = self.runtime.device_for(config.instances.kind).map_err(bad)?;
+        let provider = self.runtime.provider_for(config.instances.kind).map_err(bad)?;
         let threads = Threads {
             intra_op: config.instances.intra_op_threads,
             inter_op: config.instances.inter_op_threads,
         };
-        let kept = self.look_up(&graph, threads, device).await;
+        let kept = self.look_up(&graph, threads, provider).await;
         verify_time += began.elapsed();
         let recipe = Recipe {
             runtime: self.runtime.clone(),
             graph,
             source: kept.source(),
-            device,
+            provider,
             threads,
             batching: config.max_batch_size > 0,
             warmup: Arc::new(warmup),
@@ -252,8 +253,8 @@ impl Loader {
     }
 
     /// Looks for what the optimiser made of a graph before.
-    async fn look_up(&self, graph: &Graph, threads: Threads, device: Device) -> Kept {
-        let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(device)) else {
+    async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> Kept {
+        let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
             return Kept::Off;
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());

@@ -2,7 +2,8 @@
 
 use super::warmup::Warmup;
 use super::{Engine, Signature};
-use crate::runtime::{Built, Device, Graph, Runtime, Source, Threads};
+use crate::runtime::provider::Provider;
+use crate::runtime::{Built, Graph, Runtime, Source, Threads};
 use crate::tensors::{self, Buffer};
 use ort::session::Session;
 use ort::value::Outlet;
@@ -15,7 +16,7 @@ pub(crate) struct Recipe {
     pub(crate) runtime: Runtime,
     pub(crate) graph: Graph,
     pub(crate) source: Source,
-    pub(crate) device: Device,
+    pub(crate) provider: Provider,
     pub(crate) threads: Threads,
     /// Whether requests may share a run, if the graph lets them.
     pub(crate) batching: bool,
@@ -46,7 +47,7 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) signature: Signature,
-    /// `cpu` or `cuda`.
+    /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
     /// Whether it was built from a graph that had been optimised before.
     pub(crate) optimized: bool,
@@ -65,7 +66,7 @@ pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
         session,
         provider,
         optimized,
-    } = runtime.session(graph, &recipe.source, recipe.threads, recipe.device)?;
+    } = runtime.session(graph, &recipe.source, recipe.threads, recipe.provider)?;
     let mut signature = signature_of(&session)?;
     signature.batched &= recipe.batching;
     let session_time = began.elapsed();

@@ -142,9 +142,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server and waits until it is ready.
     pub(crate) fn start(arguments: &[String], set: &[&str]) -> Self {
+        Self::start_with(arguments, set, &[])
+    }
+
+    /// Starts one with more in its environment.
+    pub(crate) fn start_with(arguments: &[String], set: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut arguments = arguments.to_vec();
         arguments.extend(set.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
         let mut child = command(&arguments)
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

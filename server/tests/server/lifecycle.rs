@@ -31,6 +31,11 @@ fn wrong_starts_say_what_is_wrong_and_end_with_their_code() {
         ),
         (&["--tier", "gds"], 1, "tier `gds`"),
         (
+            &["--tier", "memory", "--set", "runtime.provider=metal"],
+            2,
+            "unknown variant `metal`",
+        ),
+        (
             &["--tier", "memory", "--set", &set_root, "--set", "models=[\"none\"]"],
             1,
             "no model `none`",

@@ -1,6 +1,10 @@
 //! The real `tierlab-server` process on a free port of loopback, over generated models and tables.
 
+#[path = "../../../storage/tests/standin/mod.rs"]
+mod standin;
+
 mod clients;
+mod device;
 mod faults;
 mod flight;
 mod grpc;

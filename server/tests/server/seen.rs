@@ -2,6 +2,7 @@
 
 use crate::grpc::{call, raw, serve, wire};
 use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, refused, root};
+use crate::standin::StandIn;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -334,7 +335,15 @@ async fn the_table_of_metrics_is_what_is_exported() {
     // With everything around the tier that has metrics.
     let stage = tempfile::tempdir().unwrap();
     let staged = format!("tiers.nvme.staged.root={}", stage.path().display());
-    let server = Server::start(&on_tier(&data, "nvme"), &[&staged, "tiers.nvme.emulated.retries=1"]);
+    let gds = format!("tiers.gds.root={}", data.0.path().display());
+    let mut arguments = on_tier(&data, "nvme");
+    arguments.extend(["--model-tier".to_owned(), "gds".to_owned()]);
+    // With a GPU that is none.
+    let standin = StandIn::build();
+    let library_path = standin.folder().display().to_string();
+    let environment = [("LD_LIBRARY_PATH", library_path.as_str())];
+    let set = [&staged, &gds, "tiers.nvme.emulated.retries=1"];
+    let server = Server::start_with(&arguments, &set, &environment);
     assert_eq!(server.infer("ctr", entity_ids(&[3])).await.status, 200);
     assert_eq!(server.infer("none", entity_ids(&[3])).await.status, 404);
     let text = server.get("/metrics").await.text();

@@ -62,6 +62,11 @@ impl Search {
         None
     }
 
+    /// Whether one of these libraries loads. It stays loaded.
+    pub fn has(&mut self, names: &[&str]) -> bool {
+        self.load(names).map(std::mem::forget).is_some()
+    }
+
     /// What was looked for so far, a line each.
     #[must_use]
     pub fn looked_for(&self) -> &[String] {

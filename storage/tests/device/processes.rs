@@ -64,7 +64,7 @@ fn every_path_is_measured_to_the_device_and_to_the_host() {
 #[test]
 fn a_run_that_asked_for_gds_and_got_posix_is_invalid() {
     let bed = Bed::new();
-    for (name, value) in [("TIERLAB_STANDIN_WAY", "2"), ("TIERLAB_STANDIN_STATS_CODE", "5030")] {
+    for (name, value) in [("STANDIN_WAY", "2"), ("STANDIN_STATS_CODE", "5030")] {
         let output = bench(&bed, "gds", &[(name, value)], &["--into", "device"]);
         let report = json(&output);
         assert_eq!(report["via"], "cufile-posix");

@@ -7,7 +7,7 @@
  * each device access must lie inside one allocation; a call without a current context fails; asynchronous copies happen
  * no earlier than at the next wait for them, so that a buffer that is used again too soon gives wrong bytes; everything
  * taken and given back is counted (`standin_get`). Faults are set by `standin_set` or, in other processes, by
- * TIERLAB_STANDIN_<NAME> in the environment.
+ * STANDIN_<NAME> in the environment.
  *
  * Signatures and codes: cuda.h, cufile.h and nvml.h as documented in NVIDIA's CUDA driver, cuFile and NVML references.
  */
@@ -85,7 +85,7 @@ static void count(int what, int64_t by) { __atomic_add_fetch(&counts[what], by, 
 
 __attribute__((constructor)) static void from_environment(void) {
     for (struct setting *s = settings; s->name; s++) {
-        char name[64] = "TIERLAB_STANDIN_";
+        char name[64] = "STANDIN_";
         size_t at = strlen(name);
         for (const char *c = s->name; *c && at < sizeof name - 1; c++) name[at++] = *c >= 'a' && *c <= 'z' ? *c - 32 : *c;
         const char *value = getenv(name);

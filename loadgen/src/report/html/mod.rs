@@ -5,6 +5,7 @@
 
 mod chart;
 mod cost;
+mod gpu;
 mod latency;
 mod markup;
 mod notes;
@@ -72,6 +73,10 @@ fn article(run: &Run) -> String {
     });
     section("What it costs", "", &|_, series| cost::figure(series));
     section("Every point", EVERY, &|_, series| tables::full(run, series));
+    let gpus = gpu::section(run);
+    if !gpus.is_empty() {
+        out += &format!("<section><h2>The GPUs</h2>{gpus}</section>\n");
+    }
     for (title, body) in [
         ("What to beware of", notes::cautions(run)),
         ("The instrument", notes::instrument(run)),

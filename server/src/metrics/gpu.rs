@@ -1,0 +1,198 @@
+//! The machine's GPUs, seen through NVML: looked at by a thread of its own, because each look waits for NVML to measure
+//! the bus.
+//!
+//! In: how often. Out: gauges, and counters that grow by what was seen: busy time is NVML's utilisation times the time
+//! since the last look. Where there is no NVML there are no metrics, and the log says why.
+
+use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Opts, Registry};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_protocol::metrics as names;
+use tierlab_storage::device::Search;
+use tierlab_storage::device::nvml::{Look, Nvml};
+
+/// The thread that looks. Dropping it ends the thread.
+#[derive(Debug)]
+pub(crate) struct GpuWatch {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl GpuWatch {
+    /// Starts to look, where there is something to see; `None` where there is not, or where `every` is zero.
+    ///
+    /// # Errors
+    /// A name that stands on the registry already.
+    pub(crate) fn start(registry: &Registry, every: Duration) -> Result<Option<Self>, prometheus::Error> {
+        if every.is_zero() {
+            return Ok(None);
+        }
+        let nvml = match Nvml::open(Search::default()) {
+            Ok(nvml) => nvml,
+            Err(why) => {
+                tracing::debug!(why, "no GPU metrics");
+                return Ok(None);
+            }
+        };
+        let mut gpus = Gpus::register(registry, &nvml)?;
+        gpus.look(&nvml);
+        let (stop, stopped) = sync_channel(1);
+        let body = move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                gpus.look(&nvml);
+            }
+        };
+        let thread = std::thread::Builder::new().name("nvml".to_owned()).spawn(body);
+        Ok(thread
+            .inspect_err(|error| tracing::warn!(%error, "no thread to look at the GPUs"))
+            .ok()
+            .map(|thread| Self {
+                stop: Some(stop),
+                thread: Some(thread),
+            }))
+    }
+}
+
+impl Drop for GpuWatch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that looks at the GPUs had panicked");
+        }
+    }
+}
+
+/// One GPU's metrics, and the look before.
+struct Gpu {
+    busy_seconds: Counter,
+    energy_joules: Counter,
+    power_watts: Gauge,
+    memory_used: Gauge,
+    memory_total: Gauge,
+    sm_clock: Gauge,
+    memory_clock: Gauge,
+    received: Gauge,
+    sent: Gauge,
+    temperature: Gauge,
+    before: Option<(Instant, Look)>,
+}
+
+struct Gpus(Vec<Gpu>);
+
+impl Gpus {
+    fn register(registry: &Registry, nvml: &Nvml) -> Result<Self, prometheus::Error> {
+        let gauges = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<GaugeVec> {
+            let family = GaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(family.clone()))?;
+            Ok(family)
+        };
+        let counters = |name: &str, help: &str| -> prometheus::Result<CounterVec> {
+            let family = CounterVec::new(Opts::new(name, help), &["gpu"])?;
+            registry.register(Box::new(family.clone()))?;
+            Ok(family)
+        };
+        let info = gauges(
+            names::GPU_INFO,
+            "The machine's GPUs; the value is 1.",
+            &["gpu", "name", "uuid", "driver"],
+        )?;
+        let busy = counters(names::GPU_BUSY_SECONDS, "Time in which a kernel ran.")?;
+        let energy = counters(names::GPU_ENERGY_JOULES, "Energy taken.")?;
+        let power = gauges(names::GPU_POWER_WATTS, "Power taken.", &["gpu"])?;
+        let used = gauges(
+            names::GPU_MEMORY_USED_BYTES,
+            "Memory in use, by all processes.",
+            &["gpu"],
+        )?;
+        let total = gauges(names::GPU_MEMORY_TOTAL_BYTES, "Memory.", &["gpu"])?;
+        let clock = gauges(names::GPU_CLOCK_HZ, "Clocks.", &["gpu", "clock"])?;
+        let pcie = gauges(
+            names::GPU_PCIE_BYTES_PER_S,
+            "Bytes over the bus.",
+            &["gpu", "direction"],
+        )?;
+        let temperature = gauges(names::GPU_TEMPERATURE_CELSIUS, "Temperature.", &["gpu"])?;
+        let gpus = nvml.identities().into_iter().enumerate().map(|(index, identity)| {
+            let gpu = index.to_string();
+            let labels = [gpu.as_str(), &identity.name, &identity.uuid, &identity.driver];
+            info.with_label_values(&labels).set(1.0);
+            Gpu {
+                busy_seconds: busy.with_label_values(&[&gpu]),
+                energy_joules: energy.with_label_values(&[&gpu]),
+                power_watts: power.with_label_values(&[&gpu]),
+                memory_used: used.with_label_values(&[&gpu]),
+                memory_total: total.with_label_values(&[&gpu]),
+                sm_clock: clock.with_label_values(&[gpu.as_str(), "sm"]),
+                memory_clock: clock.with_label_values(&[gpu.as_str(), "memory"]),
+                received: pcie.with_label_values(&[gpu.as_str(), "received"]),
+                sent: pcie.with_label_values(&[gpu.as_str(), "sent"]),
+                temperature: temperature.with_label_values(&[&gpu]),
+                before: None,
+            }
+        });
+        Ok(Self(gpus.collect()))
+    }
+
+    fn look(&mut self, nvml: &Nvml) {
+        for (gpu, look) in self.0.iter_mut().zip(nvml.look()) {
+            gpu.note(Instant::now(), look);
+        }
+    }
+}
+
+impl Gpu {
+    fn note(&mut self, now: Instant, look: Look) {
+        if let Some((then, before)) = &self.before {
+            let seconds = now.saturating_duration_since(*then).as_secs_f64();
+            self.busy_seconds.inc_by(look.busy_share.unwrap_or(0.0) * seconds);
+            self.energy_joules.inc_by(joules(before, &look, seconds));
+        }
+        for (gauge, value) in [
+            (&self.power_watts, look.power_watts),
+            (&self.memory_used, look.memory_bytes.map(|(used, _)| used as f64)),
+            (&self.memory_total, look.memory_bytes.map(|(_, total)| total as f64)),
+            (&self.sm_clock, look.sm_clock_hz),
+            (&self.memory_clock, look.memory_clock_hz),
+            (&self.received, look.pcie_received),
+            (&self.sent, look.pcie_sent),
+            (&self.temperature, look.temperature_celsius),
+        ] {
+            if let Some(value) = value {
+                gauge.set(value);
+            }
+        }
+        self.before = Some((now, look));
+    }
+}
+
+/// The energy between two looks: by the GPU's own counter, or by its power where it has none.
+fn joules(before: &Look, after: &Look, seconds: f64) -> f64 {
+    let counted = before
+        .energy_joules
+        .zip(after.energy_joules)
+        .map(|(before, after)| after - before);
+    let by_power = || after.power_watts.unwrap_or(0.0) * seconds;
+    counted.filter(|joules| *joules >= 0.0).unwrap_or_else(by_power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn energy_is_counted_or_comes_of_the_power() {
+        let look = |energy_joules, power_watts| Look {
+            energy_joules,
+            power_watts,
+            ..Look::default()
+        };
+        let (before, after) = (look(Some(10.0), Some(5.0)), look(Some(30.0), Some(5.0)));
+        assert_eq!(joules(&before, &after, 2.0), 20.0);
+        assert_eq!(joules(&look(None, None), &look(None, Some(5.0)), 2.0), 10.0);
+        assert_eq!(joules(&after, &before, 2.0), 10.0, "the counter started anew");
+        assert_eq!(joules(&look(None, None), &look(None, None), 2.0), 0.0);
+    }
+}

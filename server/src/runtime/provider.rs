@@ -1,0 +1,245 @@
+//! Which execution provider runs the models, with its options; and what is missing where it does not start.
+//!
+//! In: the configuration. Out: providers for ONNX Runtime, in order, and words. Option names and meanings: ONNX Runtime's
+//! pages on the CUDA and TensorRT execution providers.
+
+use ort::environment::Environment;
+use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
+use ort::session::Session;
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use tierlab_storage::device::{Search, device_nodes};
+
+/// Which provider runs the models.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Provider {
+    /// CUDA where the library has it and it starts, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// CUDA, or no start.
+    Cuda,
+    /// TensorRT, with CUDA for what it does not take, or no start.
+    Tensorrt,
+}
+
+impl Provider {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Tensorrt => "tensorrt",
+        }
+    }
+}
+
+/// How the arena of device memory grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Arena {
+    /// By powers of two.
+    #[default]
+    NextPowerOfTwo,
+    /// By what is asked for.
+    SameAsRequested,
+}
+
+/// `[runtime.cuda]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CudaOptions {
+    /// The device.
+    pub(crate) device_id: u32,
+    /// Device memory of one session's arena at most; 0 for no limit of ours.
+    pub(crate) memory_limit_bytes: usize,
+    pub(crate) arena: Arena,
+    /// Copies on the stream that computes; false gives copies a stream of their own.
+    pub(crate) copy_in_default_stream: bool,
+    /// TensorFloat-32 in place of 32-bit floats, where the device has it.
+    pub(crate) tf32: bool,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self {
+            device_id: 0,
+            memory_limit_bytes: 0,
+            arena: Arena::default(),
+            copy_in_default_stream: true,
+            tf32: false,
+        }
+    }
+}
+
+/// `[runtime.tensorrt]`; the device is that of `[runtime.cuda]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TensorRtOptions {
+    /// 16-bit floats where TensorRT finds them faster.
+    pub(crate) fp16: bool,
+    /// Device memory for building and running at most; 0 for TensorRT's own limit.
+    pub(crate) workspace_bytes: usize,
+    /// A folder in which engines are kept, for shorter cold starts; left out, each start builds them anew.
+    pub(crate) engine_cache: Option<PathBuf>,
+}
+
+/// The provider with its options.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Providers {
+    pub(crate) choice: Provider,
+    pub(crate) cuda: CudaOptions,
+    pub(crate) tensorrt: TensorRtOptions,
+}
+
+/// Whether the library was built with CUDA.
+pub(crate) fn has_cuda() -> bool {
+    <ep::CUDA as ExecutionProvider>::is_available().unwrap_or(false)
+}
+
+fn has_tensorrt() -> bool {
+    <ep::TensorRT as ExecutionProvider>::is_available().unwrap_or(false)
+}
+
+impl Providers {
+    /// What ONNX Runtime is to try, in order; one that does not start fails the session.
+    pub(crate) fn dispatch(&self, provider: Provider) -> Vec<ExecutionProviderDispatch> {
+        let cuda = || self.cuda().build().error_on_failure();
+        match provider {
+            Provider::Cpu => Vec::new(),
+            Provider::Auto | Provider::Cuda => vec![cuda()],
+            Provider::Tensorrt => vec![self.tensorrt().build().error_on_failure(), cuda()],
+        }
+    }
+
+    fn cuda(&self) -> ep::CUDA {
+        let CudaOptions {
+            device_id,
+            memory_limit_bytes,
+            arena,
+            copy_in_default_stream,
+            tf32,
+        } = self.cuda;
+        let mut cuda = ep::CUDA::default()
+            .with_device_id(i32::try_from(device_id).unwrap_or(i32::MAX))
+            .with_arena_extend_strategy(match arena {
+                Arena::NextPowerOfTwo => ep::ArenaExtendStrategy::NextPowerOfTwo,
+                Arena::SameAsRequested => ep::ArenaExtendStrategy::SameAsRequested,
+            })
+            .with_arbitrary_config(
+                "do_copy_in_default_stream",
+                if copy_in_default_stream { "1" } else { "0" },
+            )
+            .with_tf32(tf32);
+        if memory_limit_bytes > 0 {
+            cuda = cuda.with_memory_limit(memory_limit_bytes);
+        }
+        cuda
+    }
+
+    fn tensorrt(&self) -> ep::TensorRT {
+        let mut tensorrt = ep::TensorRT::default()
+            .with_device_id(i32::try_from(self.cuda.device_id).unwrap_or(i32::MAX))
+            .with_fp16(self.tensorrt.fp16);
+        if self.tensorrt.workspace_bytes > 0 {
+            tensorrt = tensorrt.with_max_workspace_size(self.tensorrt.workspace_bytes);
+        }
+        if let Some(folder) = &self.tensorrt.engine_cache {
+            tensorrt = tensorrt
+                .with_engine_cache(true)
+                .with_engine_cache_path(folder.display());
+        }
+        tensorrt
+    }
+
+    /// Whether a provider that was asked for by name can be loaded at all, before anything else is done.
+    ///
+    /// # Errors
+    /// The one message, where the library was built without it, or its own libraries do not load.
+    pub(crate) fn check(&self, environment: &Environment, library: &Path) -> Result<(), String> {
+        let there = match self.choice {
+            Provider::Auto | Provider::Cpu => return Ok(()),
+            Provider::Cuda => has_cuda(),
+            Provider::Tensorrt => has_tensorrt() && has_cuda(),
+        };
+        let lacking = |what: &str| self.lacking(self.choice, library, what.trim());
+        if !there {
+            return Err(lacking("this ONNX Runtime was built without it"));
+        }
+        let builder = Session::builder(environment).map_err(|e| e.to_string())?;
+        let registered = builder.with_execution_providers(self.dispatch(self.choice));
+        registered.map(drop).map_err(|error| lacking(&error.to_string()))
+    }
+
+    /// The one message: what does not work, each library and device that was looked for, and what to do.
+    pub(crate) fn lacking(&self, provider: Provider, library: &Path, what: &str) -> String {
+        let name = provider.as_str();
+        let mut text = format!("`runtime.provider = \"{name}\"` cannot be used: {what}. Looked for:");
+        let _ = write!(text, "\n  {}: loaded", library.display());
+        for (provider, there) in [("CUDA", has_cuda()), ("TensorRT", has_tensorrt())] {
+            let _ = write!(text, "\n  {provider} in it: {}", if there { "yes" } else { "no" });
+        }
+        let mut wanted = vec!["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
+        if provider == Provider::Tensorrt {
+            wanted.push("libonnxruntime_providers_tensorrt.so");
+        }
+        for file in wanted {
+            let path = library.with_file_name(file);
+            let there = if path.exists() { "there" } else { "not there" };
+            let _ = write!(text, "\n  {}: {there}", path.display());
+        }
+        let mut search = Search::default();
+        for names in CUDA_LIBRARIES {
+            search.has(names);
+        }
+        if provider == Provider::Tensorrt {
+            search.has(&["libnvinfer.so.10"]);
+        }
+        for line in search
+            .looked_for()
+            .iter()
+            .cloned()
+            .chain(device_nodes(self.cuda.device_id))
+        {
+            let _ = write!(text, "\n  {line}");
+        }
+        text.push_str(
+            "\nInstall NVIDIA's driver, and an ONNX Runtime with its CUDA libraries (`pip install \
+             \"onnxruntime-gpu[cuda,cudnn]\"`), set ORT_DYLIB_PATH to its onnxruntime/capi/libonnxruntime.so.* and put \
+             the folders of CUDA's libraries on LD_LIBRARY_PATH; or run the models on the CPU: `runtime.provider = \
+             \"cpu\"`.",
+        );
+        text
+    }
+}
+
+/// What ONNX Runtime's CUDA provider links to, each by the names of CUDA 13 and 12.
+const CUDA_LIBRARIES: [&[&str]; 7] = [
+    &["libcuda.so.1"],
+    &["libcudart.so.13", "libcudart.so.12"],
+    &["libcublasLt.so.13", "libcublasLt.so.12"],
+    &["libcublas.so.13", "libcublas.so.12"],
+    &["libcufft.so.12", "libcufft.so.11"],
+    &["libcurand.so.10"],
+    &["libcudnn.so.9"],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_unknown_ones_refused() {
+        let text = "memory_limit_bytes = 1000\narena = \"same-as-requested\"\ncopy_in_default_stream = false";
+        let options: CudaOptions = toml::from_str(text).unwrap();
+        assert_eq!(
+            (options.memory_limit_bytes, options.arena),
+            (1000, Arena::SameAsRequested)
+        );
+        assert!(toml::from_str::<CudaOptions>("stream = 1").is_err());
+        assert!(toml::from_str::<TensorRtOptions>("fp8 = true").is_err());
+    }
+}
