@@ -14,7 +14,7 @@ use reqwest::{Client, Response, Url};
 use std::time::Duration;
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
-use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -82,6 +82,25 @@ impl Control {
         let url = self.at(&format!("/v2/models/{model}"));
         let (_, body) = self.fetch(self.client.get(url.clone()), &url).await?;
         serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))
+    }
+
+    /// Has a model loaded, and says where the time went.
+    ///
+    /// # Errors
+    /// No server, one that does not let itself be told (`repository.control`, `admin.enabled`), or a model that is refused.
+    pub async fn load(&self, model: &str) -> Result<LoadDocument, ControlError> {
+        let url = self.at(&format!("/v2/repository/models/{model}/load"));
+        let (_, body) = self.fetch(self.client.post(url.clone()), &url).await?;
+        serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no times of a load: {error}")))
+    }
+
+    /// Has a model unloaded.
+    ///
+    /// # Errors
+    /// As [`Control::load`].
+    pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
+        let url = self.at(&format!("/v2/repository/models/{model}/unload"));
+        self.fetch(self.client.post(url.clone()), &url).await.map(|_| ())
     }
 
     /// Reads `/metrics`.

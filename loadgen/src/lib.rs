@@ -12,7 +12,7 @@
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
 //!   [`resume`]: a run that stopped, gone on with; [`merge`]: runs of several hosts as one; [`search`]: which rates to measure for
 //!   the highest under an objective
-//! - [`control`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
+//! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
@@ -33,6 +33,7 @@ pub mod lab;
 pub mod merge;
 pub mod null_endpoint;
 pub mod pacer;
+pub mod page_cache;
 pub mod payload;
 pub mod plan;
 pub mod pricing;

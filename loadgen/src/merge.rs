@@ -206,6 +206,10 @@ fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
     into.achieved_rps += other.achieved_rps;
     into.in_flight_limit_hit |= other.in_flight_limit_hit;
     into.mean_in_flight += other.mean_in_flight;
+    into.in_flight_by_stays = into
+        .in_flight_by_stays
+        .zip(other.in_flight_by_stays)
+        .map(|(a, b)| a + b);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{framed, infer_path};
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{InferReply, Tensor};
+use tierlab_protocol::metadata::{LoadDocument, LoadSeconds, VersionLoad};
 use tierlab_protocol::metrics::BUILD_INFO;
 use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::StageTimings;
@@ -109,6 +110,8 @@ pub async fn serve(listen: SocketAddr, script: Script, until_stdin_closes: bool)
         .route("/v2/models/{model}", get(model))
         .route("/v2/models/{model}/infer", post(infer))
         .route(&infer_path(), post(infer_over_grpc))
+        .route("/v2/repository/models/{model}/load", post(load))
+        .route("/v2/repository/models/{model}/unload", post(|| async {}))
         .route("/metrics", get(metrics))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(endpoint);
@@ -191,6 +194,21 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
     ];
     let body = Full::new(framed(&reply)).with_trailers(std::future::ready(Some(Ok(trailers))));
     (headers, axum::body::Body::new(body))
+}
+
+/// There is nothing to load, and it takes no time.
+async fn load(Path(model): Path<String>) -> impl IntoResponse {
+    let seconds = LoadSeconds::default();
+    let version = VersionLoad {
+        version: "1".into(),
+        state: "READY".into(),
+        seconds,
+        optimized: false,
+    };
+    Json(LoadDocument {
+        model,
+        versions: vec![version],
+    })
 }
 
 async fn metrics() -> String {

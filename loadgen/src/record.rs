@@ -3,8 +3,10 @@
 //! In: measurements. Out: plain data that `analysis` summarises and `report` prints. Knows nothing of how a
 //! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
 
+mod cold_start;
 mod findings;
 
+pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use findings::{Finding, NotMet, Objective, Percentile, Slo, SloFinding, SloOutcome};
 
 use crate::gpu::{DeviceReads, GpuUse, IdleByCause};
@@ -56,6 +58,9 @@ pub struct Run {
     /// What each curve says; made by `analysis`.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// Cold starts, in the order in which they were measured.
+    #[serde(default)]
+    pub cold_starts: Vec<ColdStart>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
 }

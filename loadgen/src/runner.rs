@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::plan::{Load, Plan};
 use crate::progress::Progress;
-use crate::record::{Check, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
+use crate::record::{Check, ColdStart, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
@@ -62,6 +62,9 @@ pub struct Target {
     pub content: Content,
 }
 
+/// What is done to a target before each of its steps.
+pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
+
 /// A run under way.
 pub struct Runner<'a> {
     /// The plan.
@@ -78,6 +81,8 @@ pub struct Runner<'a> {
     pub senders: Senders,
     /// Whether everything that the lab started still runs; asked before each step.
     pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
+    /// Done to a target before each of its steps.
+    pub prepare: Prepare<'a>,
 }
 
 /// What stands in the result before the first step.
@@ -93,6 +98,8 @@ pub struct Preamble {
     pub noise_floor: Option<Point>,
     /// Lines of `selfcheck`.
     pub selfcheck: Vec<Check>,
+    /// Cold starts, which come before every step.
+    pub cold_starts: Vec<ColdStart>,
 }
 
 /// The steps of a run: those finished, and the journal that keeps them.
@@ -222,6 +229,7 @@ impl Runner<'_> {
             return Ok(());
         }
         (self.alive)()?;
+        (self.prepare)(target)?;
         ledger.progress.begin(&name(&factors));
         let seed = host_seed(seed, self.senders.host);
         let step = send::measure_with(
@@ -304,6 +312,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         pricing: preamble.pricing,
         slo: plan.search.as_ref().map(|search| search.slo),
         findings: Vec::new(),
+        cold_starts: preamble.cold_starts,
         points: Vec::new(),
     }
 }

@@ -100,6 +100,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         pricing,
         noise_floor,
         selfcheck,
+        cold_starts: Vec::new(),
     };
     let senders = Senders::new(&plan, options.workers, options.host).await?;
     let runner = Runner {
@@ -110,6 +111,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         interrupt,
         senders,
         alive: Box::new(|| Ok(())),
+        prepare: Box::new(|_| Ok(())),
     };
     Box::pin(runner.run(preamble)).await.map(|_| ())
 }

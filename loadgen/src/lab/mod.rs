@@ -4,6 +4,7 @@
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
 //! hands the targets to the [`runner`].
 
+mod cold_start;
 mod data;
 mod prefill;
 mod servers;
@@ -12,11 +13,14 @@ use crate::children;
 use crate::environment;
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
+use crate::page_cache;
 use crate::plan::{LabPlan, Origin, Plan, PlanError};
 use crate::pricing;
+use crate::record::{Environment, PageCache};
 use crate::resume::Earlier;
 use crate::runner::{self, Preamble, Runner, Senders};
 use crate::sweep;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What `lab` is told.
@@ -107,6 +111,13 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             targets.push(target);
         }
     }
+    let cold_starts = match (&earlier, &lab.cold_start) {
+        (Some(earlier), _) => earlier.run.cold_starts.clone(),
+        (None, Some(plan)) => Box::pin(cold_start::measure(&bench, plan, &prepared, &fleet, &targets)).await?,
+        (None, None) => Vec::new(),
+    };
+    let dropped = pages_to_drop(&lab, &fleet)?;
+    note_drops(&lab, &mut environment);
     let folder = match &earlier {
         Some(earlier) => earlier.folder.clone(),
         None => runner::new_folder(&options.out, options.name.as_deref(), &plan)?,
@@ -117,6 +128,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         pricing,
         noise_floor,
         selfcheck,
+        cold_starts,
     };
     let senders = Senders::new(&plan, options.workers, 0).await?;
     let ended = {
@@ -128,11 +140,44 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             interrupt: interrupt.clone(),
             senders,
             alive: Box::new(|| fleet.check()),
+            prepare: Box::new(
+                |target| match dropped.get(&(target.tier.clone(), target.cache.clone())) {
+                    Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
+                    None => Ok(()),
+                },
+            ),
         };
         Box::pin(runner.run(preamble)).await
     };
     fleet.stop();
     ended.map(|_| ())
+}
+
+/// Folders whose page cache is dropped before a step, by tier and cache state.
+fn pages_to_drop(lab: &LabPlan, fleet: &servers::Fleet) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
+    let mut folders = BTreeMap::new();
+    for cache in lab.caches.iter().filter(|cache| cache.page_cache == PageCache::Dropped) {
+        for tier in &lab.tiers {
+            folders.insert((tier.name.clone(), cache.name.clone()), fleet.folder(tier)?);
+        }
+    }
+    Ok(folders)
+}
+
+/// Says in the result which states were measured with the page cache dropped.
+fn note_drops(lab: &LabPlan, environment: &mut Environment) {
+    let states: Vec<&str> = lab
+        .caches
+        .iter()
+        .filter(|cache| cache.page_cache == PageCache::Dropped)
+        .map(|cache| cache.name.as_str())
+        .collect();
+    if states.is_empty() {
+        return;
+    }
+    for origin in environment.origins.values_mut() {
+        *origin += &format!("; page cache dropped before each step of: {}", states.join(", "));
+    }
 }
 
 fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> {

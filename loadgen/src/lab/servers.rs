@@ -39,6 +39,8 @@ pub(super) struct Place {
     pub(super) set: Vec<String>,
     /// What tells the place from others, free of ports that change from run to run.
     pub(super) identity: String,
+    /// The folder of its files, where that is on this machine.
+    pub(super) folder: Option<PathBuf>,
     /// Credentials of embedded origins.
     pub(super) environment: Vec<(&'static str, &'static str)>,
 }
@@ -122,7 +124,16 @@ fn place(
             .clone()
             .ok_or_else(|| RunError::Child(format!("tierlab-origin did not say where it serves {}", tier.name)))
     };
-    let mut place = Place::default();
+    let own_root = tier.set.iter().find_map(|pair| pair.strip_prefix("root="));
+    let mut place = Place {
+        folder: match (tier.origin, own_root) {
+            (Origin::Embedded, _) => Some(folder(&tier.name)?),
+            (_, Some(root)) => Some(PathBuf::from(root)),
+            _ if matches!(tier.name.as_str(), "nvme" | "gds") => Some(folder(&tier.name)?),
+            _ => None,
+        },
+        ..Place::default()
+    };
     let mut ports = Vec::new();
     match (tier.name.as_str(), tier.origin) {
         ("s3", Origin::Embedded) => {
@@ -179,16 +190,30 @@ impl Fleet {
         }
     }
 
-    /// Starts a server and waits until its models are loaded and warm.
+    /// Starts a server of the lab and waits until its models are loaded and warm.
     pub(super) async fn start(
         &mut self,
         bench: &Bench<'_>,
         prepared: &Prepared,
-        Setting { tier, cache }: Setting<'_>,
+        setting: Setting<'_>,
     ) -> Result<Target, RunError> {
+        let server = self.launch(bench, prepared, setting, &setting.cache.name)?;
+        let target = server.target(bench, prepared, setting).await?;
+        self.servers.push(server.child);
+        Ok(target)
+    }
+
+    /// Starts a server that ends when it is dropped; `name` tells its log from others of its tier.
+    pub(super) fn launch(
+        &self,
+        bench: &Bench<'_>,
+        prepared: &Prepared,
+        Setting { tier, cache }: Setting<'_>,
+        name: &str,
+    ) -> Result<Launched, RunError> {
         let Bench { plan, lab, .. } = bench;
         let place = self.places.of(&tier.name);
-        let capacity = (prepared.table_bytes as f64 * cache.share) as u64;
+        let capacity = capacity(prepared, cache);
         let mut command = Command::new(&bench.programs.server);
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
@@ -200,14 +225,70 @@ impl Fleet {
         for pair in &place.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
-        for pair in &lab.server_set {
+        if lab.cold_start.is_some() {
+            command.args(["--set", "repository.control=explicit", "--set", "admin.enabled=true"]);
+        }
+        for pair in lab.server_set.iter().chain(&cache.set) {
             command.arg("--set").arg(pair);
         }
         command.envs(place.environment.iter().copied());
         let what = format!("tierlab-server for {} {}", tier.name, cache.name);
-        let log = lab.work.join("logs").join(format!("{}-{}.log", tier.name, cache.name));
-        let (child, ready): (_, ServerReady) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
-        self.servers.push(child);
+        let log = lab.work.join("logs").join(format!("{}-{name}.log", tier.name));
+        let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
+        Ok(Launched {
+            what,
+            log,
+            child,
+            ready,
+        })
+    }
+
+    /// The folder of a tier's files.
+    pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
+        self.places.of(&tier.name).folder.clone().ok_or_else(|| {
+            RunError::Usage(format!(
+                "tier {}: its files are not on this machine, so what is cached of them cannot be dropped",
+                tier.name
+            ))
+        })
+    }
+
+    /// Whether everything still runs.
+    pub(super) fn check(&mut self) -> Result<(), RunError> {
+        self.places
+            .origin
+            .iter_mut()
+            .chain(&mut self.servers)
+            .try_for_each(Child::check)
+    }
+
+    /// Ends the servers, then the origins.
+    pub(super) fn stop(self) {
+        children::stop_all(self.servers);
+        drop(self.places);
+    }
+}
+
+/// A server that says that it is ready.
+#[derive(Debug)]
+pub(super) struct Launched {
+    what: String,
+    log: PathBuf,
+    child: Child,
+    ready: ServerReady,
+}
+
+impl Launched {
+    /// What is measured of it, once it has shown to be what was asked for.
+    pub(super) async fn target(
+        &self,
+        bench: &Bench<'_>,
+        prepared: &Prepared,
+        Setting { tier, cache }: Setting<'_>,
+    ) -> Result<Target, RunError> {
+        let plan = bench.plan;
+        let Self { what, log, ready, .. } = self;
+        let capacity = capacity(prepared, cache);
         let control = Control::new(&format!("http://{}", ready.listen))?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
         if has != capacity {
@@ -229,7 +310,7 @@ impl Fleet {
             cache: cache.name.clone(),
             cache_share: cache.share,
             control,
-            grpc: match ready.grpc_listen {
+            grpc: match &ready.grpc_listen {
                 Some(address) => Some(format!("http://{address}").parse().map_err(|_| {
                     RunError::Child(format!(
                         "{what} says that it speaks gRPC at `{address}`, which is no address"
@@ -240,21 +321,10 @@ impl Fleet {
             content: sweep::content(plan, &model),
         })
     }
+}
 
-    /// Whether everything still runs.
-    pub(super) fn check(&mut self) -> Result<(), RunError> {
-        self.places
-            .origin
-            .iter_mut()
-            .chain(&mut self.servers)
-            .try_for_each(Child::check)
-    }
-
-    /// Ends the servers, then the origins.
-    pub(super) fn stop(self) {
-        children::stop_all(self.servers);
-        drop(self.places);
-    }
+fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {
+    (prepared.table_bytes as f64 * cache.share) as u64
 }
 
 impl LabPlan {

@@ -1,7 +1,8 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
-use super::raw::{RawData, RawLab};
+use super::raw::{RawColdStart, RawData, RawLab};
 use super::{below, within};
+use crate::record::{ColdWay, PageCache};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,8 @@ pub struct LabPlan {
     pub tiers: Vec<TierPlan>,
     /// Cache states, in the order in which they are measured.
     pub caches: Vec<CacheState>,
+    /// Cold starts to measure before the loads.
+    pub cold_start: Option<ColdStartPlan>,
     /// Models and tables.
     pub data: Data,
     /// Where origins, generated data and logs live.
@@ -72,6 +75,21 @@ pub struct CacheState {
     pub share: f64,
     /// Whether it is filled with the most popular entities before it is measured.
     pub prefill: bool,
+    /// Whether the page cache below the tier's files is dropped before each step.
+    pub page_cache: PageCache,
+    /// Keys of the server's `[cache]` in this state, as `cache.KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
+/// Cold starts of a lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdStartPlan {
+    /// Of each way on each tier.
+    pub repeats: u32,
+    /// How models come to be served; each once.
+    pub ways: Vec<ColdWay>,
+    /// The page cache below the tier's files before each.
+    pub page_cache: PageCache,
 }
 
 /// Models and tables of a lab.
@@ -114,16 +132,57 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         .iter()
         .map(|name| tier(name, raw.tier.get(name)))
         .collect::<Result<Vec<_>, _>>()?;
+    let caches = caches(&raw)?;
+    let cold_start = raw.cold_start.as_ref().map(cold_start).transpose()?;
+    let drops = caches.iter().map(|cache| cache.page_cache);
+    let drops = drops.chain(cold_start.iter().map(|plan| plan.page_cache));
+    if drops.into_iter().any(|pages| pages == PageCache::Dropped) {
+        has_files_here(&tiers)?;
+    }
     let server_set = overlays("lab.server", &raw.server)?;
     leave_capacity(&tiers, &server_set)?;
     Ok(LabPlan {
         tiers,
-        caches: caches(&raw)?,
+        caches,
+        cold_start,
         data: data(raw.data, base)?,
         work: below(base, &raw.work),
         server_config: below(base, &raw.server_config),
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
         server_set,
+    })
+}
+
+/// Only this machine's page cache can be dropped.
+fn has_files_here(tiers: &[TierPlan]) -> Result<(), String> {
+    let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.name.as_str(), "nvme" | "gds");
+    match tiers.iter().find(|tier| !here(tier)) {
+        None => Ok(()),
+        Some(tier) => Err(format!(
+            "`page_cache` = \"dropped\": the files of tier `{}` are not on this machine, so what is cached of them cannot be \
+             dropped; leave it out, or measure an embedded origin",
+            tier.name
+        )),
+    }
+}
+
+fn cold_start(raw: &RawColdStart) -> Result<ColdStartPlan, String> {
+    within("lab.cold_start.repeats", f64::from(raw.repeats), 1.0, 100.0)?;
+    if raw.ways.is_empty() {
+        return Err("`lab.cold_start.ways` is empty: \"load\", \"restart\" or both".into());
+    }
+    if let Some(twice) = raw
+        .ways
+        .iter()
+        .enumerate()
+        .find(|(i, way)| raw.ways[..*i].contains(way))
+    {
+        return Err(format!("`lab.cold_start.ways`: `{}` stands twice", twice.1));
+    }
+    Ok(ColdStartPlan {
+        repeats: raw.repeats,
+        ways: raw.ways.clone(),
+        page_cache: raw.page_cache,
     })
 }
 
@@ -183,10 +242,19 @@ fn caches(raw: &RawLab) -> Result<Vec<CacheState>, String> {
                 "`lab.cache[{i}].prefill`: there is nothing to fill at `share = 0`"
             ));
         }
+        let at = format!("lab.cache[{i}].set");
+        if cache.set.contains_key("capacity_bytes") {
+            return Err(format!(
+                "`{at}.capacity_bytes`: a state's `share` says how large its cache is"
+            ));
+        }
+        let set = overlays(&at, &cache.set)?;
         states.push(CacheState {
             name: cache.name.clone(),
             share: cache.share,
             prefill: cache.prefill,
+            page_cache: cache.page_cache,
+            set: set.into_iter().map(|pair| format!("cache.{pair}")).collect(),
         });
     }
     Ok(states)

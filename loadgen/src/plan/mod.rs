@@ -11,7 +11,7 @@ mod raw;
 mod search;
 
 pub use arrivals::{Arrivals, Process, Shape, Trace};
-pub use lab::{CacheState, Data, LabPlan, Origin, TierPlan};
+pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, Origin, TierPlan};
 pub use search::SearchPlan;
 
 use crate::payload::Form;

@@ -1,7 +1,7 @@
 //! A plan as it stands in its file. In: TOML. Out: the keys with their defaults, unknown ones refused by serde.
 //! Nothing here is checked for sense; [`super::Plan`] does that.
 
-use crate::record::{Limits, Mode};
+use crate::record::{ColdWay, Limits, Mode, PageCache};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,6 +101,8 @@ pub(super) struct RawLab {
     #[serde(default)]
     pub(super) cache: Vec<RawCache>,
     #[serde(default)]
+    pub(super) cold_start: Option<RawColdStart>,
+    #[serde(default)]
     pub(super) data: RawData,
     #[serde(default)]
     pub(super) tier: BTreeMap<String, RawTier>,
@@ -114,6 +116,20 @@ pub(super) struct RawCache {
     pub(super) share: f64,
     #[serde(default)]
     pub(super) prefill: bool,
+    #[serde(default)]
+    pub(super) page_cache: PageCache,
+    #[serde(default)]
+    pub(super) set: BTreeMap<String, toml::Value>,
+}
+
+/// `[lab.cold_start]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawColdStart {
+    pub(super) repeats: u32,
+    pub(super) ways: Vec<ColdWay>,
+    #[serde(default)]
+    pub(super) page_cache: PageCache,
 }
 
 /// `[lab.data]`.

@@ -203,13 +203,18 @@ fn the_shipped_plans_are_valid_and_the_quick_lab_is_quick() {
     for file in ["sweeps/quick.toml", "sweeps/realtime.toml", "sweeps/batch.toml"] {
         assert!(Plan::load(&configs.join(file)).unwrap().lab.is_none(), "{file}");
     }
-    for file in ["labs/quick.toml", "labs/full.toml"] {
+    for file in [
+        "labs/quick.toml",
+        "labs/full.toml",
+        "labs/cache.toml",
+        "labs/cold-start.toml",
+    ] {
         let plan = Plan::load(&configs.join(file)).unwrap();
         let lab = plan.lab.as_ref().unwrap();
         let configurations = (lab.tiers.len() * lab.caches.len() * plan.loads.len()) as u32;
         let measuring = plan.step_limit() * configurations * plan.repeats;
-        if file.ends_with("quick.toml") {
-            assert!(measuring <= Duration::from_secs(300), "{measuring:?}");
+        if file != "labs/full.toml" {
+            assert!(measuring <= Duration::from_secs(300), "{file}: {measuring:?}");
         }
         // Every point has the samples that a p99 asks for.
         for load in &plan.loads {
@@ -261,4 +266,30 @@ fn processes_shapes_and_files_are_read() {
     assert_eq!(ids[..], [5, 6, 7, 5]);
     let gamma = parse(&format!("arrivals = \"gamma\"\n{HEAD}[arrival]\ncv = 2\n{LOAD}")).unwrap();
     assert_eq!(gamma.arrivals.to_string(), "gamma(cv 2.00)");
+}
+
+#[test]
+fn cold_starts_and_page_caches_make_sense_or_are_refused() {
+    let with = |old: &str, new: &str| parse(&format!("{HEAD}{LOAD}{LAB}").replace(old, new));
+    let cold = "rows = 10\n[lab.cold_start]\nrepeats = 2\nways = [\"restart\"]\npage_cache = \"dropped\"\n";
+    let lab = with("rows = 10\n", cold).unwrap().lab.unwrap();
+    let cold_start = lab.cold_start.unwrap();
+    assert_eq!((cold_start.repeats, cold_start.ways.len()), (2, 1));
+    for (new, expected) in [
+        (cold.replace("[\"restart\"]", "[]"), "`lab.cold_start.ways` is empty"),
+        (cold.replace("[\"restart\"]", "[\"load\", \"load\"]"), "stands twice"),
+        (cold.replace("repeats = 2", "repeats = 0"), "`lab.cold_start.repeats`"),
+        (
+            format!("{cold}[lab.tier.s3]\norigin = \"real\"\nset = {{ bucket = \"b\" }}\n"),
+            "are not on this machine",
+        ),
+    ] {
+        let error = with("rows = 10\n", &new).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = with("share = 0.0\n", "share = 0.0\nset = { capacity_bytes = 1 }\n").unwrap_err();
+    assert!(
+        error.to_string().contains("`lab.cache[0].set.capacity_bytes`"),
+        "{error}"
+    );
 }

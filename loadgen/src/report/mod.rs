@@ -3,6 +3,7 @@
 //! In: a [`Run`] whose points are summarised. Out: a result folder (`run.json`, `summary.csv`, `hdr/*.hdr`,
 //! `report.html`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
 
+mod cold_starts;
 mod compare;
 mod hdr_log;
 mod html;
@@ -24,6 +25,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const CSV: &str = "summary.csv";
+const COLD_STARTS: &str = "cold_starts.csv";
 const HTML: &str = "report.html";
 
 /// What to do about a file that is not there.
@@ -166,6 +168,9 @@ fn write_views(run: &Run, dir: &Path) -> Result<(), ReportError> {
         source,
     })?;
     run_json::write_atomically(&path, &text)?;
+    if !run.cold_starts.is_empty() {
+        run_json::write_atomically(&dir.join(COLD_STARTS), cold_starts::csv(run).as_bytes())?;
+    }
     run_json::write_atomically(&dir.join(HTML), html::page(&[run]).as_bytes())
 }
 

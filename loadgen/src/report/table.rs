@@ -4,7 +4,7 @@
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
 use super::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use super::words;
+use super::{cold_starts, words};
 use crate::analysis::curves::Curve;
 use crate::record::{Point, Run};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -34,7 +34,7 @@ pub(super) const STYLE: TableStyle = TableStyle::new()
 
 /// The text.
 pub(crate) fn text(run: &Run) -> String {
-    let mut text = String::new();
+    let mut text = cold_starts::text(run);
     for (name, curves) in words::groups(run) {
         text += &format!("{name}\n{}\n\n", table(run, &curves));
     }

@@ -222,3 +222,51 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
     assert!(ended.stdout.contains("Gone on with at"), "{}", ended.stdout);
     nobody_is_left(&place);
 }
+
+#[test]
+fn cold_starts_and_dropped_page_caches_are_measured_and_named() {
+    let lab_part = LAB
+        .replace(
+            "[[lab.cache]]",
+            "[lab.cold_start]\nrepeats = 2\nways = [\"load\", \"restart\"]\npage_cache = \"dropped\"\n[[lab.cache]]",
+        )
+        .replace(
+            "share = 0.0\n",
+            "share = 0.0\npage_cache = \"dropped\"\nset = { policy = \"lru\", block_bytes = 512 }\n",
+        );
+    let place = lab_place(&format!("{PLAN}{lab_part}"));
+    let ended = run(lab(&place, "cold"));
+    succeeds(&ended);
+    let run_json = read_json(&place.path("results/cold/run.json"));
+    let starts = run_json["cold_starts"].as_array().unwrap();
+    let order: Vec<(&str, &str)> = starts
+        .iter()
+        .map(|start| (start["tier"].as_str().unwrap(), start["way"].as_str().unwrap()))
+        .collect();
+    // Tiers and ways take turns.
+    let once = [("nvme", "load"), ("nvme", "restart"), ("s3", "load"), ("s3", "restart")];
+    assert_eq!(order, [once, once].concat());
+    for start in starts {
+        assert_eq!(start["page_cache"], "dropped");
+        assert_eq!(start["stages_s"].as_array().unwrap().len(), 5);
+        assert!(start["ready_s"].as_f64().unwrap() > 0.0 && start["first_reply_s"].as_f64().unwrap() > 0.0);
+    }
+    let csv = fs::read_to_string(place.path("results/cold/cold_starts.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 9, "{csv}");
+    assert!(ended.stdout.contains("cold starts, medians"), "{}", ended.stdout);
+    let origin = run_json["environment"]["origins"]["s3"].as_str().unwrap();
+    assert!(
+        origin.contains("page cache dropped before each step of: cold"),
+        "{origin}"
+    );
+    let calls = calls(&place);
+    assert!(calls.contains("--set cache.policy=lru"), "{calls}");
+    assert!(calls.contains("--set repository.control=explicit"), "{calls}");
+    // Two servers for the loads, and two for each restart.
+    assert_eq!(
+        calls.lines().filter(|line| line.starts_with("server")).count(),
+        6,
+        "{calls}"
+    );
+    nobody_is_left(&place);
+}

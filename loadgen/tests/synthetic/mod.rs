@@ -105,6 +105,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         pricing: Some(pricing),
         slo: Some(slo),
         findings: Vec::new(),
+        cold_starts: Vec::new(),
         points,
     };
     analysis::conclude(&mut run);

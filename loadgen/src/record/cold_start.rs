@@ -1,0 +1,62 @@
+//! What a cold start leaves behind: where its time went, and when the first reply came.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How a model came to be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColdWay {
+    /// Unloaded, and loaded by the repository API of a server that runs.
+    Load,
+    /// With a server that was started for it.
+    Restart,
+}
+
+impl fmt::Display for ColdWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Load => "load",
+            Self::Restart => "restart",
+        })
+    }
+}
+
+/// Whether the operating system had the files in its memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageCache {
+    /// Nobody looked: what was read or written a moment ago is there, but for reads past it (`O_DIRECT`).
+    #[default]
+    AsIs,
+    /// Dropped on purpose just before (`posix_fadvise`, `POSIX_FADV_DONTNEED`).
+    Dropped,
+}
+
+impl fmt::Display for PageCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::AsIs => "as is",
+            Self::Dropped => "dropped",
+        })
+    }
+}
+
+/// One cold start. Times are seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// The tier that model and features come from.
+    pub tier: String,
+    /// How.
+    pub way: ColdWay,
+    /// Its index among those of its tier and way, from 0.
+    pub index: u32,
+    /// The page cache below the tier's files.
+    pub page_cache: PageCache,
+    /// The load's stages, in order, as the server timed them.
+    pub stages_s: Vec<(String, f64)>,
+    /// From the call, or the start of the process, until the model was said to be ready.
+    pub ready_s: f64,
+    /// The first request, from its send to its whole reply.
+    pub first_reply_s: f64,
+}
