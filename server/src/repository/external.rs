@@ -1,7 +1,7 @@
 //! The files that hold a graph's large weights, as the graph names them.
 //!
 //! In: the bytes of a `model.onnx`. Out: the files beside it that it refers to, each a path that stays in the version's
-//! folder; or what is wrong with it. Messages and field numbers: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3>.
+//! folder; or what is wrong with it, before any of them is read. Messages and field numbers: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3>.
 //! Only what can lead to a tensor is declared; everything else, weights in the graph included, is passed over.
 
 use prost::Message;
@@ -80,10 +80,13 @@ struct StringStringEntryProto {
     value: String,
 }
 
-/// The files that a graph refers to, relative to its own folder.
+/// Bytes of one tensor at most: ONNX Runtime makes a protobuf message of each that it takes from memory.
+const MAX_TENSOR_BYTES: u64 = i32::MAX as u64;
+
+/// The files that a graph refers to, relative to its own folder. Together they may be of any size.
 ///
 /// # Errors
-/// Bytes that are no ONNX model; a path that leaves the folder.
+/// Bytes that are no ONNX model; a path that leaves the folder; a tensor of more than [`MAX_TENSOR_BYTES`].
 pub(crate) fn files(onnx: &[u8]) -> Result<BTreeSet<String>, String> {
     let model = ModelProto::decode(onnx).map_err(|e| format!("no ONNX model: {e}"))?;
     let graph = model.graph.ok_or("no ONNX model: it has no graph")?;
@@ -134,7 +137,15 @@ impl Search {
             }
             self.0.insert(entry.value.clone());
         }
-        Ok(())
+        let length = tensor.external_data.iter().find(|entry| entry.key == "length");
+        match length.and_then(|entry| entry.value.parse::<u64>().ok()) {
+            Some(bytes) if bytes > MAX_TENSOR_BYTES => Err(format!(
+                "the weights of `{}` have {bytes} bytes, and ONNX Runtime takes one tensor of at most {MAX_TENSOR_BYTES} \
+                 from memory: split it in the graph",
+                tensor.name
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -206,6 +217,29 @@ mod tests {
         }
         assert!(files(b"").is_err());
         assert!(files(b"not a model").is_err());
+    }
+
+    #[test]
+    fn a_tensor_that_is_too_large_is_refused_and_many_large_ones_are_not() {
+        let of = |bytes: u64| {
+            let mut large = tensor("w.bin");
+            large.external_data.push(StringStringEntryProto {
+                key: "length".into(),
+                value: bytes.to_string(),
+            });
+            large
+        };
+        let graph = |tensors: Vec<TensorProto>| GraphProto {
+            initializer: tensors,
+            ..GraphProto::default()
+        };
+        let most = MAX_TENSOR_BYTES;
+        assert_eq!(
+            files(&model(graph(vec![of(most), of(most), of(most)]))).unwrap().len(),
+            1
+        );
+        let error = files(&model(graph(vec![of(most + 1)]))).unwrap_err();
+        assert!(error.contains("`w`") && error.contains("2147483648"), "{error}");
     }
 
     proptest! {
