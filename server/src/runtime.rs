@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tierlab_protocol::model::InstanceKind;
 
 /// The oldest ONNX Runtime that can be used.
-const OLDEST: &str = "1.22";
+const OLDEST: &str = "1.23";
 /// Where `scripts/setup onnxruntime` puts the library, below the project's root.
 const SETUP_FOLDER: &str = ".runtime/onnxruntime";
 /// Names tried with the system's own search path.
@@ -120,6 +120,11 @@ impl Runtime {
             (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
             (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
         }
+    }
+
+    /// The CUDA device that sessions run on, where they run on one.
+    pub(crate) fn cuda_device(&self) -> u32 {
+        self.providers.cuda.device_id
     }
 
     /// Whether sessions of a provider are sure to run on the CPU.

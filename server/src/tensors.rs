@@ -32,6 +32,26 @@ pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
     })
 }
 
+/// ONNX Runtime's name of an element type with a fixed size; `None` for text.
+pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
+    Some(match dtype {
+        DataType::Bool => TensorElementType::Bool,
+        DataType::Uint8 => TensorElementType::Uint8,
+        DataType::Uint16 => TensorElementType::Uint16,
+        DataType::Uint32 => TensorElementType::Uint32,
+        DataType::Uint64 => TensorElementType::Uint64,
+        DataType::Int8 => TensorElementType::Int8,
+        DataType::Int16 => TensorElementType::Int16,
+        DataType::Int32 => TensorElementType::Int32,
+        DataType::Int64 => TensorElementType::Int64,
+        DataType::Fp16 => TensorElementType::Float16,
+        DataType::Bf16 => TensorElementType::Bfloat16,
+        DataType::Fp32 => TensorElementType::Float32,
+        DataType::Fp64 => TensorElementType::Float64,
+        DataType::Bytes => return None,
+    })
+}
+
 /// An element with a fixed size.
 trait Element: PrimitiveTensorElementType + Copy + Debug {
     fn read(bytes: &[u8], out: &mut Vec<Self>);

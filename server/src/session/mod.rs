@@ -7,6 +7,7 @@
 pub(crate) mod clock;
 pub(crate) mod cpus;
 pub(crate) mod open;
+pub(crate) mod pinned;
 pub(crate) mod warmup;
 
 use crate::batch::{BatchQueue, Done, Job, Part};
@@ -16,6 +17,7 @@ use crate::tensors::{self, Buffer};
 use clock::SessionClock;
 use open::{Opened, Report};
 use ort::session::{Session, SessionInputValue};
+use pinned::PinnedRun;
 use prometheus::Histogram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
     session: Session,
     signature: Signature,
     buffers: Vec<Buffer>,
+    /// On a GPU, how inputs and outputs go there and back.
+    pinned: Option<PinnedRun>,
 }
 
 /// A failed run: what ONNX Runtime said, and whether the request is to blame.
@@ -157,26 +161,41 @@ impl Engine {
             session,
             signature,
             buffers,
+            pinned,
         } = self;
-        for (i, buffer) in buffers.iter_mut().enumerate() {
-            buffer.clear();
-            for request in requests {
-                buffer.push(&request[i].data).map_err(|message| RunError {
-                    message,
-                    bad_input: true,
-                })?;
-            }
-        }
-        let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
-        for (i, buffer) in buffers.iter().enumerate() {
+        let bad = |message| RunError {
+            message,
+            bad_input: true,
+        };
+        let shape_of = |i: usize| {
             let mut shape = requests[0][i].shape.clone();
             if signature.batched {
                 shape[0] = i64::try_from(total).unwrap_or(i64::MAX);
             }
-            values.push(buffer.value(shape)?);
-        }
-        let started = Instant::now();
-        let values = session.run(values.as_slice())?;
+            shape
+        };
+        let started;
+        let values = if let Some(pinned) = pinned {
+            for (i, spec) in signature.inputs.iter().enumerate() {
+                let parts = requests.iter().map(|request| &request[i]);
+                pinned.bind(spec, shape_of(i), parts).map_err(bad)?;
+            }
+            started = Instant::now();
+            pinned.run(session)?
+        } else {
+            for (i, buffer) in buffers.iter_mut().enumerate() {
+                buffer.clear();
+                for request in requests {
+                    buffer.push(&request[i].data).map_err(bad)?;
+                }
+            }
+            let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
+            for (i, buffer) in buffers.iter().enumerate() {
+                values.push(buffer.value(shape_of(i))?);
+            }
+            started = Instant::now();
+            session.run(values.as_slice())?
+        };
         let ended = Instant::now();
         let mut outputs: Vec<Vec<Tensor>> = requests
             .iter()

@@ -1,5 +1,6 @@
 //! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
 
+use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use super::{Engine, Signature};
 use crate::runtime::provider::Provider;
@@ -71,10 +72,18 @@ pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
     signature.batched &= recipe.batching;
     let session_time = began.elapsed();
     let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
+    let pinned = match provider {
+        "cpu" => None,
+        _ => {
+            let host = Host::Cuda(runtime.cuda_device());
+            PinnedRun::new(&session, &signature.inputs, &signature.outputs, host).map_err(|e| e.to_string())?
+        }
+    };
     let mut engine = Engine {
         session,
         signature: signature.clone(),
         buffers,
+        pinned,
     };
     let began = Instant::now();
     recipe.warmup.run(&mut engine)?;
