@@ -74,7 +74,7 @@ pub fn joined<'a>(ids: &[i64], form: impl Into<Form<'a>>) -> Body {
             name: ENTITY_ID.into(),
             dtype: DataType::Int64,
             shape: vec![ids.len() as i64],
-            data: ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
+            data: ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>().into(),
         }],
         binary_output: form == Form::Http(Encoding::Binary),
         ..InferRequest::default()
@@ -175,11 +175,12 @@ mod tests {
         fn joined_bodies_carry_the_ids(ids in prop::collection::vec(any::<i64>(), 1..50), binary: bool) {
             let encoding = if binary { Encoding::Binary } else { Encoding::Json };
             let body = joined(&ids, encoding);
-            let request = InferRequest::decode(&body.bytes, body.json_len).unwrap();
+            let request = InferRequest::decode(&body.bytes.into(), body.json_len).unwrap();
             prop_assert_eq!(&request.inputs[0].name, ENTITY_ID);
             prop_assert_eq!(&request.inputs[0].shape, &vec![ids.len() as i64]);
             let read: Vec<i64> = request.inputs[0]
                 .data
+                .whole()
                 .chunks_exact(8)
                 .map(|chunk| i64::from_le_bytes(chunk.try_into().unwrap()))
                 .collect();
@@ -203,7 +204,7 @@ mod tests {
             let bodies = inline(&specs, 3, encoding, 1).unwrap();
             assert_eq!(bodies.len(), INLINE_BODIES);
             assert_ne!(bodies[0], bodies[1]);
-            let request = InferRequest::decode(&bodies[0].bytes, bodies[0].json_len).unwrap();
+            let request = InferRequest::decode(&bodies[0].bytes.clone().into(), bodies[0].json_len).unwrap();
             assert_eq!(request.inputs[0].shape, [3, 64]);
             assert_eq!(request.inputs[1].shape, [3, 1]);
         }

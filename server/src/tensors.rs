@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
 use std::fmt::Debug;
-use tierlab_protocol::infer::bytes_elements;
+use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 
 /// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
@@ -54,6 +54,7 @@ pub(crate) fn element_type(dtype: DataType) -> Option<TensorElementType> {
 
 /// An element with a fixed size.
 trait Element: PrimitiveTensorElementType + Copy + Debug {
+    /// Appends whole elements.
     fn read(bytes: &[u8], out: &mut Vec<Self>);
     fn write(elements: &[Self], out: &mut Vec<u8>);
 }
@@ -88,6 +89,27 @@ impl Element for bool {
     }
     fn write(elements: &[Self], out: &mut Vec<u8>) {
         out.extend(elements.iter().map(|&element| u8::from(element)));
+    }
+}
+
+/// Appends elements from the pieces in which their bytes came; a piece may end in the midst of one.
+fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
+    let size = size_of::<E>();
+    let mut cut: Vec<u8> = Vec::new();
+    for piece in data.pieces() {
+        let mut piece = &piece[..];
+        if !cut.is_empty() {
+            let (missing, rest) = piece.split_at((size - cut.len()).min(piece.len()));
+            cut.extend_from_slice(missing);
+            piece = rest;
+            if cut.len() == size {
+                E::read(&cut, out);
+                cut.clear();
+            }
+        }
+        let (whole, rest) = piece.split_at(piece.len() / size * size);
+        E::read(whole, out);
+        cut.extend_from_slice(rest);
     }
 }
 
@@ -162,15 +184,15 @@ impl Buffer {
     ///
     /// # Errors
     /// A string that is not UTF-8: ONNX Runtime's bindings take no other.
-    pub(crate) fn push(&mut self, data: &[u8]) -> Result<(), String> {
+    pub(crate) fn push(&mut self, data: &Data) -> Result<(), String> {
         with_elements!(
             self,
             elements => {
-                Element::read(data, elements);
+                read_pieces(data, elements);
                 Ok(())
             },
             strings => {
-                for element in bytes_elements(data) {
+                for element in bytes_elements(&data.whole()) {
                     let element = element.map_err(|e| e.to_string())?;
                     let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
                     strings.push(text.to_owned());
@@ -230,7 +252,7 @@ pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
 }
 
 /// The data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
-pub(crate) fn rows_of(data: &Bytes, dtype: DataType, total: usize, from: usize, to: usize) -> Bytes {
+pub(crate) fn rows_of(data: &Data, dtype: DataType, total: usize, from: usize, to: usize) -> Data {
     if from == 0 && to == total {
         return data.clone();
     }
@@ -238,7 +260,7 @@ pub(crate) fn rows_of(data: &Bytes, dtype: DataType, total: usize, from: usize, 
         let row = data.len() / total;
         return data.slice(row * from..row * to);
     }
-    let lengths: Vec<usize> = bytes_elements(data)
+    let lengths: Vec<usize> = bytes_elements(&data.whole())
         .flatten()
         .map(|element| element.len() + 4)
         .collect();
@@ -255,7 +277,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_pass_through_unchanged(data in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn numbers_pass_through_unchanged(data in prop::collection::vec(any::<u8>(), 0..64), cut: usize) {
             for dtype in DataType::ALL {
                 let Some(size) = dtype.size() else { continue };
                 let mut data = data[..data.len() / size * size].to_vec();
@@ -263,7 +285,10 @@ mod tests {
                     data.iter_mut().for_each(|byte| *byte &= 1);
                 }
                 let mut buffer = Buffer::new(dtype);
-                buffer.push(&data).unwrap();
+                let cut = cut % (data.len() + 1);
+                let mut pieces = Data::from(data[..cut].to_vec());
+                pieces.push(data[cut..].to_vec().into());
+                buffer.push(&pieces).unwrap();
                 let mut back = Vec::new();
                 with_elements!(&buffer, elements => Element::write(elements, &mut back), _strings => unreachable!());
                 prop_assert_eq!(back, data);
@@ -273,21 +298,21 @@ mod tests {
 
     #[test]
     fn rows_are_cut_by_element() {
-        let floats = Bytes::from_static(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-        assert_eq!(rows_of(&floats, DataType::Uint16, 3, 1, 3), floats.slice(4..));
+        let floats = Data::from(vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(rows_of(&floats, DataType::Uint16, 3, 1, 3), floats.slice(4..12));
         let mut texts = Vec::new();
         for text in ["", "ab", "c", "defg"] {
             texts.extend_from_slice(&(text.len() as u32).to_le_bytes());
             texts.extend_from_slice(text.as_bytes());
         }
-        let texts = Bytes::from(texts);
-        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 1), texts.slice(..10));
-        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 1, 2), texts.slice(10..));
+        let texts = Data::from(texts);
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 1), texts.slice(0..10));
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 1, 2), texts.slice(10..texts.len()));
         assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 2), texts);
     }
 
     #[test]
     fn text_must_be_utf8() {
-        assert!(Buffer::new(DataType::Bytes).push(&[1, 0, 0, 0, 0xff]).is_err());
+        assert!(Buffer::new(DataType::Bytes).push(&vec![1, 0, 0, 0, 0xff].into()).is_err());
     }
 }

@@ -128,7 +128,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadReq
             name: input.name,
             dtype,
             shape: input.shape,
-            data,
+            data: data.into(),
         };
         tensor.check("input")?;
         tensors.push(tensor);
@@ -240,7 +240,7 @@ impl From<InferReply> for ModelInferResponse {
     fn from(reply: InferReply) -> Self {
         let mut raw = Vec::with_capacity(reply.outputs.len());
         let output = |tensor: Tensor| {
-            raw.push(tensor.data);
+            raw.push(tensor.data.into_whole());
             InferTensor {
                 name: tensor.name,
                 datatype: tensor.dtype.to_string(),

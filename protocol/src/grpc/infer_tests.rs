@@ -34,7 +34,7 @@ fn raw_inputs_share_the_memory_of_the_message() {
     let sent = request(vec![input("x", "UINT8", &[1, 4], None)], &[&[1, 2, 3, 4]]);
     let wire = Bytes::from(sent.encode_to_vec());
     let read = InferRequest::try_from(ModelInferRequest::decode(wire.clone()).unwrap()).unwrap();
-    let data = &read.inputs[0].data;
+    let data = read.inputs[0].data.whole();
     assert_eq!(data[..], [1, 2, 3, 4]);
     assert!(
         wire.as_ptr_range().contains(&data.as_ptr()),
@@ -145,7 +145,7 @@ fn typed_contents_of_every_type_are_what_raw_ones_would_be() {
         ),
     ] {
         let read = InferRequest::try_from(request(vec![input("x", dtype, &[2], Some(contents))], &[])).unwrap();
-        assert_eq!(read.inputs[0].data, expected, "{dtype}");
+        assert_eq!(read.inputs[0].data, expected[..], "{dtype}");
     }
 }
 

@@ -6,12 +6,15 @@
 //! Sources: KServe's Open Inference Protocol (`required_api.md`) and Triton's `extension_binary_data.md`. A request may
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
 
+mod data;
 mod element;
 mod json;
 mod writer;
 
 use crate::tensor::{DataType, element_count};
 use bytes::Bytes;
+pub use data::Data;
+use std::borrow::Cow;
 use writer::Writer;
 
 /// The HTTP header that gives the length of the JSON part when binary tensors follow it.
@@ -38,7 +41,7 @@ pub struct Tensor {
     /// Dimensions, none of them negative.
     pub shape: Vec<i64>,
     /// Row-major little-endian elements; an element of `BYTES` is its length as u32 LE, then its bytes.
-    pub data: Bytes,
+    pub data: Data,
 }
 
 impl Tensor {
@@ -47,7 +50,7 @@ impl Tensor {
     pub fn has_json_form(&self) -> bool {
         match self.dtype {
             DataType::Fp16 | DataType::Bf16 => false,
-            DataType::Bytes => bytes_elements(&self.data).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok())),
+            DataType::Bytes => bytes_elements(&self.data.whole()).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok())),
             _ => true,
         }
     }
@@ -63,7 +66,7 @@ impl Tensor {
         };
         let Some(size) = self.dtype.size() else {
             let mut found = 0_usize;
-            for element in bytes_elements(&self.data) {
+            for element in bytes_elements(&self.data.whole()) {
                 if element.is_err() {
                     return bad(format!("BYTES element {found} ends past the tensor's data"));
                 }
@@ -85,7 +88,7 @@ impl Tensor {
                 self.dtype
             ));
         }
-        if self.dtype == DataType::Bool && self.data.iter().any(|&b| b > 1) {
+        if self.dtype == DataType::Bool && self.data.pieces().any(|piece| piece.iter().any(|&b| b > 1)) {
             return bad("a BOOL element is neither 0 nor 1".into());
         }
         Ok(())
@@ -140,13 +143,13 @@ pub struct InferRequest {
 
 impl InferRequest {
     /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`] header; without it all of the body is JSON.
-    /// Binary inputs share the body's memory.
+    /// Binary inputs share the body's memory, in the pieces in which it came; those of `BYTES` are brought together.
     ///
     /// # Errors
     /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
-    pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
+    pub fn decode(body: &Data, json_len: Option<usize>) -> Result<Self, BadRequest> {
         let (json, tail) = split(body, json_len)?;
-        let wire = json::parse_request(json)?;
+        let wire = json::parse_request(&json)?;
         let inputs = assemble(wire.inputs, tail, json_len.is_some(), "input")?;
         Ok(Self {
             id: wire.id,
@@ -258,8 +261,9 @@ impl InferReply {
     /// # Errors
     /// As [`InferRequest::decode`].
     pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
+        let body = &Data::from(body.clone());
         let (json, tail) = split(body, json_len)?;
-        let wire = json::parse_reply(json)?;
+        let wire = json::parse_reply(&json)?;
         let outputs = assemble(wire.outputs, tail, json_len.is_some(), "output")?;
         Ok(Self {
             model_name: wire.model_name,
@@ -271,21 +275,26 @@ impl InferReply {
 }
 
 /// Parts a body into its JSON and what follows it.
-fn split(body: &Bytes, json_len: Option<usize>) -> Result<(&[u8], Bytes), BadRequest> {
-    let len = json_len.unwrap_or(body.len());
-    let json = body.get(..len).ok_or_else(|| {
-        BadRequest(format!(
-            "Inference-Header-Content-Length is {len}, but the body has {} bytes",
-            body.len()
-        ))
-    })?;
-    Ok((json, body.slice(len..)))
+fn split(body: &Data, json_len: Option<usize>) -> Result<(Cow<'_, [u8]>, Data), BadRequest> {
+    let total = body.len();
+    let Some(len) = json_len else {
+        return Ok((body.whole(), Data::default()));
+    };
+    if len > total {
+        let what = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
+        return Err(BadRequest(what));
+    }
+    let json = match body.pieces().next().and_then(|first| first.get(..len)) {
+        Some(json) => Cow::Borrowed(json),
+        None => Cow::Owned(body.slice(0..len).into_whole().into()),
+    };
+    Ok((json, body.slice(len..total)))
 }
 
 /// Gives each tensor its data: its own from JSON, or the next bytes of the tail.
 fn assemble(
     wire: Vec<json::WireTensor>,
-    mut tail: Bytes,
+    mut tail: Data,
     has_tail: bool,
     role: &str,
 ) -> Result<Vec<Tensor>, BadRequest> {
@@ -293,7 +302,7 @@ fn assemble(
     for tensor in wire {
         let bad = |what: &str| BadRequest(format!("{role} `{}`: {what}", tensor.name));
         let data = match (tensor.data, tensor.binary_data_size) {
-            (Some(data), None) => Bytes::from(data),
+            (Some(data), None) => Data::from(data),
             (None, Some(_)) if !has_tail => {
                 return Err(bad(
                     "`binary_data_size` without the Inference-Header-Content-Length header, which says where the \
@@ -310,7 +319,13 @@ fn assemble(
                             tail.len()
                         ))
                     })?;
-                tail.split_to(len)
+                let data = tail.split_to(len);
+                // Its elements are of any length, and are looked for one by one.
+                if tensor.dtype == DataType::Bytes {
+                    data.into_whole().into()
+                } else {
+                    data
+                }
             }
             (Some(_), Some(_)) => return Err(bad("both `data` and `binary_data_size`")),
             (None, None) => return Err(bad("neither `data` nor `parameters.binary_data_size`")),

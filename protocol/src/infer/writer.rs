@@ -49,7 +49,7 @@ impl Writer {
                 self.raw("}}");
             } else {
                 self.raw(",\"data\":");
-                element::write(tensor.dtype, &tensor.data, &mut self.0);
+                element::write(tensor.dtype, &tensor.data.whole(), &mut self.0);
                 self.raw("}");
             }
         }
@@ -61,7 +61,7 @@ impl Writer {
         let json_len = self.0.len();
         let mut body = self.0;
         for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
-            body.extend_from_slice(&tensor.data);
+            tensor.data.pieces().for_each(|piece| body.extend_from_slice(piece));
         }
         (body, binary.contains(&true).then_some(json_len))
     }

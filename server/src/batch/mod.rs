@@ -12,21 +12,20 @@ pub(crate) mod split;
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::trace::Link;
-use bytes::Bytes;
 use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{Data, Tensor};
 use tokio::sync::oneshot;
 
 /// One input of one request: shape and raw little-endian data.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) shape: Vec<i64>,
-    pub(crate) data: Bytes,
+    pub(crate) data: Data,
 }
 
 /// What comes back from a session.
@@ -85,6 +84,30 @@ struct State {
     jobs: VecDeque<Job>,
     rows: usize,
     closed: bool,
+    /// Sessions that wait for a job.
+    asleep: usize,
+    /// Those of them that were told of one and have not come for it yet: to wake costs a system call, and one is enough.
+    called: usize,
+}
+
+impl State {
+    /// Whether a session has to be woken for a new job.
+    fn call(&mut self) -> bool {
+        let call = self.asleep > self.called;
+        self.called += usize::from(call);
+        call
+    }
+
+    /// A session begins to wait.
+    fn sleep(&mut self) {
+        self.asleep += 1;
+    }
+
+    /// A session has woken, called or not: to call one too often is harmless, one too few is not.
+    fn awake(&mut self) {
+        self.asleep -= 1;
+        self.called = self.called.saturating_sub(1);
+    }
 }
 
 impl BatchQueue {
@@ -121,8 +144,11 @@ impl BatchQueue {
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
         self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        let call = state.call();
         drop(state);
-        self.wake.notify_one();
+        if call {
+            self.wake.notify_one();
+        }
         Ok(())
     }
 
@@ -138,7 +164,9 @@ impl BatchQueue {
                     return None;
                 }
                 session_was_idle = true;
+                state.sleep();
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.awake();
                 continue;
             };
             let view = View {
@@ -150,8 +178,10 @@ impl BatchQueue {
             };
             match self.rule.decide(&view) {
                 Decision::Wait(time) => {
+                    state.sleep();
                     let waited = self.wake.wait_timeout(state, time);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    state.awake();
                 }
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);

@@ -36,13 +36,13 @@ pub(crate) fn join(pieces: Vec<Done>) -> Option<Done> {
     for (index, output) in whole.outputs.iter_mut().enumerate() {
         let len: usize = rest.iter().map(|piece| piece.outputs[index].data.len()).sum();
         let mut data = BytesMut::with_capacity(output.data.len() + len);
-        data.extend_from_slice(&output.data);
+        output.data.pieces().for_each(|piece| data.extend_from_slice(piece));
         for piece in &mut rest {
             let share = std::mem::take(&mut piece.outputs[index].data);
-            data.extend_from_slice(&share);
+            share.pieces().for_each(|piece| data.extend_from_slice(piece));
             output.shape[0] += piece.outputs[index].shape[0];
         }
-        output.data = data.freeze();
+        output.data = data.freeze().into();
     }
     for piece in rest {
         whole.run_started = whole.run_started.min(piece.run_started);
@@ -81,7 +81,7 @@ mod tests {
             let numbers: Bytes = (0..rows as u16).flat_map(u16::to_le_bytes).collect();
             let shape = vec![rows as i64, 1];
             let parts = [
-                Part { shape: shape.clone(), data: numbers },
+                Part { shape: shape.clone(), data: numbers.into() },
                 Part { shape: shape.clone(), data: text(rows).into() },
             ];
             let pieces = cut(&parts, &inputs, rows, max_rows);

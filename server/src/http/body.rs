@@ -1,19 +1,20 @@
 //! A request's body: received within bounds of size, time and memory, and decompressed within the same bound.
 //!
-//! In: headers and a stream of chunks. Out: the body in one piece with the length of its JSON part, or a refusal.
+//! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
+//! part, or a refusal.
 
 use super::coding::{Coding, inflate};
 use super::infer::Incoming;
 use crate::admission::{Account, Limits};
 use crate::refusal::{Reason, Refusal};
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName};
 use http_body_util::BodyExt;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
 use std::time::Duration;
-use tierlab_protocol::infer::HEADER_LENGTH;
+use tierlab_protocol::infer::{Data, HEADER_LENGTH};
 
 /// A client's own limit for its request, in milliseconds.
 pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -39,7 +40,7 @@ pub(super) async fn receive(
     let body = collected.await.map_err(slow)??;
     let body = match coding {
         Coding::Identity => body,
-        coding => tokio::task::block_in_place(|| inflate(coding, &body, limits.max_body_bytes, account))?,
+        coding => tokio::task::block_in_place(|| inflate(coding, &body.whole(), limits.max_body_bytes, account))?.into(),
     };
     Ok(Incoming {
         body,
@@ -59,8 +60,6 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     matches!(tokio::time::timeout(DISCARD_TIME, read).await, Ok(Ok(_)))
 }
 
-/// Memory for a body is reserved ahead of its bytes up to this many times what has come.
-const GROWTH: usize = 16;
 /// Bytes of a body that nobody wants, read at most so that the connection can be used again.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// The time for it.
@@ -77,38 +76,33 @@ pub(super) fn too_large(limit: usize) -> Refusal {
     Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
 }
 
-/// Collects the chunks; one alone is not copied.
-async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, account: &mut Account) -> Result<Bytes, Refusal> {
-    let declared = declared(headers);
-    if declared.is_some_and(|declared| declared > limit as u64) {
+/// Chunks below this are brought together: each of them would keep the buffer that it was read into.
+const KEPT_BYTES: usize = 4 << 10;
+
+/// Collects the chunks as they come; what is copied here is copied once more into a tensor, so that only small ones are.
+async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
+    if declared(headers).is_some_and(|declared| declared > limit as u64) {
         return Err(too_large(limit));
     }
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
+    let (mut data, mut small) = (Data::default(), BytesMut::new());
+    let mut len = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ended_early(&e))?;
         let Ok(chunk) = frame.into_data() else { continue };
-        if first.len() + rest.len() + chunk.len() > limit {
+        len += chunk.len();
+        if len > limit {
             return Err(too_large(limit));
         }
         account.add(chunk.len())?;
-        if first.is_empty() && rest.is_empty() {
-            first = chunk;
-            continue;
+        if data.is_empty() || chunk.len() >= KEPT_BYTES {
+            data.push(small.split().freeze());
+            data.push(chunk);
+        } else {
+            small.extend_from_slice(&chunk);
         }
-        if rest.is_empty() {
-            rest.extend_from_slice(&first);
-            first = Bytes::new();
-        }
-        if rest.capacity() - rest.len() < chunk.len() {
-            // What is declared is not what comes: the room is bounded by what has come.
-            let have = rest.len() + chunk.len();
-            let whole = declared.and_then(|declared| usize::try_from(declared).ok());
-            rest.reserve(whole.unwrap_or(2 * have).clamp(have, GROWTH * have) - rest.len());
-        }
-        rest.extend_from_slice(&chunk);
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    data.push(small.freeze());
+    Ok(data)
 }
 
 fn declared(headers: &HeaderMap) -> Option<u64> {
@@ -141,6 +135,7 @@ fn ended_early(error: &axum::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use crate::admission::{Admission, Limits};
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
@@ -192,19 +187,19 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!((&plain.body[..], plain.json_len), (&b"abcde"[..], Some(3)));
+        assert_eq!((&plain.body.whole()[..], plain.json_len), (&b"abcde"[..], Some(3)));
         let data = b"hello hello hello".repeat(20);
         let body = Body::from(gzip(&data));
         assert_eq!(
             received(&[("content-encoding", "GZIP")], body).await.unwrap().body,
-            data
+            data[..]
         );
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&data).unwrap();
         let body = Body::from(encoder.finish().unwrap());
         assert_eq!(
             received(&[("content-encoding", "deflate")], body).await.unwrap().body,
-            data
+            data[..]
         );
     }
 

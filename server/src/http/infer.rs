@@ -15,7 +15,7 @@ use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Version};
 use std::time::Duration;
-use tierlab_protocol::infer::{HEADER_LENGTH, InferReply, InferRequest};
+use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -23,7 +23,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// A request as it came.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    pub(super) body: Bytes,
+    pub(super) body: Data,
     /// The length of the body's JSON part, where binary tensors follow.
     pub(super) json_len: Option<usize>,
     /// What the client's header leaves to it.

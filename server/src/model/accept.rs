@@ -160,7 +160,8 @@ fn ids_of(tensor: &Tensor) -> Result<Vec<i64>, String> {
             tensor.dtype, tensor.shape
         ));
     }
-    let (ids, _) = tensor.data.as_chunks();
+    let data = tensor.data.whole();
+    let (ids, _) = data.as_chunks();
     Ok(ids.iter().map(|id| i64::from_le_bytes(*id)).collect())
 }
 

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{Data, Tensor};
 use tierlab_protocol::tensor::TensorSpec;
 use tokio::sync::oneshot;
 
@@ -203,6 +203,7 @@ impl Engine {
             .collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
+            let data = Data::from(data);
             if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
                 let message = format!("output `{}` has shape {shape:?} for a batch of {total} rows", spec.name);
                 return Err(message.into());

@@ -85,7 +85,7 @@ pub(crate) fn raw(model: &str, inputs: Vec<Tensor>) -> ModelInferRequest {
                 shape: tensor.shape,
                 ..InferTensor::default()
             };
-            (input, tensor.data)
+            (input, tensor.data.into_whole())
         })
         .unzip();
     ModelInferRequest {
@@ -111,7 +111,7 @@ async fn raw_contents_of_every_type_come_back() {
                 (&output.datatype, &output.shape),
                 (&sent.dtype.to_string(), &sent.shape)
             );
-            assert_eq!(*data, sent.data, "{}", output.name);
+            assert_eq!(sent.data, data[..], "{}", output.name);
         }
     }
     let mut chosen = raw("echo", echoed(2, 1));
@@ -132,7 +132,7 @@ async fn typed_raw_compressed_and_http_give_the_same_answer() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr], 50);
     let server = serve(&data, "memory", &[]);
     let over_http = server.infer("mlp", mlp_input(3)).await.inferred();
-    let over_http = vec![over_http.outputs[0].data.clone()];
+    let over_http = vec![over_http.outputs[0].data.clone().into_whole()];
     let reply = infer(&server, raw("mlp", mlp_input(3))).await.unwrap();
     let timings = reply.metadata().get(SERVER_TIMING).unwrap().to_str().unwrap();
     let timings = StageTimings::parse_header(timings).unwrap();

@@ -334,6 +334,7 @@ impl Reply {
         let reply = self.inferred();
         reply.outputs[0]
             .data
+            .whole()
             .chunks_exact(4)
             .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
             .collect()
