@@ -66,6 +66,10 @@ Examples:
   tierlab-server --tier nvme --grpc-listen 127.0.0.1:8001
   ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
 
+/// Of the whole process, ONNX Runtime's own arenas aside.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     match start(args) {

@@ -229,7 +229,7 @@ impl<'de, E: Element> Visitor<'de> for Item<'_, '_, E> {
 }
 
 /// Pushes one JSON value as an element; false where the type cannot hold it.
-trait Element {
+pub(super) trait Element {
     fn boolean(_: bool, _: &mut Vec<u8>) -> bool {
         false
     }
@@ -246,6 +246,32 @@ trait Element {
         false
     }
 }
+
+/// Runs a block with `$element` as the [`Element`] of a number's type; leaves the function with nothing for other types.
+macro_rules! push_with {
+    ($dtype:expr, $element:ident => $block:block) => {{
+        macro_rules! with {
+            ($number:ty) => {{
+                type $element = $number;
+                $block
+            }};
+        }
+        match $dtype {
+            DataType::Uint8 => with!(u8),
+            DataType::Uint16 => with!(u16),
+            DataType::Uint32 => with!(u32),
+            DataType::Uint64 => with!(u64),
+            DataType::Int8 => with!(i8),
+            DataType::Int16 => with!(i16),
+            DataType::Int32 => with!(i32),
+            DataType::Int64 => with!(i64),
+            DataType::Fp32 => with!(f32),
+            DataType::Fp64 => with!(f64),
+            DataType::Bool | DataType::Bytes | DataType::Fp16 | DataType::Bf16 => return None,
+        }
+    }};
+}
+pub(super) use push_with;
 
 /// Element of a `BOOL` tensor.
 struct Bool;

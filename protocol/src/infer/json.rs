@@ -5,7 +5,7 @@
 //! `datatype` and `shape` waits as raw text. Keys that the protocol does not know are passed over, as its text asks.
 
 use super::element::Expected;
-use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, quick};
 use crate::tensor::DataType;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// A request before its binary data.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct WireRequest {
     pub(super) id: Option<String>,
     pub(super) binary_output: bool,
@@ -33,6 +33,7 @@ pub(super) struct WireReply {
 }
 
 /// A tensor before its binary data.
+#[derive(Debug, PartialEq)]
 pub(super) struct WireTensor {
     pub(super) name: String,
     pub(super) dtype: DataType,
@@ -88,6 +89,11 @@ impl Parameters {
 }
 
 pub(super) fn parse_request(json: &[u8]) -> Result<WireRequest, BadRequest> {
+    quick::request(json).map_or_else(|| parse_request_in_full(json), Ok)
+}
+
+/// Reads what any client may write, and says what is wrong with the rest.
+pub(super) fn parse_request_in_full(json: &[u8]) -> Result<WireRequest, BadRequest> {
     parse(json, Request, "request")
 }
 

@@ -9,6 +9,7 @@
 mod data;
 mod element;
 mod json;
+mod quick;
 mod writer;
 
 use crate::tensor::{DataType, element_count};

@@ -68,6 +68,19 @@ impl Job {
     }
 }
 
+/// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
+const CALL_PATIENCE: Duration = Duration::from_micros(100);
+
+/// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
+#[must_use]
+pub(crate) struct Call<'a>(&'a Condvar);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
 /// The queue.
 pub(crate) struct BatchQueue {
     state: Mutex<State>,
@@ -124,8 +137,9 @@ impl BatchQueue {
         })
     }
 
-    /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it.
-    pub(crate) fn push(&self, job: Job) -> Result<(), Refusal> {
+    /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it. Where a session sleeps, the
+    /// call that wakes it comes back: others who are about to queue can do so before it is made.
+    pub(crate) fn push(&self, job: Job) -> Result<Option<Call<'_>>, Refusal> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
@@ -138,18 +152,22 @@ impl BatchQueue {
         }
         self.pace
             .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
+        let now = job.enqueued;
         state.rows += job.rows;
         self.pace.set_queued(state.rows);
         // Most jobs go to the end, where the search begins.
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
         self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        let oldest = state.jobs.front().map(|job| job.enqueued);
+        let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
         let call = state.call();
+        let hurry = state.asleep > 0 && (overdue || state.rows >= self.rule.largest());
         drop(state);
-        if call {
+        if hurry {
             self.wake.notify_one();
         }
-        Ok(())
+        Ok(call.then_some(Call(&self.wake)))
     }
 
     /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is

@@ -48,9 +48,14 @@ pub(crate) enum Decision {
 }
 
 impl Rule {
+    /// Rows of a run at most, but for a single request that has more.
+    pub(crate) fn largest(&self) -> usize {
+        self.preferred_rows.last().copied().unwrap_or(self.max_rows)
+    }
+
     /// Decides about a queue that is not empty.
     pub(crate) fn decide(&self, view: &View) -> Decision {
-        let largest = self.preferred_rows.last().copied().unwrap_or(self.max_rows);
+        let largest = self.largest();
         let met = view.rows >= largest || self.preferred_rows.binary_search(&view.rows).is_ok();
         if met || view.session_was_idle || view.upcoming == 0 {
             return Decision::Close(largest);

@@ -17,6 +17,7 @@ use crate::runtime::{Graph, Runtime, Source, Threads};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::session::cpus;
 use crate::session::open::{Recipe, Report, open};
+use crate::session::delivery::Delivery;
 use crate::session::{self, Assignment, RunCounts, Signature, SpawnedSession};
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -297,6 +298,7 @@ impl Loader {
                 queue: Arc::clone(queue),
                 clock,
                 counts,
+                delivery: Delivery::start(),
             });
             threads.push(session.thread);
         }

@@ -3,7 +3,7 @@
 //! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future gives up every
 //! place in the queue.
 
-use crate::batch::{Done, Job, Part, split};
+use crate::batch::{Call, Done, Job, Part, split};
 use crate::model::Model;
 use crate::refusal::{Reason, Refusal};
 use crate::trace::Link;
@@ -47,20 +47,32 @@ impl Model {
     pub(crate) async fn infer(&self, work: Work) -> Result<Done, Refusal> {
         let Work { parts, rows, urgency } = work;
         if rows <= self.max_rows {
-            return self.enqueue(parts, rows, urgency)?.done().await;
+            let (queued, call) = self.enqueue(parts, rows, urgency)?;
+            if let Some(call) = call {
+                // Requests that this thread has read already queue first, and share the run: on one core, waking the
+                // session now would have it run for this request alone.
+                tokio::task::yield_now().await;
+                drop(call);
+            }
+            return queued.done().await;
         }
         let pieces = split::cut(&parts, &self.signature.inputs, rows, self.max_rows)
             .into_iter()
-            .map(|(parts, rows)| self.enqueue(parts, rows, urgency))
-            .collect::<Result<Vec<_>, _>>()?;
+            .map(|(parts, rows)| Ok(self.enqueue(parts, rows, urgency)?.0))
+            .collect::<Result<Vec<_>, Refusal>>()?;
         let pieces = futures::future::try_join_all(pieces.into_iter().map(Queued::done)).await?;
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
-    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<Queued, Refusal> {
+    fn enqueue(
+        &self,
+        parts: Vec<Part>,
+        rows: usize,
+        urgency: Urgency,
+    ) -> Result<(Queued, Option<Call<'_>>), Refusal> {
         let (reply, replied) = oneshot::channel();
         let enqueued = Instant::now();
-        self.queue.push(Job {
+        let call = self.queue.push(Job {
             parts,
             rows,
             enqueued,
@@ -69,7 +81,7 @@ impl Model {
             link: Link::here(),
             reply,
         })?;
-        Ok(Queued(replied))
+        Ok((Queued(replied), call))
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod cpus;
+pub(crate) mod delivery;
 pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod warmup;
@@ -15,6 +16,7 @@ use crate::model::stats::{Run, Runs};
 use crate::refusal::{Reason, Refusal};
 use crate::tensors::{self, Buffer};
 use clock::SessionClock;
+use delivery::{Delivery, Letter};
 use open::{Opened, Report};
 use ort::session::{Session, SessionInputValue};
 use pinned::PinnedRun;
@@ -80,20 +82,25 @@ struct Answers {
 impl Engine {
     /// Serves batches until the queue is closed and empty.
     pub(crate) fn serve(mut self, work: &Assignment) {
-        let Assignment { queue, clock, counts } = work;
+        let Assignment {
+            queue,
+            clock,
+            counts,
+            delivery,
+        } = work;
         let mut last_run = Duration::ZERO;
         queue.add_session();
         while let Some(jobs) = queue.take(clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
-            self.answer(jobs, counts);
+            self.answer(jobs, counts, delivery);
             last_run = began.elapsed();
             queue.note_run(rows, last_run);
         }
         clock.settle();
     }
 
-    fn answer(&mut self, jobs: Vec<Job>, counts: &RunCounts) {
+    fn answer(&mut self, jobs: Vec<Job>, counts: &RunCounts, delivery: &Delivery) {
         let rows: usize = jobs.iter().map(|job| job.rows).sum();
         counts.batch_rows.observe(rows as f64);
         let began = Instant::now();
@@ -105,20 +112,20 @@ impl Engine {
                     infer: answers.ended - answers.started,
                     output: answers.ended.elapsed(),
                 });
-                for (job, outputs) in jobs.into_iter().zip(answers.outputs) {
-                    let (run_started, run_ended) = (answers.started, answers.ended);
-                    // A client that has gone away meanwhile has dropped the receiver.
-                    let _ = job.reply.send(Ok(Done {
+                let letter = |(job, outputs): (Job, Vec<Tensor>)| Letter {
+                    to: job.reply,
+                    answer: Ok(Done {
                         outputs,
-                        run_started,
-                        run_ended,
+                        run_started: answers.started,
+                        run_ended: answers.ended,
                         batch_rows: rows,
-                    }));
-                }
+                    }),
+                };
+                delivery.send(jobs.into_iter().zip(answers.outputs).map(letter).collect());
             }
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
-                    self.answer(vec![job], counts);
+                    self.answer(vec![job], counts, delivery);
                 }
             }
             Err(error) => {
@@ -267,6 +274,7 @@ pub(crate) struct Assignment {
     pub(crate) queue: Arc<BatchQueue>,
     pub(crate) clock: Arc<SessionClock>,
     pub(crate) counts: RunCounts,
+    pub(crate) delivery: Delivery,
 }
 
 /// Where a session counts its runs.

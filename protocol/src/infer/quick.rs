@@ -1,0 +1,361 @@
+//! The JSON that clients send, read in one pass; the rest is left to [`super::json`].
+//!
+//! In: JSON text. Out: the same [`WireRequest`] that the full reader gives, or nothing. Nothing means "not written as
+//! clients write it" and never "wrong": escapes, nests, keys that are not known here, numbers of many digits, and every
+//! error are read again by the full reader, which says what is the matter. So there is one set of rules and messages, and
+//! a property test that holds this reader against it.
+
+use super::element::{Element, push_with};
+use super::json::{WireRequest, WireTensor};
+use super::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use crate::tensor::{DataType, element_count};
+
+/// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right
+/// (W. D. Clinger, "How to read floating point numbers accurately", 1990).
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+/// Digits of a significand that always fit below 2^53.
+const MAX_DIGITS: usize = 15;
+/// Memory set aside before the first element.
+const MAX_RESERVED_BYTES: usize = 1 << 20;
+
+/// Reads a request, if it is written in the usual way.
+pub(super) fn request(json: &[u8]) -> Option<WireRequest> {
+    let mut scan = Scan { rest: json };
+    let mut request = WireRequest::default();
+    let (mut has_inputs, mut has_id, mut has_parameters) = (false, false, false);
+    scan.object(|scan, key| match key {
+        "inputs" if !has_inputs => {
+            has_inputs = true;
+            scan.array(|scan| {
+                request.inputs.push(tensor(scan)?);
+                (request.inputs.len() <= MAX_TENSORS).then_some(())
+            })
+        }
+        "id" if !has_id => {
+            has_id = true;
+            request.id = Some(scan.name()?.to_owned());
+            Some(())
+        }
+        "parameters" if !has_parameters => {
+            has_parameters = true;
+            let mut given = false;
+            scan.object(|scan, key| {
+                (key == "binary_data_output" && !std::mem::replace(&mut given, true)).then_some(())?;
+                request.binary_output = scan.boolean()?;
+                Some(())
+            })
+        }
+        _ => None,
+    })?;
+    scan.space();
+    (scan.rest.is_empty() && !request.inputs.is_empty()).then_some(request)
+}
+
+fn tensor(scan: &mut Scan<'_>) -> Option<WireTensor> {
+    let (mut name, mut dtype, mut shape) = (None, None, None);
+    let (mut data, mut binary_data_size, mut has_parameters) = (None, None, false);
+    scan.object(|scan, key| {
+        match key {
+            "name" if name.is_none() => name = Some(scan.name()?.to_owned()),
+            "datatype" if dtype.is_none() => dtype = Some(scan.text()?.parse::<DataType>().ok()?),
+            "shape" if shape.is_none() => shape = Some(scan.shape()?),
+            // Before its type and shape are known it waits as text: the full reader's business.
+            "data" if data.is_none() => data = Some(scan.elements(dtype?, shape.as_deref()?)?),
+            "parameters" if !has_parameters => {
+                has_parameters = true;
+                scan.object(|scan, key| {
+                    (key == "binary_data_size" && binary_data_size.is_none()).then_some(())?;
+                    binary_data_size = Some(scan.count()?);
+                    Some(())
+                })?;
+            }
+            _ => return None,
+        }
+        Some(())
+    })?;
+    Some(WireTensor {
+        name: name?,
+        dtype: dtype?,
+        shape: shape?,
+        data,
+        binary_data_size,
+    })
+}
+
+/// The text that is left.
+struct Scan<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Scan<'a> {
+    fn space(&mut self) {
+        while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
+    /// Takes `byte`, after any space.
+    fn take(&mut self, byte: u8) -> bool {
+        self.space();
+        match self.rest {
+            [first, rest @ ..] if *first == byte => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        self.take(byte).then_some(())
+    }
+
+    /// Hands every value to `value`, by its key.
+    fn object(&mut self, mut value: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        if self.take(b'}') {
+            return Some(());
+        }
+        loop {
+            let key = self.text()?;
+            self.expect(b':')?;
+            value(self, key)?;
+            if !self.take(b',') {
+                return self.expect(b'}');
+            }
+        }
+    }
+
+    /// Hands every item to `item`.
+    fn array(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.expect(b'[')?;
+        if self.take(b']') {
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            if !self.take(b',') {
+                return self.expect(b']');
+            }
+        }
+    }
+
+    /// A string without escapes.
+    fn text(&mut self) -> Option<&'a str> {
+        self.expect(b'"')?;
+        let end = self.rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ')?;
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        self.expect_here(b'"')?;
+        std::str::from_utf8(text).ok()
+    }
+
+    fn expect_here(&mut self, byte: u8) -> Option<()> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        (*first == byte).then_some(())
+    }
+
+    fn name(&mut self) -> Option<&'a str> {
+        self.text().filter(|name| name.len() <= MAX_NAME_BYTES)
+    }
+
+    fn boolean(&mut self) -> Option<bool> {
+        self.space();
+        let (value, rest) = match self.rest {
+            [b't', b'r', b'u', b'e', rest @ ..] => (true, rest),
+            [b'f', b'a', b'l', b's', b'e', rest @ ..] => (false, rest),
+            _ => return None,
+        };
+        self.rest = rest;
+        Some(value)
+    }
+
+    fn count(&mut self) -> Option<u64> {
+        self.space();
+        match self.number()? {
+            Number::Unsigned(count) => Some(count),
+            _ => None,
+        }
+    }
+
+    fn shape(&mut self) -> Option<Vec<i64>> {
+        let mut shape = Vec::with_capacity(4);
+        self.array(|scan| {
+            shape.push(i64::try_from(scan.count()?).ok()?);
+            (shape.len() <= MAX_RANK).then_some(())
+        })?;
+        Some(shape)
+    }
+
+    /// A flat array of numbers, exactly as many as the shape says.
+    fn elements(&mut self, dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
+        let count = element_count(shape)?;
+        let mut out = Vec::with_capacity(count.saturating_mul(dtype.size()?).min(MAX_RESERVED_BYTES));
+        let mut left = count;
+        push_with!(dtype, E => {
+            self.array(|scan| {
+                left = left.checked_sub(1)?;
+                scan.space();
+                let pushed = match scan.number()? {
+                    Number::Unsigned(value) => E::unsigned(value, &mut out),
+                    Number::Signed(value) => E::signed(value, &mut out),
+                    Number::Float(value) => E::float(value, &mut out),
+                };
+                pushed.then_some(())
+            })?;
+        });
+        (left == 0).then_some(out)
+    }
+
+    /// A number of few digits.
+    fn number(&mut self) -> Option<Number> {
+        let negative = self.rest.first() == Some(&b'-');
+        let mut rest = &self.rest[usize::from(negative)..];
+        let leading_zero = rest.first() == Some(&b'0');
+        let mut significand = 0_u64;
+        let whole = digits(&mut rest, &mut significand);
+        if whole == 0 || (leading_zero && whole > 1) {
+            return None;
+        }
+        let mut all = whole;
+        let mut power = 0_i32;
+        let mut is_float = false;
+        if let [b'.', fraction @ ..] = rest {
+            is_float = true;
+            rest = fraction;
+            let behind = digits(&mut rest, &mut significand);
+            if behind == 0 {
+                return None;
+            }
+            all += behind;
+            power -= i32::try_from(behind).ok()?;
+        }
+        if all > MAX_DIGITS {
+            return None;
+        }
+        if let [b'e' | b'E', exponent @ ..] = rest {
+            is_float = true;
+            rest = exponent;
+            let minus = rest.first() == Some(&b'-');
+            if let [b'-' | b'+', behind @ ..] = rest {
+                rest = behind;
+            }
+            let mut value = 0;
+            if !(1..=3).contains(&digits(&mut rest, &mut value)) {
+                return None;
+            }
+            let value = i32::try_from(value).ok()?;
+            power += if minus { -value } else { value };
+        }
+        self.rest = rest;
+        if !is_float {
+            let signed = -i64::try_from(significand).ok()?;
+            return Some(match (negative, significand) {
+                (false, _) => Number::Unsigned(significand),
+                (true, 0) => Number::Float(-0.0),
+                (true, _) => Number::Signed(signed),
+            });
+        }
+        let scale = *POWERS.get(power.unsigned_abs() as usize)?;
+        let value = significand as f64;
+        let value = if power < 0 { value / scale } else { value * scale };
+        Some(Number::Float(if negative { -value } else { value }))
+    }
+}
+
+/// A number as the full reader tells them apart.
+enum Number {
+    Unsigned(u64),
+    /// Below zero.
+    Signed(i64),
+    Float(f64),
+}
+
+/// Takes digits and adds them to `value`; says how many. The value is right up to [`MAX_DIGITS`] of them.
+fn digits(rest: &mut &[u8], value: &mut u64) -> usize {
+    let mut count = 0;
+    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+        *value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        *rest = behind;
+        count += 1;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn same(text: &str) -> Result<bool, TestCaseError> {
+        let Some(quick) = request(text.as_bytes()) else {
+            return Ok(false);
+        };
+        let full = json::parse_request_in_full(text.as_bytes());
+        prop_assert!(full.is_ok(), "{}: {}", text, full.err().unwrap());
+        prop_assert_eq!(&quick, &full.unwrap(), "{}", text);
+        Ok(true)
+    }
+
+    fn number() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<f32>().prop_map(|float| float.to_string()),
+            any::<f64>().prop_map(|float| format!("{float:e}")),
+            any::<i64>().prop_map(|int| int.to_string()),
+            (-300_i32..300).prop_map(|int| int.to_string()),
+            (-1.0..1.0_f64).prop_map(|float| format!("{float:.6}")),
+            "-?[0-9]{0,18}(\\.[0-9]{0,18})?([eE][+-]?[0-9]{0,4})?",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_it_reads_is_what_the_full_reader_reads(
+            numbers in prop::collection::vec(number(), 1..6),
+            dtype in prop::sample::select(DataType::ALL.to_vec()),
+            extra in -1_i64..=1,
+            space in "[ \n\t]{0,2}",
+        ) {
+            let count = (numbers.len() as i64 + extra).max(0);
+            let data = numbers.join(&format!("{space},"));
+            let text = format!(
+                "{{{space}\"id\":\"a\",\"inputs\":[{{\"name\":\"x\",{space}\"datatype\":\"{dtype}\",\"shape\":[{count},1]{space},\"data\":[{data}{space}]}}]}}"
+            );
+            same(&text)?;
+        }
+
+        #[test]
+        fn damage_is_never_read_differently(at in 0_usize..400, byte in prop::sample::select(b"{}[]\",:0-.e \\tn\n".to_vec())) {
+            let mut text = USUAL.to_owned().into_bytes();
+            let len = text.len();
+            text[at % len] = byte;
+            same(std::str::from_utf8(&text).unwrap())?;
+            same(&USUAL[..at % len])?;
+        }
+    }
+
+    const USUAL: &str = r#"{"id":"7", "inputs":[{"name":"a","shape":[2,2],"datatype":"FP32","data":[0.5, -1, 1e-3,-0]},
+        {"name":"b","datatype":"INT64","shape":[1],"parameters":{"binary_data_size":8}}],"parameters":{"binary_data_output":true}}"#;
+
+    #[test]
+    fn the_usual_is_read_here() {
+        assert!(same(USUAL).unwrap());
+        for left in [
+            r#"{"inputs":[{"name":"a","shape":[1],"datatype":"FP32","data":[0.1234567890123456789]}]}"#,
+            r#"{"inputs":[{"name":"a","shape":[1],"datatype":"FP32","data":[01]}]}"#,
+            r#"{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","data":[[1,2]]}]}"#,
+            r#"{"inputs":[{"name":"a\u0062","shape":[1],"datatype":"FP32","data":[1]}]}"#,
+            r#"{"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[300]}]}"#,
+            r#"{"inputs":[]}"#,
+            r#"{"inputs":[],"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}]}"#,
+            r#"{"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}],"parameters":{},"parameters":{}}"#,
+        ] {
+            assert!(request(left.as_bytes()).is_none(), "{left}");
+        }
+    }
+}
