@@ -183,7 +183,7 @@ async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> 
             name: "y".into(),
             dtype: DataType::Fp32,
             shape: vec![1, 1],
-            data: Bytes::copy_from_slice(&0.5_f32.to_le_bytes()),
+            data: 0.5_f32.to_le_bytes().to_vec().into(),
         }],
     });
     let mut trailers = HeaderMap::new();

@@ -180,7 +180,10 @@ fn push_duration(out: &mut String, name: &str, time: Duration) {
         out.push_str(", ");
     }
     // By hand: the header has a dozen of them, and formatting costs more than all else in it.
-    let micros = time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into());
+    let micros = time
+        .as_secs()
+        .saturating_mul(1_000_000)
+        .saturating_add(time.subsec_micros().into());
     let thousandths = 1_000 + micros % 1_000;
     out.push_str(name);
     out.push_str(";dur=");

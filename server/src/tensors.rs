@@ -313,6 +313,10 @@ mod tests {
 
     #[test]
     fn text_must_be_utf8() {
-        assert!(Buffer::new(DataType::Bytes).push(&vec![1, 0, 0, 0, 0xff].into()).is_err());
+        assert!(
+            Buffer::new(DataType::Bytes)
+                .push(&vec![1, 0, 0, 0, 0xff].into())
+                .is_err()
+        );
     }
 }

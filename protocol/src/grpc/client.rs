@@ -85,7 +85,7 @@ impl ModelInferRequest {
         }
         let mut raw_input_contents = Vec::with_capacity(request.inputs.len());
         let input = |tensor: Tensor| {
-            raw_input_contents.push(tensor.data);
+            raw_input_contents.push(tensor.data.into_whole());
             InferTensor {
                 name: tensor.name,
                 datatype: tensor.dtype.to_string(),
@@ -133,7 +133,7 @@ impl TryFrom<ModelInferResponse> for InferReply {
                     .map_err(|error| BadRequest(format!("output `{}`: `datatype`: {error}", output.name)))?,
                 name: output.name,
                 shape: output.shape,
-                data,
+                data: data.into(),
             };
             tensor.check("output").map(|()| tensor)
         };

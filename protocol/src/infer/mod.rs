@@ -51,7 +51,9 @@ impl Tensor {
     pub fn has_json_form(&self) -> bool {
         match self.dtype {
             DataType::Fp16 | DataType::Bf16 => false,
-            DataType::Bytes => bytes_elements(&self.data.whole()).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok())),
+            DataType::Bytes => {
+                bytes_elements(&self.data.whole()).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok()))
+            }
             _ => true,
         }
     }

@@ -146,7 +146,10 @@ impl<'a> Scan<'a> {
     /// A string without escapes.
     fn text(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
-        let end = self.rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ')?;
+        let end = self
+            .rest
+            .iter()
+            .position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ')?;
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
         self.expect_here(b'"')?;

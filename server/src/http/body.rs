@@ -40,7 +40,9 @@ pub(super) async fn receive(
     let body = collected.await.map_err(slow)??;
     let body = match coding {
         Coding::Identity => body,
-        coding => tokio::task::block_in_place(|| inflate(coding, &body.whole(), limits.max_body_bytes, account))?.into(),
+        coding => {
+            tokio::task::block_in_place(|| inflate(coding, &body.whole(), limits.max_body_bytes, account))?.into()
+        }
     };
     Ok(Incoming {
         body,
@@ -135,8 +137,8 @@ fn ended_early(error: &axum::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use crate::admission::{Admission, Limits};
+    use bytes::Bytes;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use http::HeaderValue;

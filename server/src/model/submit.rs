@@ -64,12 +64,7 @@ impl Model {
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
-    fn enqueue(
-        &self,
-        parts: Vec<Part>,
-        rows: usize,
-        urgency: Urgency,
-    ) -> Result<(Queued, Option<Call<'_>>), Refusal> {
+    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued, Option<Call<'_>>), Refusal> {
         let (reply, replied) = oneshot::channel();
         let enqueued = Instant::now();
         let call = self.queue.push(Job {
