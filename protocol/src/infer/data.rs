@@ -114,6 +114,12 @@ impl<B: Into<Bytes>> From<B> for Data {
     }
 }
 
+impl FromIterator<u8> for Data {
+    fn from_iter<I: IntoIterator<Item = u8>>(bytes: I) -> Self {
+        Bytes::from_iter(bytes).into()
+    }
+}
+
 impl PartialEq for Data {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.whole() == other.whole()

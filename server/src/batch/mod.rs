@@ -73,6 +73,7 @@ const CALL_PATIENCE: Duration = Duration::from_micros(100);
 
 /// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
 #[must_use]
+#[derive(Debug)]
 pub(crate) struct Call<'a>(&'a Condvar);
 
 impl Drop for Call<'_> {
