@@ -9,6 +9,7 @@ use crate::tensors;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
+use std::borrow::Cow;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// The binding of a session, and where its tensors lie on the host.
@@ -76,7 +77,9 @@ impl PinnedRun {
         let text = |e: ort::Error| e.to_string();
         let element = tensors::element_type(spec.dtype).ok_or("text is not bound")?;
         let mut tensor = DynTensor::new(&self.inputs, element, shape).map_err(text)?;
-        let mut bytes = parts.map(|part| &part.data[..]);
+        // In one piece each: an element may lie across two.
+        let whole: Vec<Cow<'_, [u8]>> = parts.map(|part| part.data.whole()).collect();
+        let mut bytes = whole.iter().map(AsRef::as_ref);
         lay_out(&mut tensor, element, &mut bytes)?;
         self.binding.bind_input(&spec.name, &tensor).map_err(text)
     }
