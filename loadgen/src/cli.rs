@@ -3,7 +3,7 @@
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::null_endpoint::{self, OneByOne, Script, Stalls};
-use crate::{coverage, lab, merge, report, selfcheck, sweep, workers};
+use crate::{coverage, lab, merge, report, selfcheck, sweep, trace, workers};
 use clap::{Parser, Subcommand};
 use reqwest::Url;
 use std::net::SocketAddr;
@@ -149,6 +149,33 @@ enum Command {
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
+    /// Makes a trace that plans replay out of a log of requests in CSV
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen trace access.csv --time ts --unit ms --ids user_id --out trace.csv\n  \
+            tierlab-loadgen trace access.csv --time at --unit rfc3339 --batch rows --round-batches --out trace.csv"
+    )]
+    Trace {
+        /// The log: CSV with a header
+        log: PathBuf,
+        /// Where the trace goes
+        #[arg(long)]
+        out: PathBuf,
+        /// The column of times
+        #[arg(long, default_value = "timestamp")]
+        time: String,
+        /// What times are written in
+        #[arg(long, value_enum, default_value_t = trace::Unit::S)]
+        unit: trace::Unit,
+        /// The column of entity ids, several apart by spaces or semicolons
+        #[arg(long)]
+        ids: Option<String>,
+        /// The column of batch sizes; without it a request has as many as it has ids
+        #[arg(long)]
+        batch: Option<String>,
+        /// Rounds batch sizes up to powers of two: a mix has at most 32 of them
+        #[arg(long)]
+        round_batches: bool,
+    },
     /// A server that does nothing, for noise floors and tests
     #[command(hide = true)]
     NullEndpoint {
@@ -240,6 +267,25 @@ impl Command {
             },
             Self::Selfcheck { json } => certify(json.as_deref(), &interrupt()?).await,
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
+            Self::Trace {
+                log,
+                out,
+                time,
+                unit,
+                ids,
+                batch,
+                round_batches,
+            } => {
+                let options = trace::Options {
+                    log,
+                    out,
+                    time: (time, unit),
+                    ids,
+                    batch,
+                    round_batches,
+                };
+                trace::run(&options).map(|()| 0)
+            }
             Self::NullEndpoint {
                 listen,
                 stall_ms,

@@ -12,6 +12,7 @@
 //! - [`runner`]: the order of the steps, interleaved over tiers; [`sweep`] and [`lab`]: the commands around it;
 //!   [`resume`]: a run that stopped, gone on with; [`merge`]: runs of several hosts as one; [`search`]: which rates to measure for
 //!   the highest under an objective
+//! - [`trace`]: logs of requests become traces that plans replay
 //! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
@@ -48,4 +49,5 @@ pub mod scrape;
 pub mod search;
 pub mod selfcheck;
 pub mod sweep;
+pub mod trace;
 pub mod workers;

@@ -156,6 +156,10 @@ pub struct Factors {
     pub arrivals: String,
     /// Key distribution in words: `uniform`, `zipf(1.10)`.
     pub keys: String,
+    /// What was sent at the same time, this part included, by weight: `8 realtime×1, 1 batch×16`; absent where this was
+    /// all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<String>,
 }
 
 /// One configuration with its repeats.

@@ -7,6 +7,7 @@
 //! that a kill loses the step under way only. Knows neither where a target came from nor how a result is shown.
 
 mod hunt;
+mod mixed;
 mod send;
 
 pub use send::{Measured, Senders, measure, route, step};
@@ -60,6 +61,16 @@ pub struct Target {
     pub grpc: Option<Url>,
     /// What it is asked.
     pub content: Content,
+    /// What its other models are asked, by name, where a plan's mixes ask for them.
+    pub others: BTreeMap<String, Content>,
+}
+
+impl Target {
+    /// What a model of it is asked.
+    #[must_use]
+    pub fn content_of(&self, model: &str) -> &Content {
+        self.others.get(model).unwrap_or(&self.content)
+    }
 }
 
 /// What is done to a target before each of its steps.
@@ -126,7 +137,7 @@ impl Runner<'_> {
         self.check_earlier(&points)?;
         report::begin(&run, &self.folder)?;
         let grid = if self.measures_loads() {
-            self.plan.loads.len()
+            self.plan.loads.len() + self.plan.mixes.iter().map(|mix| mix.rates.len()).sum::<usize>()
         } else {
             0
         };
@@ -172,7 +183,11 @@ impl Runner<'_> {
         let expected: Vec<Factors> = self
             .targets
             .iter()
-            .flat_map(|target| self.plan.loads.iter().map(|&load| factors(self.plan, target, load)))
+            .flat_map(|target| {
+                let loads = self.plan.loads.iter();
+                let loads = loads.map(|&load| factors(self.plan, target, load, &self.plan.model));
+                loads.chain(mixed::expected(self.plan, target)).collect::<Vec<_>>()
+            })
             .collect();
         // A search chooses its own rates.
         let is_expected = |point: &&Point| {
@@ -208,6 +223,7 @@ impl Runner<'_> {
                     self.step(ledger, place, load, (repeat, seed)).await?;
                 }
             }
+            self.mixes(repeat, ledger).await?;
             // The views are made anew as often as every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;
         }
@@ -223,7 +239,7 @@ impl Runner<'_> {
         (index, seed): (u32, u64),
     ) -> Result<(), RunError> {
         let target = &self.targets[place.0];
-        let factors = factors(self.plan, target, load);
+        let factors = factors(self.plan, target, load, &self.plan.model);
         if ledger.points.step(&factors, index).is_some() {
             ledger.progress.skip();
             return Ok(());
@@ -319,20 +335,21 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
 
 /// What tells this point from the others.
 #[must_use]
-pub fn factors(plan: &Plan, target: &Target, load: Load) -> Factors {
+pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
         tier: target.tier.clone(),
         cache: target.cache.clone(),
         cache_share: target.cache_share,
-        model: plan.model.clone(),
+        model: model.to_owned(),
         mode: load.mode,
         batch_size: load.batch_size,
         offered_rps: load.rate,
         arrivals: plan.arrivals.to_string(),
-        keys: match target.content {
+        keys: match target.content_of(model) {
             Content::Joined(_) => plan.keys.to_string(),
             Content::Inline(_) => "inline".into(),
         },
+        mix: None,
     }
 }
 

@@ -19,6 +19,7 @@ use crate::runner::{self, Content, Preamble, Runner, Senders, Target};
 use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
 use reqwest::Url;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_protocol::metrics;
@@ -69,9 +70,13 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let scrape = control.scrape().await?;
     let target = Target {
         grpc: options.grpc_url.clone(),
+        others: other_contents(&plan, &control).await?,
         ..target(&plan, control, &model, &scrape)
     };
-    check_reply(&plan, &target).await?;
+    check_reply(&plan, &target, &plan.model).await?;
+    for model in target.others.keys() {
+        check_reply(&plan, &target, model).await?;
+    }
     let pricing = match &plan.prices {
         Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
         None => None,
@@ -147,7 +152,17 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
         control,
         grpc: None,
         content: content(plan, model),
+        others: BTreeMap::new(),
     }
+}
+
+/// What the other models of a plan's mixes are asked.
+async fn other_contents(plan: &Plan, control: &Control) -> Result<BTreeMap<String, Content>, RunError> {
+    let mut contents = BTreeMap::new();
+    for name in plan.other_models() {
+        contents.insert(name.to_owned(), content(plan, &control.model(name).await?));
+    }
+    Ok(contents)
 }
 
 /// What a model is asked: entities where it joins, else its own inputs.
@@ -169,8 +184,8 @@ pub fn content(plan: &Plan, model: &ModelMetadata) -> Content {
 ///
 /// # Errors
 /// No server, an error reply, or outputs without a row for the row asked for.
-pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
-    let body = match &target.content {
+pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
+    let body = match target.content_of(model) {
         Content::Joined(population) if population.stranger().is_some() => {
             return Err(RunError::Usage(format!(
                 "{}: `keys.file` asks for entity {}, which the table of `{}` does not have",
@@ -179,19 +194,19 @@ pub async fn check_reply(plan: &Plan, target: &Target) -> Result<(), RunError> {
                 plan.model
             )));
         }
-        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.form()),
-        Content::Inline(specs) => payload::inline(specs, 1, plan.form(), plan.seed)
+        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.form(model)),
+        Content::Inline(specs) => payload::inline(specs, 1, plan.form(model), plan.seed)
             .map_err(RunError::Usage)?
             .swap_remove(0),
     };
-    let reply = match runner::route(plan, target)? {
-        Route::Http(_) => target.control.infer(&plan.model, &body).await?,
+    let reply = match runner::route(plan, target, model)? {
+        Route::Http(_) => target.control.infer(model, &body).await?,
         Route::Grpc(connections) => control::infer_over_grpc(&connections, body).await?,
     };
     let refuse = |what: String| {
         let url = match &target.grpc {
             Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
-            _ => target.control.infer_url(&plan.model).to_string(),
+            _ => target.control.infer_url(model).to_string(),
         };
         Err(ControlError { url, what }.into())
     };
@@ -241,8 +256,16 @@ pub async fn prove(
 
 /// The plan's highest load on a null endpoint, real-time where the plan has it.
 async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
+    let shares = plan.mixes.iter().flat_map(|mix| {
+        let all = mix
+            .rates
+            .iter()
+            .flat_map(move |&rate| mix.parts.iter().map(move |part| mix.load(part, rate)));
+        all.collect::<Vec<_>>()
+    });
+    let loads: Vec<Load> = plan.loads.iter().copied().chain(shares).collect();
     let highest = |mode| {
-        plan.loads
+        loads
             .iter()
             .filter(|load| load.mode == mode)
             .max_by(|a, b| a.rate.total_cmp(&b.rate))
@@ -258,9 +281,10 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         control: endpoint.control()?,
         grpc: endpoint.grpc_url(),
         content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
+        others: BTreeMap::new(),
     };
     let mut point = Point {
-        factors: runner::factors(plan, &target, load),
+        factors: runner::factors(plan, &target, load, &plan.model),
         repeats: Vec::new(),
         summary: None,
     };

@@ -26,6 +26,10 @@ pub struct Cost {
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
 #[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
+    // The instance was shared with the other parts: nobody can say which of it was whose.
+    if factors.mix.is_some() {
+        return None;
+    }
     let per_repeat: Vec<[f64; 4]> = repeats
         .iter()
         .map(|repeat| parts(factors, repeat, pricing))
@@ -103,6 +107,7 @@ mod tests {
             offered_rps: 100.0,
             arrivals: "poisson".to_owned(),
             keys: "uniform".to_owned(),
+            mix: None,
         }
     }
 

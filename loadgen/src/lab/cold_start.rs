@@ -127,6 +127,6 @@ async fn restart(
 
 async fn first_reply(bench: &Bench<'_>, target: &Target) -> Result<f64, RunError> {
     let began = Instant::now();
-    sweep::check_reply(bench.plan, target).await?;
+    sweep::check_reply(bench.plan, target, &bench.plan.model).await?;
     Ok(began.elapsed().as_secs_f64())
 }

@@ -77,6 +77,15 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         .as_deref()
         .map(|folder| Earlier::open(folder, &plan))
         .transpose()?;
+    if let Some(other) = plan.other_models().first() {
+        return Err(plan
+            .refuse(format!(
+                "`mix`: a part asks for the model `{other}`, but a lab makes and serves one model, `{}`; sweep a server that \
+                 has both",
+                plan.model
+            ))
+            .into());
+    }
     let bench = Bench {
         plan: &plan,
         lab: &lab,
@@ -102,7 +111,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             eprintln!("starting the {} server, {} cache", tier.name, cache.name);
             let setting = servers::Setting { tier, cache };
             let target = fleet.start(&bench, &prepared, setting).await?;
-            sweep::check_reply(&plan, &target).await?;
+            sweep::check_reply(&plan, &target, &plan.model).await?;
             if cache.prefill {
                 prefill::fill(&plan, &target, &interrupt).await?;
             }

@@ -319,6 +319,7 @@ impl Launched {
                 None => None,
             },
             content: sweep::content(plan, &model),
+            others: BTreeMap::new(),
         })
     }
 }

@@ -213,7 +213,7 @@ fn trace(arrival: RawArrival, base: &Path) -> Result<Trace, String> {
         return Err("`arrival.file` is missing: a trace is replayed from a CSV file".into());
     };
     let column = Column {
-        key: "arrival",
+        key: "arrival.file",
         name: arrival.column.unwrap_or_else(|| "timestamp".into()),
     };
     let per_s = match arrival.unit.unwrap_or(RawUnit::S) {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The most rows read.
 const MAX_ROWS: usize = 4_000_000;
 
-/// A column, and the section of the plan that asks for it.
+/// A column, and the key of the plan that names its file, beside which `column` may stand.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) key: &'static str,
@@ -21,7 +21,7 @@ pub(super) fn numbers(path: &Path, column: &Column) -> Result<Vec<f64>, String> 
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(values),
         Some(row) => Err(format!(
-            "`{}.file`: {} row {}: `{}` is no finite number",
+            "`{}`: {} row {}: `{}` is no finite number",
             column.key,
             path.display(),
             row + 1,
@@ -42,7 +42,7 @@ where
     T: FromStr,
     T::Err: Display,
 {
-    let refuse = |what: String| format!("`{}.file`: {}: {what}", column.key, path.display());
+    let refuse = |what: String| format!("`{}`: {}: {what}", column.key, path.display());
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_path(path)
@@ -53,7 +53,7 @@ where
         return Err(refuse(format!(
             "no column `{}` (set `{}.column`; there are {})",
             column.name,
-            column.key,
+            column.key.rsplit_once('.').map_or("", |(section, _)| section),
             there.join(", ")
         )));
     };
@@ -86,7 +86,7 @@ mod tests {
 
     fn column(name: &str) -> Column {
         Column {
-            key: "keys",
+            key: "keys.file",
             name: name.into(),
         }
     }

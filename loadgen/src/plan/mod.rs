@@ -6,17 +6,20 @@
 mod arrivals;
 mod columns;
 mod lab;
+mod mix;
 mod place;
 mod raw;
 mod search;
 
 pub use arrivals::{Arrivals, Process, Shape, Trace};
 pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, Origin, TierPlan};
+pub use mix::{Mix, Part};
 pub use search::SearchPlan;
 
 use crate::payload::Form;
 use crate::record::{Limits, Mode};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -165,6 +168,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Every load, in the plan's order.
     pub loads: Vec<Load>,
+    /// Loads that are sent at the same time, in the plan's order.
+    pub mixes: Vec<Mix>,
     /// What the highest rate is searched under; absent where none is.
     pub search: Option<SearchPlan>,
     /// The lab around it; absent in a sweep.
@@ -198,13 +203,21 @@ impl Plan {
         validate(raw, file, text).map_err(|what| refusal(file, text, what))
     }
 
-    /// What requests are encoded as.
+    /// What requests to a model are encoded as.
     #[must_use]
-    pub fn form(&self) -> Form<'_> {
+    pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
         match self.protocol {
             Protocol::Http => Form::Http(self.encoding),
-            Protocol::Grpc => Form::Grpc(&self.model),
+            Protocol::Grpc => Form::Grpc(model),
         }
+    }
+
+    /// The models that its mixes ask for beside its own.
+    #[must_use]
+    pub fn other_models(&self) -> BTreeSet<&str> {
+        let parts = self.mixes.iter().flat_map(|mix| &mix.parts);
+        let models = parts.filter_map(|part| part.model.as_deref());
+        models.filter(|model| *model != self.model).collect()
     }
 
     /// An error of this plan, found out later; `what` begins with the key, between backticks.
@@ -262,6 +275,15 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         (Some(_), None) => return Err("`instance` is missing: which instance of `prices` is it?".into()),
         (None, Some(_)) => return Err("`prices` is missing: where is `instance` priced?".into()),
     };
+    let frame = mix::Frame {
+        warmup_s: raw.warmup_s,
+        step_s: raw.step_s,
+        base,
+    };
+    let mixes = mix::validate(raw.mix, frame)?;
+    if raw.load.is_empty() && mixes.is_empty() {
+        return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`".into());
+    }
     let loads = loads(&raw.load, raw.warmup_s, raw.step_s)?;
     let steps = search::Steps {
         warmup_s: raw.warmup_s,
@@ -273,6 +295,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     Ok(Plan {
         search: raw.search.map(|raw| search::validate(raw, &steps)).transpose()?,
         loads,
+        mixes,
         lab: raw.lab.map(|lab| lab::validate(lab, base)).transpose()?,
         file: file.to_owned(),
         text: text.to_owned(),
@@ -323,7 +346,7 @@ fn keys(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
                 return Err("`keys.file` is missing: a CSV file with a column of entity ids".into());
             };
             let column = columns::Column {
-                key: "keys",
+                key: "keys.file",
                 name: raw.column.unwrap_or_else(|| "entity_id".into()),
             };
             let path = below(base, &file);
@@ -337,9 +360,6 @@ fn keys(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
 }
 
 fn loads(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
-    if raw.is_empty() {
-        return Err("`[[load]]` is missing: a plan needs at least one load".into());
-    }
     let mut loads = Vec::new();
     for (i, load) in raw.iter().enumerate() {
         let batch_sizes = match load.mode {

@@ -49,6 +49,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) load: Vec<RawLoad>,
     #[serde(default)]
+    pub(super) mix: Vec<super::mix::RawMix>,
+    #[serde(default)]
     pub(super) lab: Option<RawLab>,
 }
 

@@ -83,6 +83,25 @@ fn nonsense_is_refused_by_file_and_key() {
             "`search.error_share` = 0.5",
         ),
         (with("[search]\nslo = \"p50 < 1 ms\"\nhow = 1"), "how"),
+        (
+            with("[[mix]]\nrates = [100]\npart = [{ weight = 1, mode = \"realtime\" }]"),
+            "`mix[0].part",
+        ),
+        (
+            with("[[mix]]\nrates = [100]\npart = [{ weight = 0, mode = \"realtime\" }]"),
+            "`mix[0].part[0].weight`",
+        ),
+        (
+            with("[[mix]]\nrates = [100]\npart = [{ weight = 1, mode = \"batch\" }]"),
+            "`mix[0].part[0].batch_size` is missing",
+        ),
+        (
+            with(
+                "[[mix]]\nrates = [9]\npart = [{ weight = 1, mode = \"realtime\" }, { weight = 99, mode = \"batch\", batch_size = 4 }]",
+            ),
+            "sends nothing",
+        ),
+        (with("[[mix]]\nrates = [100]\ntrace = \"no.csv\""), "no.csv"),
         (HEAD.to_owned(), "`[[load]]`"),
         (
             format!("{HEAD}[[load]]\nmode = \"realtime\"\nrates = [-5]\n"),
@@ -125,6 +144,21 @@ fn a_search_has_a_range_that_its_percentile_can_be_had_in() {
     assert_eq!(search.slo.highest_rps, 20_000.0);
     assert_eq!(search.slo.error_share, plan.limits.error_share);
     assert_eq!((search.only, search.modes), (false, vec![Mode::Realtime]));
+}
+
+#[test]
+fn the_parts_of_a_mix_share_its_rate_by_weight() {
+    let plan = parse(&format!(
+        "{HEAD}[[mix]]\nrates = [90]\n[[mix.part]]\nweight = 8\nmode = \"realtime\"\n[[mix.part]]\nweight = 1\nmode = \"batch\"\n\
+         batch_size = 16\nmodel = \"mlp\"\n"
+    ))
+    .unwrap();
+    let mix = &plan.mixes[0];
+    assert_eq!(mix.to_string(), "8 realtime×1, 1 batch×16 of mlp");
+    let rates: Vec<f64> = mix.parts.iter().map(|part| mix.load(part, 90.0).rate).collect();
+    assert_eq!(rates, [80.0, 10.0]);
+    assert!(plan.loads.is_empty());
+    assert_eq!(plan.other_models().into_iter().collect::<Vec<_>>(), ["mlp"]);
 }
 
 #[test]

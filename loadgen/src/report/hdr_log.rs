@@ -28,9 +28,11 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
         offered_rps,
         arrivals,
         keys,
+        mix,
     } = factors;
+    let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
     let name = format!(
-        "{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}_{offered_rps}rps_r{repeat}"
+        "{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"
     );
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "._-".contains(c) {
@@ -116,14 +118,19 @@ pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, ReportError> 
 }
 
 /// `YYYY-MM-DDTHH:MM:SS[.fff]Z` as a time; `None` for anything else.
-pub(super) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let mut time = time.splitn(3, ':');
     let (hour, minute): (u64, u64) = (time.next()?.parse().ok()?, time.next()?.parse().ok()?);
     let second: f64 = time.next()?.parse().ok()?;
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 {
+    if !(1970..10_000).contains(&year)
+        || !(1..=12).contains(&month)
+        || !(1..=31).contains(&day)
+        || hour > 23
+        || minute > 59
+    {
         return None;
     }
     // Days since 1970-01-01 of the proleptic Gregorian calendar, counting years from March so that leap days are last.

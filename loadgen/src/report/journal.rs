@@ -201,6 +201,7 @@ mod tests {
             offered_rps: 10.0 * (place.1 + 1) as f64,
             arrivals: "poisson".into(),
             keys: "uniform".into(),
+            mix: None,
         };
         let blocks = vec![histogram(&[5, 7, u64::from(index) + 9])];
         let repeat = Repeat {

@@ -15,6 +15,7 @@ mod units;
 mod words;
 
 pub use compare::{Change, Comparison, Outcome, SMALLEST_CHANGE, Verdict};
+pub(crate) use hdr_log::parse_rfc3339;
 pub use journal::is_there as has_journal;
 pub use journal::{Journal, Place, Points, Step};
 

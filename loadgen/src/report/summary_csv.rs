@@ -78,7 +78,7 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         factors.model.clone(),
         factors.mode.to_string(),
         factors.batch_size.to_string(),
-        factors.arrivals.clone(),
+        words::arrivals(factors),
         factors.keys.clone(),
         number(factors.offered_rps),
         point.repeats.len().to_string(),

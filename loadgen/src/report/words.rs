@@ -71,9 +71,17 @@ pub(crate) fn group(factors: &Factors) -> String {
         } else {
             format!("{} rows", factors.batch_size)
         },
-        factors.arrivals,
+        arrivals(factors),
         factors.keys
     )
+}
+
+/// The arrival process, and what was sent at the same time.
+pub(crate) fn arrivals(factors: &Factors) -> String {
+    match &factors.mix {
+        Some(mix) => format!("{} (in a mix of {mix})", factors.arrivals),
+        None => factors.arrivals.clone(),
+    }
 }
 
 /// The cache state with its size, where it has one: `warm 10 %`.

@@ -125,7 +125,7 @@ impl Runner<'_> {
     }
 
     fn factors(&self, hunt: &Hunt) -> Factors {
-        factors(self.plan, &self.targets[hunt.place.0], hunt.load)
+        factors(self.plan, &self.targets[hunt.place.0], hunt.load, &self.plan.model)
     }
 
     /// One answer in one line.

@@ -3,7 +3,7 @@
 //! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
 
 use super::{Content, Target};
-use crate::driver::{self, Finished, Route, Step};
+use crate::driver::{self, DriverError, Finished, Route, Step};
 use crate::error::RunError;
 use crate::grpc::Connections;
 use crate::interrupt::Interrupt;
@@ -13,6 +13,11 @@ use crate::schedule::Schedule;
 use crate::scrape;
 use crate::workers::Crew;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Barrier;
+
+/// Between the last part's readiness and the common zero.
+const PART_LEAD: Duration = Duration::from_millis(10);
 
 /// Who sends the requests of a run.
 #[derive(Debug)]
@@ -93,19 +98,47 @@ pub(super) async fn measure_with(
     Ok(Some((finished, schedule, server)))
 }
 
+/// A part of a mix against one target, sent by this process, its clock started with those of the others; `None` when
+/// interrupted.
+pub(super) async fn measure_part(
+    plan: &Plan,
+    target: &Target,
+    (load, model, seed): (Load, &str, u64),
+    together: &Barrier,
+    interrupt: &Interrupt,
+) -> Result<Option<(Finished, Arc<Schedule>)>, RunError> {
+    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
+    let step = step_of(plan, target, (load, model), (&schedule, seed))?;
+    let start = async {
+        together.wait().await;
+        Ok::<_, DriverError>(Instant::now() + PART_LEAD)
+    };
+    let finished = driver::run_from(step, start, interrupt).await?;
+    Ok(finished.map(|finished| (finished, schedule)))
+}
+
 /// The requests of a step.
 ///
 /// # Errors
 /// Tensors that cannot be made.
-pub fn step(
+pub fn step(plan: &Plan, target: &Target, load: Load, when: (&Arc<Schedule>, u64)) -> Result<Step, RunError> {
+    step_of(plan, target, (load, &plan.model), when)
+}
+
+fn step_of(
     plan: &Plan,
     target: &Target,
-    load: Load,
+    (load, model): (Load, &str),
     (schedule, seed): (&Arc<Schedule>, u64),
 ) -> Result<Step, RunError> {
     Ok(Step {
-        route: route(plan, target)?,
-        bodies: Arc::new(bodies(plan, &target.content, load, schedule.due_us.len(), seed)?),
+        route: route(plan, target, model)?,
+        bodies: Arc::new(bodies(
+            (plan, model),
+            target.content_of(model),
+            load,
+            (schedule.due_us.len(), seed),
+        )?),
         schedule: Arc::clone(schedule),
         users: plan.max_in_flight,
         timeout: plan.timeout,
@@ -117,9 +150,9 @@ pub fn step(
 ///
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
-pub fn route(plan: &Plan, target: &Target) -> Result<Route, RunError> {
+pub fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
     match (plan.protocol, &target.grpc) {
-        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(&plan.model))),
+        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(model))),
         (Protocol::Grpc, Some(url)) => {
             let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
             Ok(Route::Grpc(Arc::new(connections)))
@@ -132,16 +165,23 @@ pub fn route(plan: &Plan, target: &Target) -> Result<Route, RunError> {
     }
 }
 
-fn bodies(plan: &Plan, content: &Content, load: Load, requests: usize, seed: u64) -> Result<Vec<Body>, RunError> {
+fn bodies(
+    (plan, model): (&Plan, &str),
+    content: &Content,
+    load: Load,
+    (requests, seed): (usize, u64),
+) -> Result<Vec<Body>, RunError> {
     match content {
         Content::Joined(population) => {
             let per_request = load.batch_size as usize;
             let ids = population.draw(requests * per_request, seed);
             Ok(ids
                 .chunks(per_request)
-                .map(|ids| payload::joined(ids, plan.form()))
+                .map(|ids| payload::joined(ids, plan.form(model)))
                 .collect())
         }
-        Content::Inline(specs) => payload::inline(specs, load.batch_size, plan.form(), seed).map_err(RunError::Usage),
+        Content::Inline(specs) => {
+            payload::inline(specs, load.batch_size, plan.form(model), seed).map_err(RunError::Usage)
+        }
     }
 }

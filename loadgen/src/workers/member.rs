@@ -61,6 +61,7 @@ async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
         cache_share: 0.0,
         grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
         content: sweep::content(plan, &model),
+        others: std::collections::BTreeMap::new(),
         control,
     })
 }

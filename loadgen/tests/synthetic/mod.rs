@@ -67,6 +67,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
                         offered_rps,
                         arrivals: "poisson".to_owned(),
                         keys: "zipf(1.10)".to_owned(),
+                        mix: None,
                     };
                     let wait = if tier.name == "s3" { slowdown } else { 1.0 };
                     points.push(point(factors, tier, wait, repeats));
@@ -177,6 +178,7 @@ fn floor(repeats: u32) -> Point {
         offered_rps: 200.0,
         arrivals: "poisson".to_owned(),
         keys: "uniform".to_owned(),
+        mix: None,
     };
     point(factors, &tier, 1.0, repeats)
 }

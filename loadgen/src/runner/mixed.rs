@@ -1,0 +1,136 @@
+//! Mixes carried out: all parts of a mix at the same time, each a point of its own.
+//!
+//! In: a runner. Out: more steps in its journal. A part has its own schedule, users and clock, started together with the
+//! others': what all of them send is the sum of their processes (for Poisson parts a Poisson process), and what each
+//! meets is the server under all of them. The server's counters are not taken apart and so belong to no part.
+
+use super::{Label, Ledger, Runner, Target, factors, host_seed, line, name, send};
+use crate::error::RunError;
+use crate::plan::{Load, Mix, Plan};
+use crate::record::Factors;
+use crate::recorder;
+use crate::report::{self, Place};
+use crate::schedule::step_seed;
+use tokio::sync::Barrier;
+
+/// One part at one rate.
+struct Share<'a> {
+    /// Its place among the plan's points, behind those of the loads.
+    place: usize,
+    load: Load,
+    model: &'a str,
+    factors: Factors,
+}
+
+/// The parts of every mix at every rate, for one target.
+fn shares<'a>(plan: &'a Plan, target: &Target) -> Vec<Vec<Share<'a>>> {
+    let mut first = plan.loads.len();
+    let mut all = Vec::new();
+    for mix in &plan.mixes {
+        for &rate in &mix.rates {
+            all.push(parts(plan, target, (mix, rate), first));
+        }
+        first += mix.parts.len();
+    }
+    all
+}
+
+fn parts<'a>(plan: &'a Plan, target: &Target, (mix, rate): (&'a Mix, f64), first: usize) -> Vec<Share<'a>> {
+    mix.parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| {
+            let load = mix.load(part, rate);
+            let model = part.model.as_deref().unwrap_or(&plan.model);
+            Share {
+                place: first + index,
+                load,
+                model,
+                factors: Factors {
+                    mix: Some(mix.to_string()),
+                    ..factors(plan, target, load, model)
+                },
+            }
+        })
+        .collect()
+}
+
+/// What the mixes of a plan are measured as on one target.
+pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
+    let shares = shares(plan, target).into_iter().flatten();
+    shares.map(|share| share.factors).collect()
+}
+
+impl Runner<'_> {
+    /// Every mix at every rate against every target, once.
+    pub(super) async fn mixes(&mut self, repeat: u32, ledger: &mut Ledger) -> Result<(), RunError> {
+        if self.senders.crew.is_some() && !self.plan.mixes.is_empty() {
+            let what = "`mix`: a mix is sent by one process; leave out --workers, or the mix".to_owned();
+            return Err(self.plan.refuse(what).into());
+        }
+        let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
+        for step in 0..steps {
+            for target in 0..self.targets.len() {
+                self.mixed_step(ledger, (target, step), repeat).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One mix at one rate, unless all its parts are there already.
+    async fn mixed_step(
+        &mut self,
+        ledger: &mut Ledger,
+        (target_index, step): (usize, usize),
+        index: u32,
+    ) -> Result<(), RunError> {
+        let plan = self.plan;
+        let target = self.targets[target_index].clone();
+        let parts = shares(plan, &target).swap_remove(step);
+        let is_there = |share: &Share<'_>| ledger.points.step(&share.factors, index).is_some();
+        if parts.iter().all(is_there) {
+            ledger.progress.skip();
+            return Ok(());
+        }
+        (self.alive)()?;
+        (self.prepare)(&target)?;
+        ledger
+            .progress
+            .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
+        let together = Barrier::new(parts.len());
+        let host = self.senders.host;
+        let seed =
+            |share: &Share<'_>| host_seed(step_seed(plan.seed, index, (1 << 20) + step * 64 + share.place), host);
+        let measuring = parts.iter().map(|share| {
+            let what = (share.load, share.model, seed(share));
+            Box::pin(send::measure_part(plan, &target, what, &together, &self.interrupt))
+        });
+        let measured = futures::future::try_join_all(measuring).await?;
+        let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
+            return Err(RunError::Interrupted(self.folder.clone()));
+        };
+        if target.control.scrape().await.is_err() {
+            let place: Place = (target_index, parts[0].place);
+            self.still_there(place, index, &parts[0].factors).await?;
+        }
+        let mut lines = Vec::new();
+        for (share, (finished, schedule)) in parts.iter().zip(&measured) {
+            let label = Label {
+                index,
+                seed: seed(share),
+                hdr_file: report::hdr_file(&share.factors, index),
+            };
+            let repeat = recorder::record(label, finished, schedule, None);
+            lines.push(line(&share.factors, &repeat));
+            let step = report::Step {
+                place: (target_index, share.place),
+                factors: share.factors.clone(),
+                repeat,
+            };
+            ledger.journal.keep(&step)?;
+            ledger.points.add(step);
+        }
+        ledger.progress.finish(&lines.join("\n    "));
+        Ok(())
+    }
+}
