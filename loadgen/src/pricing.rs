@@ -3,7 +3,7 @@
 //! In: the file, the instance and the tiers of a plan. Out: [`Pricing`], or an error that says which key is missing
 //! or wrong. Must not know of measurements.
 
-use crate::record::Pricing;
+use crate::record::{InstancePrice, Pricing};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,14 +82,44 @@ pub enum PricingError {
 #[serde(deny_unknown_fields)]
 struct PriceFile {
     instances: BTreeMap<String, Instance>,
+    memory: Option<Memory>,
+    #[serde(default)]
+    needs: BTreeMap<String, Vec<Need>>,
     storage: BTreeMap<String, Storage>,
     tiers: BTreeMap<String, String>,
+}
+
+/// What an instance must have for a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Need {
+    LocalDisk,
+    Gpu,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Memory {
+    usd_per_gib_hour: f64,
+    provider: String,
+    region: String,
+    as_of: String,
+    checked: bool,
+    source: String,
+    #[serde(default, rename = "note")]
+    _note: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Instance {
     usd_per_hour: f64,
+    #[serde(default)]
+    memory_gib: f64,
+    #[serde(default)]
+    local_disk: bool,
+    #[serde(default)]
+    gpus: u32,
     provider: String,
     region: String,
     as_of: String,
@@ -147,12 +177,21 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
     let mut pricing = Pricing {
         instance: instance.to_owned(),
         usd_per_hour: priced.usd_per_hour,
+        usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.usd_per_gib_hour),
+        instances: file
+            .instances
+            .iter()
+            .map(|(name, instance)| instance.price(name))
+            .collect(),
+        instances_by_tier: BTreeMap::new(),
         usd_per_hour_by_tier: BTreeMap::new(),
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
         sources: vec![priced.describe(instance)],
     };
+    pricing.sources.extend(file.memory.as_ref().map(Memory::describe));
     for tier in tiers {
+        pricing.instances_by_tier.insert(tier.clone(), file.instances_for(tier));
         let Some(storage) = file.storage_of(path, tier)? else {
             continue;
         };
@@ -180,6 +219,20 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
 }
 
 impl PriceFile {
+    /// The instances that a tier can be had on.
+    fn instances_for(&self, tier: &str) -> Vec<String> {
+        let needs = self.needs.get(tier).map_or(&[][..], Vec::as_slice);
+        let has = |instance: &Instance, need: &Need| match need {
+            Need::LocalDisk => instance.local_disk,
+            Need::Gpu => instance.gpus > 0,
+        };
+        self.instances
+            .iter()
+            .filter(|(_, instance)| needs.iter().all(|need| has(instance, need)))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
     /// The storage price of a tier; `None` where the instance's price includes it.
     fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
         let (path, known) = (path.to_owned(), names(&self.storage));
@@ -204,10 +257,14 @@ impl PriceFile {
     }
 
     fn check(&self, path: &Path) -> Result<(), PricingError> {
-        let instances = self
-            .instances
+        let instances = self.instances.iter().flat_map(|(name, i)| {
+            [("usd_per_hour", i.usd_per_hour), ("memory_gib", i.memory_gib)]
+                .map(|(key, value)| (format!("instances.\"{name}\".{key}"), value))
+        });
+        let memory = self
+            .memory
             .iter()
-            .map(|(name, i)| (format!("instances.\"{name}\".usd_per_hour"), i.usd_per_hour));
+            .map(|memory| ("memory.usd_per_gib_hour".to_owned(), memory.usd_per_gib_hour));
         let storage = self.storage.iter().flat_map(|(name, s)| {
             [
                 ("usd_per_1000_get_requests", s.usd_per_1000_get_requests),
@@ -217,7 +274,7 @@ impl PriceFile {
             ]
             .map(|(key, value)| (format!("storage.{name}.{key}"), value))
         });
-        for (key, value) in instances.chain(storage) {
+        for (key, value) in instances.chain(memory).chain(storage) {
             if !value.is_finite() || value < 0.0 {
                 return Err(PricingError::BadPrice {
                     path: path.to_owned(),
@@ -253,7 +310,39 @@ impl Provenance<'_> {
     }
 }
 
+impl Memory {
+    fn describe(&self) -> String {
+        let Self {
+            provider,
+            region,
+            as_of,
+            checked,
+            source,
+            ..
+        } = self;
+        let provenance = Provenance {
+            provider,
+            region,
+            as_of,
+            checked: *checked,
+            source,
+        };
+        provenance.describe(
+            "memory of a cache",
+            &format!("${} per GiB and hour", self.usd_per_gib_hour),
+        )
+    }
+}
+
 impl Instance {
+    fn price(&self, name: &str) -> InstancePrice {
+        InstancePrice {
+            name: name.to_owned(),
+            usd_per_hour: self.usd_per_hour,
+            checked: self.checked,
+        }
+    }
+
     fn describe(&self, name: &str) -> String {
         let Self {
             provider,
@@ -402,6 +491,26 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_is_had_on_the_instances_that_have_what_it_needs() {
+        let text = format!(
+            "{FILE}[needs]\nnvme = [\"local-disk\"]\n[memory]\nusd_per_gib_hour = 0.004\nprovider = \"P\"\nregion = \"r\"\n\
+             as_of = \"2026-03\"\nchecked = false\nsource = \"https://example.org/m\"\n"
+        );
+        let pricing = load_text(&text, "nvme").unwrap();
+        assert_eq!(pricing.instances_by_tier["nvme"], [""; 0]);
+        assert_eq!(pricing.usd_per_gib_hour, 0.004);
+        assert!(pricing.sources[1].contains("per GiB and hour, P r, as of 2026-03 (from memory, not checked)"));
+        assert_eq!(load_text(&text, "s3").unwrap().instances_by_tier["s3"], ["box"]);
+        let with_disk = text.replace("usd_per_hour = 1.5", "usd_per_hour = 1.5\nlocal_disk = true");
+        assert_eq!(
+            load_text(&with_disk, "nvme").unwrap().instances_by_tier["nvme"],
+            ["box"]
+        );
+        let error = load_text(&text.replace("local-disk", "tape-robot"), "nvme").unwrap_err();
+        assert!(error.to_string().contains("tape-robot"), "{error}");
+    }
+
+    #[test]
     fn the_shipped_prices_load_for_every_instance_and_tier() {
         let text = std::fs::read_to_string(shipped()).unwrap();
         let file: PriceFile = toml::from_str(&text).unwrap();
@@ -410,6 +519,9 @@ mod tests {
         for (instance, priced) in &file.instances {
             let pricing = load(&shipped(), instance, &all).unwrap();
             assert!(pricing.usd_per_hour > 0.0 && pricing.usd_per_request["s3"] > 0.0);
+            assert!(priced.memory_gib > 0.0 && pricing.usd_per_gib_hour > 0.0);
+            let had_on = |tier: &str| pricing.instances_by_tier[tier].len();
+            assert!(0 < had_on("gds") && had_on("gds") < had_on("nvme") && had_on("nvme") < had_on("s3"));
             assert!(priced.source.starts_with("https://") && !priced.as_of.is_empty());
         }
         for priced in file.storage.values() {

@@ -387,6 +387,9 @@ pub struct ServerDelta {
     pub cache_hits: f64,
     /// Blocks not found.
     pub cache_misses: f64,
+    /// Bytes that the cache may hold; 0 without one.
+    #[serde(default)]
+    pub cache_capacity_bytes: f64,
     /// Seconds of all session threads by state: compute, storage_wait, no_requests.
     pub session_seconds: BTreeMap<String, f64>,
     /// Mean rows per run of the session.
@@ -455,7 +458,8 @@ pub struct Summary {
     pub session_shares: Vec<(String, f64)>,
     /// $/10k inferences at this rate; `None` without prices or inferences.
     pub usd_per_10k: Option<Interval>,
-    /// Its parts in dollars: compute, tier capacity, storage requests, bytes; absent where nothing is charged.
+    /// Its parts in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent where nothing is
+    /// charged.
     pub usd_parts: Vec<(String, f64)>,
     /// Energy of one inference in joules, of all GPUs; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -526,6 +530,15 @@ pub struct Pricing {
     pub instance: String,
     /// Dollars per hour.
     pub usd_per_hour: f64,
+    /// Dollars per hour of a GiB of the instance's memory, which is part of its price; 0 where that is not known.
+    #[serde(default)]
+    pub usd_per_gib_hour: f64,
+    /// Every instance that has a price, the chosen one among them.
+    #[serde(default)]
+    pub instances: Vec<InstancePrice>,
+    /// The names of the instances that a tier can be had on, by tier.
+    #[serde(default)]
+    pub instances_by_tier: BTreeMap<String, Vec<String>>,
     /// Dollars per hour for capacity that the tier itself provisions, by tier; tiers paid by use are absent.
     #[serde(default)]
     pub usd_per_hour_by_tier: BTreeMap<String, f64>,
@@ -535,4 +548,27 @@ pub struct Pricing {
     pub usd_per_byte: BTreeMap<String, f64>,
     /// Provider, region, date and public source of every price used.
     pub sources: Vec<String>,
+}
+
+impl Pricing {
+    /// The same prices on another instance.
+    #[must_use]
+    pub fn on(&self, instance: &InstancePrice) -> Self {
+        Self {
+            instance: instance.name.clone(),
+            usd_per_hour: instance.usd_per_hour,
+            ..self.clone()
+        }
+    }
+}
+
+/// What an instance costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstancePrice {
+    /// Its name in the prices' file.
+    pub name: String,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Whether the price was read from a text of its month, and not written down from memory.
+    pub checked: bool,
 }

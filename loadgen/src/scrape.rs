@@ -114,6 +114,7 @@ pub fn delta(before: &Scrape, after: &Scrape, model: &str) -> ServerDelta {
         tier_retries: between(metrics::TIER_RETRIES, of_features),
         cache_hits: between(metrics::CACHE_HITS, &[]),
         cache_misses: between(metrics::CACHE_MISSES, &[]),
+        cache_capacity_bytes: after.sum(metrics::CACHE_CAPACITY_BYTES, &[]),
         session_seconds: states
             .into_iter()
             .map(|state| {

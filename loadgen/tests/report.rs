@@ -142,6 +142,51 @@ fn the_page_is_self_contained_and_escapes_what_others_wrote() {
 }
 
 #[test]
+fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() {
+    let (_keep, dir) = folder();
+    report::write(run(), &dir).unwrap();
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    // One card for each of three tiers, two caches and two modes.
+    assert_eq!(page.matches("class=\"heat\"").count(), 12);
+    assert_eq!(page.matches("share of the requests up to a latency").count(), 2);
+    assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
+    assert!(page.contains("imaginary.disk<span class=\"ci\">$0.300/h, unchecked"));
+    assert!(page.contains("class=\"cross\"") && page.contains("cost the same at a hit ratio of"));
+}
+
+#[test]
+fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
+    let (_keep, dir) = folder();
+    report::write(run(), &dir).unwrap();
+    let text = std::fs::read_to_string(dir.join("report.md")).unwrap();
+    assert!(
+        text.starts_with("# synthetic, not a measurement &lt;&amp;\"&gt;\n"),
+        "{text}"
+    );
+    for said in [
+        "| tier | cache | highest rate with p99 &lt; 20 ms | p99 at 400 rps |",
+        "| s3 (emulated) | warm 10 % | none |",
+        "95 % \\[93–97\\] tier wait |",
+        "cost the same at a hit ratio of",
+        "FAILED: send lag p99 at 2,000 rps",
+        "<summary>Every point</summary>",
+    ] {
+        assert!(text.contains(said), "{said} is not in\n{text}");
+    }
+    assert!(!text.contains("NaN"));
+    // Every row of a table has as many cells as its head.
+    let mut columns = None;
+    for line in text.lines() {
+        let cells = line.replace("\\|", "").matches('|').count();
+        match columns {
+            _ if cells == 0 => columns = None,
+            None => columns = Some(cells),
+            Some(columns) => assert_eq!(cells, columns, "{line}"),
+        }
+    }
+}
+
+#[test]
 fn thin_runs_have_a_report_too() {
     let (_keep, dir) = folder();
     let mut empty = run().clone();

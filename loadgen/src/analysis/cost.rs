@@ -6,8 +6,10 @@
 use super::sections::mean_interval;
 use crate::record::{Factors, Interval, Pricing, Repeat};
 
+const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+
 /// The parts, in order.
-const PARTS: [&str; 4] = ["compute", "tier capacity", "storage requests", "bytes"];
+pub const PARTS: [&str; 5] = ["compute", "cache memory", "tier capacity", "storage requests", "bytes"];
 
 /// The cost of a point.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,11 +28,7 @@ pub struct Cost {
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
 #[must_use]
 pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
-    // The instance was shared with the other parts: nobody can say which of it was whose.
-    if factors.mix.is_some() {
-        return None;
-    }
-    let per_repeat: Vec<[f64; 4]> = repeats
+    let per_repeat: Vec<[f64; 5]> = repeats
         .iter()
         .map(|repeat| parts(factors, repeat, pricing))
         .collect::<Option<Vec<_>>>()?;
@@ -38,7 +36,7 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
         return None;
     }
     let count = per_repeat.len() as f64;
-    let means: [f64; 4] = std::array::from_fn(|part| per_repeat.iter().map(|parts| parts[part]).sum::<f64>() / count);
+    let means: [f64; 5] = std::array::from_fn(|part| per_repeat.iter().map(|parts| parts[part]).sum::<f64>() / count);
     let value: f64 = means.iter().sum();
     let totals: Vec<f64> = per_repeat.iter().map(|parts| parts.iter().sum()).collect();
     let usd_per_10k = match mean_interval(&totals) {
@@ -48,7 +46,7 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
             hi: interval.hi,
         },
         None => {
-            let (hourly, rest) = (means[0] + means[1], means[2] + means[3]);
+            let (hourly, rest) = (means[..3].iter().sum::<f64>(), means[3] + means[4]);
             // A rate above zero has an interval above zero.
             let end = |rate_end: f64| rest + hourly * rate.value / rate_end;
             Interval {
@@ -65,7 +63,13 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
     })
 }
 
-fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 4]> {
+/// The parts of one repeat, in the order of [`PARTS`]. The cache's memory is a part of the instance's price, so that it
+/// is taken out of compute: what it costs is seen, and the sum stays what is paid.
+pub(super) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
+    // The instance was shared with the other parts of a mix: nobody can say which of it was whose.
+    if factors.mix.is_some() {
+        return None;
+    }
     // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
     // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
     let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
@@ -82,8 +86,11 @@ fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 
             Some(of(server) / server.inferences * price * 1e4)
         }
     };
+    let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
+    let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(pricing.usd_per_hour);
     Some([
-        hourly(pricing.usd_per_hour),
+        hourly(pricing.usd_per_hour - memory_usd),
+        hourly(memory_usd),
         hourly(pricing.usd_per_hour_by_tier.get(tier).copied().unwrap_or(0.0)),
         counted(pricing.usd_per_request.get(tier), |server| server.tier_requests)?,
         counted(pricing.usd_per_byte.get(tier), |server| server.tier_wire_bytes)?,
@@ -151,6 +158,9 @@ mod tests {
         Pricing {
             instance: "test".to_owned(),
             usd_per_hour: 3.6,
+            usd_per_gib_hour: 0.36,
+            instances: Vec::new(),
+            instances_by_tier: BTreeMap::new(),
             usd_per_hour_by_tier: by("nfs", 1.8),
             usd_per_request: by("s3", 4e-7),
             usd_per_byte: by("s3", 1e-9),
@@ -179,6 +189,17 @@ mod tests {
         assert!((cost.usd_per_10k.value - 0.148_96).abs() < 1e-12);
         assert!((cost.usd_per_10k.hi - (0.048_96 + 0.1 / 0.9)).abs() < 1e-9);
         assert!((cost.usd_per_10k.lo - (0.048_96 + 0.1 / 1.1)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_memory_of_a_cache_is_a_part_of_the_instance() {
+        let mut server = delta();
+        server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
+        let with = cost(&factors("s3", 1), &[repeat(100.0, server)], &rate(100.0), &pricing()).unwrap();
+        // 2 GiB at $0.36 an hour are a fifth of $3.6.
+        assert_eq!(with.parts[1].0, "cache memory");
+        assert!((with.parts[0].1 - 0.08).abs() < 1e-12 && (with.parts[1].1 - 0.02).abs() < 1e-12);
+        assert!((with.usd_per_10k.value - 0.148_96).abs() < 1e-12);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! - [`early_stopping`]: what MLPerf's rule says of a percentile
 //! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
 //! - [`littles_law`], [`verdict`]: whether to believe it
-//! - [`cost`]: dollars per 10,000 inferences
+//! - [`cost`]: dollars per 10,000 inferences; [`economics`]: on several instances, and of tiers over a cache's hit ratio
+//! - [`distribution`]: cumulative curves, and latency over time
 //! - [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
 //!   objective; [`mod@findings`]: what a whole run says
 
@@ -17,7 +18,9 @@ pub mod beta;
 pub mod cost;
 pub mod curves;
 pub mod dependence;
+pub mod distribution;
 pub mod early_stopping;
+pub mod economics;
 pub mod findings;
 pub mod knee;
 pub mod littles_law;

@@ -1,13 +1,16 @@
 //! From a summarised run to what people and other tools read.
 //!
 //! In: a [`Run`] whose points are summarised. Out: a result folder (`run.json`, `summary.csv`, `hdr/*.hdr`,
-//! `report.html`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
+//! `report.html`, `report.md`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
 
+mod best;
 mod cold_starts;
 mod compare;
+mod cost_words;
 mod hdr_log;
 mod html;
 mod journal;
+mod markdown;
 mod run_json;
 mod summary_csv;
 mod table;
@@ -28,6 +31,7 @@ use std::path::{Path, PathBuf};
 const CSV: &str = "summary.csv";
 const COLD_STARTS: &str = "cold_starts.csv";
 const HTML: &str = "report.html";
+const MARKDOWN: &str = "report.md";
 
 /// What to do about a file that is not there.
 fn hint(error: &std::io::Error) -> &'static str {
@@ -161,7 +165,7 @@ fn read_histograms(path: &Path) -> Result<Histograms, ReportError> {
     hdr_log::read(path, &text)
 }
 
-/// Writes what is made from the run alone: `summary.csv` and `report.html`.
+/// Writes what is made from the run alone: `summary.csv`, `report.md` and `report.html`.
 fn write_views(run: &Run, dir: &Path) -> Result<(), ReportError> {
     let path = dir.join(CSV);
     let text = summary_csv::text(run).map_err(|source| ReportError::Csv {
@@ -172,6 +176,7 @@ fn write_views(run: &Run, dir: &Path) -> Result<(), ReportError> {
     if !run.cold_starts.is_empty() {
         run_json::write_atomically(&dir.join(COLD_STARTS), cold_starts::csv(run).as_bytes())?;
     }
+    run_json::write_atomically(&dir.join(MARKDOWN), markdown::text(run).as_bytes())?;
     run_json::write_atomically(&dir.join(HTML), html::page(&[run]).as_bytes())
 }
 
@@ -213,8 +218,8 @@ pub fn load(dir: &Path) -> Result<Run, ReportError> {
     Ok(run)
 }
 
-/// `report RUN...`: summarises every run anew from its `run.json` and histograms, rewrites its `summary.csv` and
-/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are. With
+/// `report RUN...`: summarises every run anew from its `run.json` and histograms, rewrites its `summary.csv`,
+/// `report.md` and `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are. With
 /// `combined`, one page over all the runs is written there too.
 ///
 /// # Errors

@@ -2,9 +2,10 @@
 //!
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
+use super::best;
 use super::units::{latency, latency_interval, percent, percent_digits, rate, thousands};
 use crate::analysis::bands;
-use crate::analysis::curves::{Curve, curves};
+use crate::analysis::curves::{Curve, curves, same_but_rate};
 use crate::analysis::{knee, littles_law};
 use crate::record::{
     Band, Factors, Finding, Interval, Point, Reads, Run, SloFinding, SloOutcome, Summary, Tail, Verdict,
@@ -147,11 +148,14 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     groups
 }
 
-/// A curve in one sentence, at its highest valid rate: what dominates its tail, and how long that is.
+/// A curve in one sentence, at its highest rate ([`best`]): what dominates its tail, and how long that is.
 pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let factors = curve.factors();
     let who = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
-    let Some(point) = curve.highest_valid() else {
+    let Some(point) = best::best(run, curve)
+        .map(|best| best.point)
+        .or_else(|| curve.highest_valid())
+    else {
         return format!("{who}: no valid point at any of {} rates", curve.points.len());
     };
     let mut text = format!("{who}: {}", attribution(point));
@@ -250,6 +254,20 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
 /// What the interval of a highest rate is.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
                                 the lowest that certainly does not.";
+
+/// The sentences of [`reach`] that belong to the curves of a group.
+pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
+    let mine = |finding: &&Finding| {
+        curves
+            .iter()
+            .any(|curve| same_but_rate(curve.factors(), &finding.factors))
+    };
+    run.findings
+        .iter()
+        .filter(mine)
+        .filter_map(|finding| reach(run, finding))
+        .collect()
+}
 
 /// How far a curve goes under the run's objective, in one sentence; `None` without an objective.
 pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
@@ -408,4 +426,23 @@ pub(crate) fn noise_floor(run: &Run) -> Option<String> {
         rate(point.factors.offered_rps),
         thousands(summary.samples)
     ))
+}
+
+/// What is known of the instrument: the noise floor, and the lines of the self-check.
+pub(crate) fn instrument(run: &Run) -> Vec<String> {
+    let mut lines =
+        vec![noise_floor(run).unwrap_or_else(|| "The noise floor was not measured in this run".to_owned()) + "."];
+    if run.selfcheck.is_empty() {
+        lines.push("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one.".to_owned());
+    }
+    lines.extend(run.selfcheck.iter().map(|check| {
+        format!(
+            "{}: {}, expected {}, measured {}",
+            if check.passed { "passed" } else { "FAILED" },
+            check.name,
+            check.expected,
+            check.measured
+        )
+    }));
+    lines
 }

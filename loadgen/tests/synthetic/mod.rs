@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tierlab_loadgen::analysis;
 use tierlab_loadgen::record::{
-    Check, Environment, Factors, Failure, Histograms, Interval, Limits, Mode, Objective, Outcome, Percentile, Point,
-    Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
+    Check, Environment, Factors, Failure, Histograms, InstancePrice, Interval, Limits, Mode, Objective, Outcome,
+    Percentile, Point, Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
 };
 use tierlab_loadgen::report;
 use tierlab_protocol::timing::{Stage, StageTimings};
@@ -137,6 +137,22 @@ fn pricing() -> Pricing {
     Pricing {
         instance: "imaginary.xlarge".to_owned(),
         usd_per_hour: 0.2,
+        usd_per_gib_hour: 0.004,
+        instances: [("imaginary.xlarge", 0.2), ("imaginary.disk", 0.3)]
+            .map(|(name, usd_per_hour)| InstancePrice {
+                name: name.to_owned(),
+                usd_per_hour,
+                checked: false,
+            })
+            .to_vec(),
+        instances_by_tier: [
+            ("nvme", &["imaginary.disk"][..]),
+            ("nfs", &["imaginary.xlarge", "imaginary.disk"]),
+            ("s3", &["imaginary.xlarge", "imaginary.disk"]),
+        ]
+        .into_iter()
+        .map(|(tier, names)| (tier.to_owned(), names.iter().map(|name| (*name).to_owned()).collect()))
+        .collect(),
         usd_per_hour_by_tier: BTreeMap::new(),
         usd_per_request: BTreeMap::from([("s3".to_owned(), 4e-7)]),
         usd_per_byte: BTreeMap::from([("nfs".to_owned(), 2.8e-11)]),
@@ -273,6 +289,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             } else {
                 0.0
             },
+            cache_capacity_bytes: if hit_ratio > 0.0 { 2e9 } else { 0.0 },
             ..ServerDelta::default()
         }),
         hdr_file: report::hdr_file(factors, index),

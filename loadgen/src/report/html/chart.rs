@@ -3,6 +3,7 @@
 //! In: ranges of numbers. Out: places in the drawing, ticks, and the frame around the data. Knows nothing of what is
 //! drawn.
 
+use super::super::units::latency;
 use super::markup::escape;
 
 /// Size of a chart's drawing, in its own units.
@@ -67,6 +68,20 @@ pub(super) fn log_ticks(from: f64, to: f64) -> Vec<f64> {
         .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
         .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
         .collect()
+}
+
+/// A latency at an axis: `100 µs` rather than `100.0 µs`, since a tick is a round number.
+pub(super) fn tick_label(us: f64) -> String {
+    let text = latency(us);
+    let Some((number, unit)) = text.split_once(' ') else {
+        return text;
+    };
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{number} {unit}")
 }
 
 /// Values of which no two lie closer than `gap` on the scale; the first and the last are kept.

@@ -1,4 +1,4 @@
-//! Dollars per 10,000 inferences of each series at its highest valid rate, cut into what is paid for.
+//! Dollars per 10,000 inferences of each series at its highest rate, cut into what is paid for.
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
@@ -8,8 +8,9 @@ use super::series::Series;
 use crate::record::{Interval, Summary};
 
 /// What is paid for, with its colour.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("compute", "var(--p-infer)"),
+    ("cache memory", "var(--p-batch)"),
     ("tier capacity", "var(--p-decode)"),
     ("storage requests", "var(--p-tier)"),
     ("bytes", "var(--p-join)"),
@@ -20,7 +21,7 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
     let rows: Vec<(&Series<'_>, f64, &Summary, Interval)> = series
         .iter()
         .filter_map(|one| {
-            let point = one.curve.highest_valid()?;
+            let point = one.best.as_ref()?.point;
             let summary = point.summary.as_ref()?;
             Some((one, point.factors.offered_rps, summary, summary.usd_per_10k?))
         })
@@ -71,7 +72,7 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
             escape(&dollars_interval(Some(&usd)))
         );
     }
-    out += "</div><figcaption>Dollars per 10,000 inferences at the highest valid rate; the thin line is the 95 % \
+    out += "</div><figcaption>Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % \
             interval.</figcaption></figure>";
     out
 }

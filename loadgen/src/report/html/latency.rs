@@ -2,8 +2,8 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use super::super::units::{latency, latency_interval, rate};
-use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned};
+use super::super::units::{latency_interval, rate};
+use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
 use crate::analysis::curves::is_valid;
@@ -65,20 +65,6 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
     out += "</div><figcaption>Whiskers and bands are 95 % intervals. Filled markers are valid points; hollow ones are \
             saturated or invalid and not to be used as latencies of their rate.</figcaption></figure>";
     out
-}
-
-/// `100 µs` rather than `100.0 µs`: a tick is a round number.
-fn tick_label(us: f64) -> String {
-    let text = latency(us);
-    let Some((number, unit)) = text.split_once(' ') else {
-        return text;
-    };
-    let number = if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        number
-    };
-    format!("{number} {unit}")
 }
 
 fn curve(one: &Series<'_>, name: &str, percentile: Percentile, (x, y): (&Scale, &Scale)) -> String {

@@ -3,9 +3,12 @@
 //! In: summarised runs. Out: the page, with its style, its drawings (SVG) and a little script inside; it loads nothing,
 //! and says everything without the script too. Must not compute statistics of its own.
 
+mod cdf;
 mod chart;
 mod cost;
+mod economics;
 mod gpu;
+mod heat;
 mod latency;
 mod markup;
 mod notes;
@@ -15,8 +18,8 @@ mod tables;
 
 use super::units::thousands;
 use super::words;
-use crate::analysis::curves::{Curve, common_rate, same_but_rate};
-use crate::record::{Finding, Run};
+use crate::analysis::curves::{Curve, common_rate};
+use crate::record::Run;
 use markup::escape;
 use series::Series;
 
@@ -67,11 +70,20 @@ fn article(run: &Run) -> String {
         tables::headline(run, series, common(curves)) + &sentences(run, curves)
     });
     section("Latency against rate", "", &|_, series| latency::figure(series));
+    section("From the fastest to the slowest", WHOLE, &|curves, series| {
+        cdf::figure(series, common(curves))
+    });
     let parts = PARTS.to_owned() + &stages::legend(run);
     section("Where the time goes", &parts, &|curves, series| {
         stages::cards(series, common(curves))
     });
-    section("What it costs", "", &|_, series| cost::figure(series));
+    let over_time = OVER_TIME.to_owned() + &heat::legend();
+    section("Latency over time", &over_time, &|curves, series| {
+        heat::cards(series, common(curves))
+    });
+    section("What it costs", "", &|curves, series| {
+        cost::figure(series) + &economics::instances(run, series) + &economics::break_evens(run, curves, series)
+    });
     section("Every point", EVERY, &|_, series| tables::full(run, series));
     let gpus = gpu::section(run);
     if !gpus.is_empty() {
@@ -93,6 +105,10 @@ const OUTCOME: &str = "<p class=\"soft\">Latency runs from the scheduled send to
                        behind a slow request counts. [lo–hi] are 95 % intervals over the repeats. <em>Valid</em>: the load \
                        was offered and answered as planned; <em>saturated</em>: the server could not keep up; \
                        <em>invalid</em>: the measurement broke one of its own rules.</p>";
+const WHOLE: &str = "<p class=\"soft\">At the rate that all have in common, or else each at its highest.</p>";
+const OVER_TIME: &str = "<p class=\"soft\">Each column is a time block of the measured window, each row a band of latency; the darker, \
+                         the more of the block's requests. A stall is a column that reaches up, a saturated server a \
+                         slope, a cache that fills a slope downwards. At the same rates as above.</p>";
 const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
                      (p99-100), cut into the server's own stages and what lies outside it. At the rate that all have in \
                      common, or else the highest valid one.</p>";
@@ -109,17 +125,7 @@ fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
         out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
     }
     out += "</ul>";
-    let mine = |finding: &&Finding| {
-        curves
-            .iter()
-            .any(|curve| same_but_rate(curve.factors(), &finding.factors))
-    };
-    let reached: Vec<String> = run
-        .findings
-        .iter()
-        .filter(mine)
-        .filter_map(|finding| words::reach(run, finding))
-        .collect();
+    let reached = words::reaches(run, curves);
     if !reached.is_empty() {
         out += &format!("<p class=\"soft\">{}</p><ul class=\"findings\">", escape(words::REACH));
         for line in reached {

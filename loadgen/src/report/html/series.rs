@@ -3,10 +3,11 @@
 //! In: the curves of a group. Out: their looks, and the legend. A tier has its colour and its marker, a cache state
 //! its dash, so that nothing is told by colour alone.
 
+use super::super::best::{Best, best};
 use super::super::words;
 use super::markup::escape;
 use crate::analysis::curves::Curve;
-use crate::record::Run;
+use crate::record::{Point, Run};
 
 /// Colours in `page.css`: `--s0` …
 const COLOURS: usize = 7;
@@ -19,6 +20,8 @@ pub(super) struct Series<'a> {
     pub(super) id: String,
     /// Tier and cache.
     pub(super) label: String,
+    /// The point that stands for it.
+    pub(super) best: Option<Best<'a>>,
     tier: usize,
     cache: usize,
 }
@@ -44,11 +47,21 @@ impl<'a> Series<'a> {
                     curve,
                     id: format!("s{index}"),
                     label: format!("{}, {cache}", words::tier(run, &factors.tier)),
+                    best: best(run, curve),
                     tier: tiers.iter().position(|tier| *tier == factors.tier).unwrap_or(0),
                     cache: caches.iter().position(|known| *known == cache).unwrap_or(0),
                 }
             })
             .collect()
+    }
+
+    /// The point to show beside those of other series: the valid one at the common rate, else the best, else the
+    /// highest valid one.
+    pub(super) fn shown_at(&self, common: Option<f64>) -> Option<&'a Point> {
+        common
+            .and_then(|rps| self.curve.valid_at(rps))
+            .or_else(|| Some(self.best.as_ref()?.point))
+            .or_else(|| self.curve.highest_valid())
     }
 
     /// The CSS colour.

@@ -44,10 +44,7 @@ pub(super) fn legend(run: &Run) -> String {
 pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
     let mut out = String::from("<div class=\"cards\">");
     for one in series {
-        let point = common
-            .and_then(|rps| one.curve.valid_at(rps))
-            .or_else(|| one.curve.highest_valid());
-        out += &match point {
+        out += &match one.shown_at(common) {
             Some(point) => card(one, point),
             None => format!(
                 "<div class=\"card\"><h4>{}</h4><p>No valid point.</p></div>",

@@ -2,6 +2,7 @@
 //!
 //! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
 
+use super::super::best::{self, Best};
 use super::super::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use super::super::words;
 use super::markup::escape;
@@ -20,7 +21,7 @@ const PERCENTILES: [Percentile; 3] = [
     ("p50", 0.50, |summary| summary.p50_us),
 ];
 
-/// The series of a group side by side: highest valid rate, tail at the common rate and against the fastest, cost, and
+/// The series of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and against the fastest, cost, and
 /// what dominates.
 pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) -> String {
     let at_common: Vec<Option<&Point>> = series
@@ -37,14 +38,17 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         .map(|(point, _)| point);
     let common = common.map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
     let mut out = format!(
-        "<div class=\"scroll\"><table><thead><tr><th>tier</th><th>cache</th><th class=\"n\">highest valid rate</th>\
+        "<div class=\"scroll\"><table class=\"brief\"><thead><tr><th>tier</th><th>cache</th><th class=\"n\">{title}</th>\
          <th class=\"n\">p50 at {common}</th><th class=\"n\">{name} at {common}</th><th class=\"n\">against the fastest</th>\
-         <th class=\"n\">$/10k at highest valid rate</th><th>slowest requests at {common}</th></tr></thead><tbody>"
+         <th class=\"n\">$/10k at the highest rate</th><th>slowest requests at {common}</th></tr></thead><tbody>",
+        title = escape(&best::title(run))
     );
     for (one, point) in series.iter().zip(&at_common) {
         let factors = one.curve.factors();
-        let best = one.curve.highest_valid();
-        let cost = best.and_then(|point| point.summary.as_ref()?.usd_per_10k);
+        let cost = one
+            .best
+            .as_ref()
+            .and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
         let summary = point.and_then(|point| point.summary.as_ref());
         let against = match (point, fastest) {
             (Some(point), Some(fastest)) if !std::ptr::eq(*point, fastest) => {
@@ -53,22 +57,31 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
             (Some(point), Some(_)) if us(point).is_some() => "<td class=\"n best\">fastest</td>".to_owned(),
             _ => none(),
         };
-        out += &format!(
-            "<tr><td>{}{}</td><td>{}</td><td class=\"n\">{}</td>{}{}{against}{}<td>{}</td></tr>",
-            escape(&factors.tier),
-            origin_badge(run, &factors.tier),
-            escape(&words::cache(factors)),
-            best.map_or_else(
-                || "none".to_owned(),
-                |point| format!("{} rps", rate(point.factors.offered_rps))
-            ),
+        let cells = [
+            format!("<td>{}{}</td>", escape(&factors.tier), origin_badge(run, &factors.tier)),
+            format!("<td>{}</td>", escape(&words::cache(factors))),
+            highest(one.best.as_ref()),
             cell(summary.and_then(|summary| summary.p50_us), latency),
             cell(summary.and_then(percentile), latency),
+            against,
             cell(cost, dollars),
-            summary
-                .and_then(words::slowest)
-                .map_or_else(|| NONE.to_owned(), |(part, share)| dominant(part, share.value)),
-        );
+            format!("<td>{}</td>", dominant(summary)),
+        ];
+        let labels = [
+            "",
+            "cache",
+            "highest rate",
+            "p50",
+            name,
+            "against the fastest",
+            "$/10k there",
+            "slowest",
+        ];
+        out += "<tr>";
+        for (cell, label) in cells.iter().zip(labels) {
+            out += &cell.replacen("<td", &format!("<td data-label=\"{label}\""), 1);
+        }
+        out += "</tr>";
     }
     out + "</tbody></table></div>"
 }
@@ -85,13 +98,44 @@ fn highest_percentile(points: &[Option<&Point>]) -> Percentile {
     PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
 }
 
-fn dominant(part: &str, share: f64) -> String {
+/// The highest rate with what is known of the boundary.
+fn highest(best: Option<&Best<'_>>) -> String {
+    let Some(best) = best else {
+        return "<td class=\"n\">none</td>".to_owned();
+    };
+    let interval = best
+        .interval
+        .filter(|_| !best.at_least)
+        .map_or_else(String::new, |interval| {
+            format!(
+                "<span class=\"ci\">[{}–{}]</span>",
+                rate(interval.lo),
+                rate(interval.hi)
+            )
+        });
+    format!("<td class=\"n\">{}{interval}</td>", escape(&best.text()))
+}
+
+/// A bar for the largest part of the slowest requests, and what dominates in words.
+fn dominant(summary: Option<&Summary>) -> String {
+    let Some(tail) = summary.and_then(|summary| summary.tail.as_ref()) else {
+        return NONE.to_owned();
+    };
+    let Some((part, share)) = tail.parts.first() else {
+        return NONE.to_owned();
+    };
     format!(
-        "<span class=\"share\"><i style=\"width:{:.0}%;background:{}\"></i></span>{} {}",
-        100.0 * share.clamp(0.0, 1.0),
+        "<span class=\"share\"><i style=\"width:{:.0}%;background:{}\"></i></span><span data-tip=\"{}\">{}</span>",
+        100.0 * share.value.clamp(0.0, 1.0),
         stages::colour(part),
-        percent(share),
-        escape(words::part(part))
+        escape(&words::dominance(tail)),
+        if tail.clear {
+            format!("{} {}", percent(share.value), escape(words::part(part)))
+        } else if share.value > 0.5 {
+            format!("{} {}, varies", percent(share.value), escape(words::part(part)))
+        } else {
+            format!("several; most {}, {}", escape(words::part(part)), percent(share.value))
+        }
     )
 }
 

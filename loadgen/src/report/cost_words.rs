@@ -1,0 +1,68 @@
+//! Costs in words: which of two tiers is cheaper, and from which hit ratio on.
+//!
+//! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
+
+use super::units::{dollars, percent, percent_digits, rate};
+use super::words;
+use crate::analysis::curves::{Curve, common_rate};
+use crate::analysis::economics::{BreakEven, Line, break_even, lines};
+use crate::record::Run;
+
+/// What the prices of several instances mean.
+pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
+                                       hour costs, not what the instance could do.";
+
+/// The lines of a group at the rate that its curves have in common; nothing without prices or such a rate.
+pub(crate) fn group_lines(run: &Run, curves: &[Curve<'_>]) -> Option<(f64, Vec<Line>)> {
+    let pricing = run.pricing.as_ref()?;
+    let common = common_rate(&curves.iter().collect::<Vec<_>>())?;
+    let lines = lines(curves, common, pricing);
+    (lines.len() > 1).then_some((common, lines))
+}
+
+/// A sentence for every two tiers of a group.
+pub(crate) fn break_evens(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
+    let Some((common, lines)) = group_lines(run, curves) else {
+        return Vec::new();
+    };
+    let mut said = Vec::new();
+    for (index, a) in lines.iter().enumerate() {
+        for b in &lines[index + 1..] {
+            said.push(sentence(run, (a, b), common));
+        }
+    }
+    said
+}
+
+fn sentence(run: &Run, (a, b): (&Line, &Line), rps: f64) -> String {
+    let who = |line: &Line| format!("{} on {}", words::tier(run, &line.tier), line.instance);
+    let span = |line: &Line| format!("{} to {}", dollars(line.at(0.0)), dollars(line.at(1.0)));
+    let (first, second) = (who(a), who(b));
+    let what = match break_even(a, b) {
+        BreakEven::At { hit_ratio, first_below } => {
+            let (below, above) = if first_below {
+                (&first, &second)
+            } else {
+                (&second, &first)
+            };
+            let interval = if hit_ratio.hi > hit_ratio.lo {
+                format!(" [{}–{}]", percent_digits(hit_ratio.lo), percent_digits(hit_ratio.hi))
+            } else {
+                String::new()
+            };
+            format!(
+                "cost the same at a hit ratio of {}{interval}; below it {below} is cheaper, above it {above}",
+                percent(hit_ratio.value)
+            )
+        }
+        BreakEven::First => format!("never cross: {first} is the cheaper at every hit ratio"),
+        BreakEven::Second => format!("never cross: {second} is the cheaper at every hit ratio"),
+        BreakEven::Same => "cost the same at every hit ratio".to_owned(),
+    };
+    format!(
+        "At {} rps {first} ({} per 10k from no hits to nothing but hits) and {second} ({}) {what}",
+        rate(rps),
+        span(a),
+        span(b)
+    )
+}

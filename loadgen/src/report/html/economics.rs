@@ -1,0 +1,159 @@
+//! Costs side by side: each series on every instance, and the tiers over the hit ratio of a cache.
+//!
+//! In: a run, a group's curves and their series. Out: a table and a figure. Knows nothing of other figures.
+
+use super::super::cost_words;
+use super::super::units::{NONE, digits3, dollars, rate};
+use super::super::words;
+use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame};
+use super::markup::escape;
+use super::series::Series;
+use crate::analysis::curves::Curve;
+use crate::analysis::economics::{BreakEven, Line, break_even, side_by_side};
+use crate::record::Run;
+
+/// Each series at its best rate on every instance; nothing with fewer than two.
+pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
+    let Some(pricing) = run.pricing.as_ref().filter(|pricing| pricing.instances.len() > 1) else {
+        return String::new();
+    };
+    let mut head = String::from("<th>tier</th><th>cache</th><th class=\"n\">at</th>");
+    for instance in &pricing.instances {
+        head += &format!(
+            "<th class=\"n\">{}<span class=\"ci\">${}/h{}</span></th>",
+            escape(&instance.name),
+            digits3(instance.usd_per_hour),
+            if instance.checked { "" } else { ", unchecked" }
+        );
+    }
+    let mut body = String::new();
+    for one in series {
+        let Some(best) = &one.best else { continue };
+        let factors = one.curve.factors();
+        body += &format!(
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td>",
+            escape(&words::tier(run, &factors.tier)),
+            escape(&words::cache(factors)),
+            escape(&best.text())
+        );
+        for (_, cost) in side_by_side(best.point, pricing) {
+            body += &cost.map_or_else(
+                || format!("<td class=\"n\">{NONE}</td>"),
+                |cost| {
+                    let usd = cost.usd_per_10k;
+                    format!(
+                        "<td class=\"n\">{}<span class=\"ci\">[{}–{}]</span></td>",
+                        dollars(usd.value),
+                        digits3(usd.lo),
+                        digits3(usd.hi)
+                    )
+                },
+            );
+        }
+        body += "</tr>";
+    }
+    if body.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\
+         <p class=\"note\">$/10k inferences. {}</p>",
+        escape(cost_words::SIDE_BY_SIDE)
+    )
+}
+
+/// What the tiers cost over the hit ratio, where they cross, and the same in words.
+pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]) -> String {
+    let Some((common, lines)) = cost_words::group_lines(run, curves) else {
+        return String::new();
+    };
+    let most = lines
+        .iter()
+        .map(|line| line.at(0.0).max(line.at(1.0)))
+        .fold(0.0, f64::max);
+    if most <= 0.0 {
+        return String::new();
+    }
+    let (left, top, right, bottom) = AREA;
+    let x = Scale::new(0.0, 1.0, false, left + 6.0, right - 8.0);
+    let y = Scale::new(0.0, most * 1.08, false, bottom, top);
+    let x_ticks: Vec<(f64, String)> = (0..=5)
+        .map(|tick| (f64::from(tick) / 5.0, format!("{} %", 20 * tick)))
+        .collect();
+    let step = round_step(most / 4.0);
+    let y_ticks: Vec<(f64, String)> = (0..=8)
+        .map(|tick| f64::from(tick) * step)
+        .filter(|usd| *usd <= most * 1.08)
+        .map(|usd| (usd, dollars(usd)))
+        .collect();
+    let title = format!("$/10k over the hit ratio of a cache, at {} rps", rate(common));
+    let mut out = format!(
+        "<div class=\"panels even\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"cost over hit ratio\">{}",
+        frame(&title, (&x, &x_ticks, "hit ratio"), (&y, &y_ticks))
+    );
+    for line in &lines {
+        out += &drawn(run, line, series, (&x, &y));
+    }
+    for (index, a) in lines.iter().enumerate() {
+        for b in &lines[index + 1..] {
+            if let BreakEven::At { hit_ratio, .. } = break_even(a, b) {
+                let (at, height) = (x.at(hit_ratio.value), y.at(a.at(hit_ratio.value)));
+                out += &format!("<circle class=\"cross\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"5\"/>");
+            }
+        }
+    }
+    out += "</svg><ul class=\"plain\">";
+    for sentence in cost_words::break_evens(run, curves) {
+        out += &format!("<li>{}.</li>", escape(&sentence));
+    }
+    out + "</ul></div><p class=\"note\">Each tier on the cheapest instance that it can be had on; what a miss costs is \
+           counted, not assumed. The cache's own memory is part of the instance.</p>"
+}
+
+fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)) -> String {
+    let Some(look) = series.iter().find(|one| one.curve.factors().tier == line.tier) else {
+        return String::new();
+    };
+    let (cold, hot) = (y.at(line.at(0.0)), y.at(line.at(1.0)));
+    let tip = format!(
+        "{} on {}\n{} per 10k without hits\n{} if every row hit",
+        words::tier(run, &line.tier),
+        line.instance,
+        dollars(line.at(0.0)),
+        dollars(line.at(1.0))
+    );
+    format!(
+        "<g data-tip=\"{}\"><path class=\"line\" stroke=\"{}\" d=\"M{:.1} {cold:.1}L{:.1} {hot:.1}\"/>{}\
+         <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
+        escape(&tip),
+        look.colour(),
+        x.at(0.0),
+        x.at(1.0),
+        look.marker(x.at(0.0), cold, false),
+        x.at(0.0) + 9.0,
+        cold - 6.0,
+        escape(&words::tier(run, &line.tier))
+    )
+}
+
+/// 1, 2 or 5 times a power of ten, no smaller than a number.
+fn round_step(at_least: f64) -> f64 {
+    let decade = 10_f64.powf(at_least.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|factor| factor * decade >= at_least);
+    decade * factor.unwrap_or(10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round() {
+        for (at_least, step) in [(0.000_31, 0.000_5), (1.0, 1.0), (1.1, 2.0), (60.0, 100.0)] {
+            assert!((round_step(at_least) / step - 1.0).abs() < 1e-9, "{at_least}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Latency over time: a heat map per series, one column per time block, repeats side by side.
+//!
+//! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
+//!
+//! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
+//! group.
+
+use super::super::units::{percent, rate};
+use super::chart::{log_ticks, tick_label};
+use super::markup::escape;
+use super::series::Series;
+use crate::analysis::distribution::{Grid, over_time, range};
+use crate::record::Point;
+
+const BANDS: usize = 24;
+const WIDTH: f64 = 340.0;
+const HEIGHT: f64 = 170.0;
+/// Where the cells lie: left, top, right, bottom.
+const AREA: (f64, f64, f64, f64) = (52.0, 6.0, WIDTH - 4.0, HEIGHT - 22.0);
+/// Between two repeats.
+const GAP: f64 = 6.0;
+
+/// The cards of a group; nothing without a valid point.
+pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
+    let shown: Vec<(&Series<'_>, &Point)> = series
+        .iter()
+        .filter_map(|one| Some((one, one.shown_at(common)?)))
+        .collect();
+    let all = shown.iter().filter_map(|(_, point)| range(point));
+    let Some((low, high)) = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
+        return String::new();
+    };
+    let grid = Grid {
+        from_us: low / 1.05,
+        to_us: high * 1.05,
+        bands: BANDS,
+    };
+    let mut out = String::from("<div class=\"cards\">");
+    for (one, point) in shown {
+        out += &card(one, point, &grid);
+    }
+    out + "</div>"
+}
+
+fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> String {
+    let repeats = over_time(point, grid);
+    let window_s = point.repeats.first().map_or(0.0, |repeat| repeat.window_s);
+    let mut out = format!(
+        "<div class=\"card\"><h4>{}</h4><p>at {} requests per second; {} of {} s each</p>\
+         <svg class=\"heat\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"latency over time\">",
+        escape(&one.label),
+        rate(point.factors.offered_rps),
+        if repeats.len() == 1 {
+            "one repeat".to_owned()
+        } else {
+            format!("{} repeats", repeats.len())
+        },
+        rate(window_s)
+    );
+    out += &axis(grid);
+    let (left, _, right, bottom) = AREA;
+    let width = (right - left - GAP * (repeats.len().max(1) - 1) as f64) / repeats.len().max(1) as f64;
+    for (index, blocks) in repeats.iter().enumerate() {
+        let from = left + index as f64 * (width + GAP);
+        out += &format!(
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            from + width / 2.0,
+            bottom + 15.0,
+            if width > 60.0 {
+                format!("repeat {}", index + 1)
+            } else {
+                (index + 1).to_string()
+            }
+        );
+        out += &cells(blocks, (from, width));
+    }
+    out + "</svg></div>"
+}
+
+fn axis(grid: &Grid) -> String {
+    let (left, _, right, _) = AREA;
+    let mut out = String::new();
+    let ticks = log_ticks(grid.from_us, grid.to_us);
+    // Two labels never touch.
+    let every = ticks.len().div_ceil(6).max(1);
+    for us in ticks.into_iter().step_by(every) {
+        let at = place(grid, us);
+        out += &format!(
+            "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{}</text>",
+            left - 5.0,
+            at + 4.0,
+            escape(&tick_label(us))
+        );
+    }
+    out
+}
+
+/// The height at which a latency lies.
+fn place(grid: &Grid, us: f64) -> f64 {
+    let (_, top, _, bottom) = AREA;
+    bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
+}
+
+fn cells(blocks: &[Vec<f64>], (from, width): (f64, f64)) -> String {
+    let (_, top, _, bottom) = AREA;
+    let (cell_w, cell_h) = (width / blocks.len().max(1) as f64, (bottom - top) / BANDS as f64);
+    let mut out = format!("<path class=\"heat-ground\" d=\"M{from:.1} {top}h{width:.1}V{bottom}h-{width:.1}z\"/>");
+    for (column, shares) in blocks.iter().enumerate() {
+        for (band, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            // The square root lifts the few slow requests, which are what is looked for, above the ground.
+            out += &format!(
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{cell_w:.1}\" height=\"{cell_h:.1}\" fill-opacity=\"{:.2}\"/>",
+                from + column as f64 * cell_w,
+                bottom - (band + 1) as f64 * cell_h,
+                (0.12 + 0.88 * share.sqrt()).min(1.0)
+            );
+        }
+    }
+    out
+}
+
+/// What the strengths mean.
+pub(super) fn legend() -> String {
+    let mut out = String::from("<div class=\"legend heat-scale\"><span>share of a time block's requests:</span>");
+    for share in [0.01_f64, 0.05, 0.2, 0.5, 1.0] {
+        out += &format!(
+            "<span><svg viewBox=\"0 0 18 12\" aria-hidden=\"true\"><rect class=\"heat-cell\" width=\"18\" height=\"12\" \
+             fill-opacity=\"{:.2}\"/></svg>{}</span>",
+            0.12 + 0.88 * share.sqrt(),
+            percent(share)
+        );
+    }
+    out + "</div>"
+}

@@ -1,0 +1,221 @@
+//! `report.md`: a run for a pull request or a mail.
+//!
+//! In: a summarised run. Out: Markdown, short: what came out first, every point folded away. Knows nothing of files.
+
+use super::best::{self, Best};
+use super::units::{NONE, digits3, dollars, latency_interval, percent, rate, thousands};
+use super::{cost_words, words};
+use crate::analysis::curves::{Curve, common_rate};
+use crate::analysis::economics::side_by_side;
+use crate::record::{Point, Run};
+use std::fmt::Write as _;
+
+/// The text.
+pub(crate) fn text(run: &Run) -> String {
+    let mut out = format!("# {}\n\n{}\n", plain(&run.name), facts(run));
+    for (name, curves) in words::groups(run) {
+        let _ = write!(out, "\n## {}\n\n{}\n", plain(&name), executive(run, &curves));
+        for curve in &curves {
+            let _ = writeln!(out, "- {}.", plain(&words::sentence(run, curve)));
+        }
+        for line in words::reaches(run, &curves) {
+            let _ = writeln!(out, "- {}.", plain(&line));
+        }
+        out += &costs(run, &curves);
+    }
+    let _ = write!(
+        out,
+        "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; {NONE}: too few \
+         independent samples.\n\n## What to beware of\n\n"
+    );
+    let cautions = words::cautions(run);
+    if cautions.is_empty() {
+        out += "- Nothing: every point is valid.\n";
+    }
+    for caution in cautions {
+        let _ = writeln!(out, "- {}", plain(&caution));
+    }
+    let _ = write!(out, "\n## The instrument\n\n");
+    for line in words::instrument(run) {
+        let _ = writeln!(out, "- {}", plain(&line));
+    }
+    out + &every_point(run)
+}
+
+fn facts(run: &Run) -> String {
+    let samples: u64 = run
+        .points
+        .iter()
+        .filter_map(|point| point.summary.as_ref())
+        .map(|summary| summary.samples)
+        .sum();
+    let environment = &run.environment;
+    format!(
+        "{} · {} points, {} requests · {}, {} cores · commit `{}`",
+        run.started_at,
+        run.points.len(),
+        thousands(samples),
+        plain(&environment.cpu),
+        environment.cores,
+        plain(&environment.git_commit)
+    )
+}
+
+/// Per tier and cache: the best rate, the tail at a common one, the price at the best, and what dominates.
+fn executive(run: &Run, curves: &[Curve<'_>]) -> String {
+    let common = common_rate(&curves.iter().collect::<Vec<_>>());
+    let at = common.map_or_else(|| "a common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
+    let mut out = row(&[
+        "tier",
+        "cache",
+        &best::title(run),
+        &format!("p99 at {at}"),
+        "$/10k at the highest rate",
+        &format!("what dominates at {at}"),
+    ]);
+    out += &row(&["---", "---", "--:", "--:", "--:", "---"]);
+    for curve in curves {
+        let factors = curve.factors();
+        let best = best::best(run, curve);
+        let point = common.and_then(|rps| curve.valid_at(rps));
+        let summary = point.and_then(|point| point.summary.as_ref());
+        out += &row(&[
+            &words::tier(run, &factors.tier),
+            &words::cache(factors),
+            &best.as_ref().map_or_else(|| "none".to_owned(), Best::text),
+            &latency_interval(summary.and_then(|summary| summary.p99_us.as_ref())),
+            &best
+                .and_then(|best| price(best.point))
+                .unwrap_or_else(|| NONE.to_owned()),
+            &summary
+                .and_then(|summary| summary.tail.as_ref())
+                .map_or_else(|| NONE.to_owned(), words::dominance),
+        ]);
+    }
+    out
+}
+
+fn price(point: &Point) -> Option<String> {
+    let usd = point.summary.as_ref()?.usd_per_10k?;
+    Some(format!(
+        "{} [{}–{}]",
+        dollars(usd.value),
+        digits3(usd.lo),
+        digits3(usd.hi)
+    ))
+}
+
+/// What the highest rates cost by part and by instance, and where tiers break even.
+fn costs(run: &Run, curves: &[Curve<'_>]) -> String {
+    let Some(pricing) = &run.pricing else {
+        return String::new();
+    };
+    let mut head = vec!["$/10k".to_owned(), "of which".to_owned()];
+    head.extend(pricing.instances.iter().map(|instance| instance.name.clone()));
+    let mut rows = String::new();
+    for curve in curves {
+        let Some(best) = best::best(run, curve) else { continue };
+        let parts = best
+            .point
+            .summary
+            .as_ref()
+            .map_or(&[][..], |summary| &summary.usd_parts);
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|(name, usd)| format!("{name} {}", dollars(*usd)))
+            .collect();
+        let factors = curve.factors();
+        let mut cells = vec![
+            format!(
+                "{} {} at {}: {}",
+                words::tier(run, &factors.tier),
+                words::cache(factors),
+                best.text(),
+                price(best.point).unwrap_or_else(|| NONE.to_owned())
+            ),
+            parts.join(", "),
+        ];
+        cells.extend(
+            side_by_side(best.point, pricing)
+                .into_iter()
+                .map(|(_, cost)| cost.map_or_else(|| NONE.to_owned(), |cost| dollars(cost.usd_per_10k.value))),
+        );
+        rows += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = format!(
+        "\n<details><summary>What it costs</summary>\n\n{}{}{rows}\n",
+        row(&head.iter().map(String::as_str).collect::<Vec<_>>()),
+        row(&vec!["---"; head.len()])
+    );
+    for line in cost_words::break_evens(run, curves) {
+        let _ = writeln!(out, "- {}.", plain(&line));
+    }
+    let _ = write!(out, "\n{}\n\nPrices:\n\n", cost_words::SIDE_BY_SIDE);
+    for source in &pricing.sources {
+        let _ = writeln!(out, "- {}", plain(source));
+    }
+    out + "\n</details>\n"
+}
+
+fn every_point(run: &Run) -> String {
+    let header = [
+        "point", "verdict", "p50", "p95", "p99", "good/s", "hits", "errors", "$/10k",
+    ];
+    let mut out = format!(
+        "\n<details><summary>Every point</summary>\n\n{}{}",
+        row(&header),
+        row(&["---", "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:"])
+    );
+    for point in &run.points {
+        let Some(summary) = &point.summary else { continue };
+        let [p50, p95, p99] =
+            [&summary.p50_us, &summary.p95_us, &summary.p99_us].map(|us| latency_interval(us.as_ref()));
+        out += &row(&[
+            &words::name(run, &point.factors),
+            words::verdict(&summary.verdict),
+            &p50,
+            &p95,
+            &p99,
+            &rate(summary.achieved_rps.value),
+            &summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
+            &thousands(summary.errors),
+            &price(point).unwrap_or_else(|| NONE.to_owned()),
+        ]);
+    }
+    out + "\n</details>\n"
+}
+
+fn row(cells: &[&str]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// Text that Markdown shows as it is: what a run says was written by others.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' | '~' => out.extend(['\\', c]),
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '&' => out += "&amp;",
+            '\n' | '\r' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_cannot_end_a_cell_or_begin_markup() {
+        assert_eq!(plain("a|b <c> *d*\n# e"), "a\\|b &lt;c&gt; \\*d\\* \\# e");
+        assert_eq!(row(&["x", "y|z"]), "| x | y\\|z |\n");
+    }
+}
