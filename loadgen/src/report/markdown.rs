@@ -4,7 +4,7 @@
 
 use super::best::{self, Best};
 use super::units::{NONE, digits3, dollars, latency_interval, percent, rate, thousands};
-use super::{cost_words, words};
+use super::{cold_starts, cost_words, words};
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::side_by_side;
 use crate::record::{Point, Run};
@@ -22,6 +22,11 @@ pub(crate) fn text(run: &Run) -> String {
             let _ = writeln!(out, "- {}.", plain(&line));
         }
         out += &costs(run, &curves);
+    }
+    let cold = cold_starts::text(run);
+    if !cold.is_empty() {
+        // A fence of tildes: tier names may hold anything but a line of them.
+        let _ = write!(out, "\n## Cold starts\n\n~~~~text\n{}\n~~~~\n", cold.trim_end());
     }
     let _ = write!(
         out,

@@ -85,6 +85,13 @@ fn article(run: &Run) -> String {
         cost::figure(series) + &economics::instances(run, series) + &economics::break_evens(run, curves, series)
     });
     section("Every point", EVERY, &|_, series| tables::full(run, series));
+    let cold = super::cold_starts::text(run);
+    if !cold.is_empty() {
+        out += &format!(
+            "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",
+            notes::plain(&cold)
+        );
+    }
     let gpus = gpu::section(run);
     if !gpus.is_empty() {
         out += &format!("<section><h2>The GPUs</h2>{gpus}</section>\n");

@@ -116,7 +116,7 @@ pub(super) fn plan(run: &Run) -> String {
 }
 
 /// Escaped, with its line breaks as they are.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     escape(text).replace("&#10;", "\n")
 }
 
