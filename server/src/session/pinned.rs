@@ -1,8 +1,8 @@
 //! Runs of a session on a GPU, with the host's side of every copy in pinned memory.
 //!
 //! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts are laid out straight into pinned
-//! input tensors, which ONNX Runtime copies to the device by itself. Memory comes from ONNX Runtime's own arenas. **Has not run on a GPU**: the tests run it with the CPU's memory in
-//! the place of pinned memory.
+//! input tensors, which ONNX Runtime copies to the device by itself. Memory comes from ONNX Runtime's own arenas. **Has not
+//! run on a GPU**: the tests run it with the CPU's memory in the place of pinned memory.
 
 use crate::batch::Part;
 use crate::tensors;
