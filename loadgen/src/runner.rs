@@ -1,7 +1,7 @@
 //! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
 //! on every tier alike, and tiers are compared on the same arrivals and keys.
 //!
-//! Searches ([`hunt`]) come after the plan's own loads.
+//! Searches (`hunt`) come after the plan's own loads.
 //!
 //! In: a plan and its targets. Out: a [`Run`]; every step is kept in its folder's journal as soon as it is finished, so
 //! that a kill loses the step under way only. Knows neither where a target came from nor how a result is shown.

@@ -3,7 +3,7 @@
 //! Every trial is a point that never was: latencies from a law whose percentiles are known, in repeats that differ by a
 //! factor of their own, put into histograms and through the very functions that make a report's intervals. A figure in
 //! the table is therefore about this program, and not about a formula that it might have got wrong. Beside it stands what
-//! a two-level bootstrap ([`bootstrap`]) makes of the same points.
+//! a two-level bootstrap (`bootstrap`) makes of the same points.
 
 mod bootstrap;
 mod laws;
