@@ -1,14 +1,30 @@
 //! Whether reads went from the device to GPU memory directly, by cuFile's own counters. Pure: words in, verdict out.
 //!
-//! `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t` (cufile.h, CUDA 13.0 to 13.3), here as 64-bit words: 64 of level 1
-//! and 64 of histograms, then the number of GPUs, then 31 for each of 16 GPUs. Other versions lay it out differently;
-//! what is read here then does not add up, and the verdict is no.
+//! `cuFileGetStatsL3` fills a `CUfileStatsLevel3_t`, taken here as 64-bit words at the offsets that it has in CUDA 13.0 to
+//! 13.3, and not as that structure: a later cuFile fills a larger one, which must find room. What is read here then does
+//! not add up, and the verdict is no.
+
+use cudarc::cufile::sys::{CUfilePerGpuStats_t as PerGpu, CUfileStatsLevel3_t as Level3};
+use std::mem::offset_of;
 
 /// Words handed to cuFile: more than three times what the known layout takes.
 pub(crate) const WORDS: usize = 2048;
-const GPUS_AT: usize = 128;
-const GPU_WORDS: usize = 31;
-const MOST_GPUS: usize = 16;
+const GPUS_AT: usize = words_in(offset_of!(Level3, num_gpus));
+const FIRST_GPU_AT: usize = words_in(offset_of!(Level3, per_gpu_stats));
+const GPU_WORDS: usize = words_in(size_of::<PerGpu>());
+const MOST_GPUS: usize = (words_in(size_of::<Level3>()) - FIRST_GPU_AT) / GPU_WORDS;
+const BYTES: usize = words_in(offset_of!(PerGpu, read_bytes));
+const TOTAL: usize = words_in(offset_of!(PerGpu, n_total_reads));
+const PEER_TO_PEER: usize = words_in(offset_of!(PerGpu, n_p2p_reads));
+const NVIDIA_FS: usize = words_in(offset_of!(PerGpu, n_nvfs_reads));
+const POSIX: usize = words_in(offset_of!(PerGpu, n_posix_reads));
+
+const _: () = assert!(size_of::<Level3>() * 3 < WORDS * 8);
+
+const fn words_in(bytes: usize) -> usize {
+    assert!(bytes.is_multiple_of(8));
+    bytes / 8
+}
 
 /// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +49,12 @@ impl Reads {
             nvidia_fs: 0,
             posix: 0,
         };
-        for gpu in words.get(GPUS_AT + 1..)?.chunks_exact(GPU_WORDS).take(gpus) {
-            // After the GPU's 16-byte id: bytes, bandwidth, utilisation, duration, then counts of reads.
-            reads.bytes = reads.bytes.checked_add(gpu[2])?;
-            reads.total = reads.total.checked_add(gpu[6])?;
-            reads.peer_to_peer = reads.peer_to_peer.checked_add(gpu[7])?;
-            reads.nvidia_fs = reads.nvidia_fs.checked_add(gpu[8])?;
-            reads.posix = reads.posix.checked_add(gpu[9])?;
+        for gpu in words.get(FIRST_GPU_AT..)?.chunks_exact(GPU_WORDS).take(gpus) {
+            reads.bytes = reads.bytes.checked_add(gpu[BYTES])?;
+            reads.total = reads.total.checked_add(gpu[TOTAL])?;
+            reads.peer_to_peer = reads.peer_to_peer.checked_add(gpu[PEER_TO_PEER])?;
+            reads.nvidia_fs = reads.nvidia_fs.checked_add(gpu[NVIDIA_FS])?;
+            reads.posix = reads.posix.checked_add(gpu[POSIX])?;
         }
         Some(reads)
     }

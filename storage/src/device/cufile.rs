@@ -1,28 +1,28 @@
 //! The functions of cuFile, bound by name. In: a loaded library. Out: calls with Rust's types, and cuFile's codes as
-//! errors. Signatures and codes: cufile.h, as in NVIDIA's cuFile API reference and in cudarc's generated bindings.
+//! errors. What they take is cudarc's; a code that comes back stays a number.
 
 use super::DeviceError;
 use super::counters::{Reads, WORDS};
 use crate::error::{ErrorKind, StorageError};
+use cudarc::cufile::sys::{
+    self, CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileError_t, CUfileFileHandleType,
+    CUfileHandle_t, CUfileOpError, CUfileStatsLevel3_t, off_t,
+};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`.
-const HANDLE_IS_FD: c_int = 1;
-/// `CUFILE_PARAM_FORCE_COMPAT_MODE`.
-const FORCE_COMPAT_MODE: c_int = 2;
-
-/// `CUfileHandle_t`.
+/// A registered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle(*mut c_void);
+pub(super) struct Handle(CUfileHandle_t);
 
 // SAFETY: an opaque number to us; cuFile's calls may be made from any thread.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// `CUfileError_t`: cuFile's code, 0 for success, and CUDA's.
+/// `CUfileError_t` with numbers: cuFile's code, 0 for success, and CUDA's. Either may be one that cudarc's enums lack.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Status {
@@ -30,69 +30,139 @@ struct Status {
     cuda: c_int,
 }
 
-/// `CUfileDescr_t`.
-#[repr(C)]
-struct Descriptor {
-    kind: c_int,
-    /// A union of a descriptor and a pointer.
-    fd: i64,
-    operations: *const c_void,
+const _: () = assert!(
+    size_of::<Status>() == size_of::<CUfileError_t>()
+        && align_of::<Status>() == align_of::<CUfileError_t>()
+        && offset_of!(Status, code) == offset_of!(CUfileError_t, err)
+        && offset_of!(Status, cuda) == offset_of!(CUfileError_t, cu_err)
+);
+
+/// Types of functions. Each takes what cudarc declares, or this does not compile.
+macro_rules! functions {
+    ($($name:ident: $symbol:ident ($($argument:ty),*) -> $ours:ty as $declared:ty;)*) => {$(
+        type $name = unsafe extern "C" fn($($argument),*) -> $ours;
+        const _: unsafe fn($($argument),*) -> $declared = sys::$symbol;
+    )*};
 }
 
-type Plain = unsafe extern "C" fn() -> Status;
-type SetBool = unsafe extern "C" fn(c_int, bool) -> Status;
-type SetStatsLevel = unsafe extern "C" fn(c_int) -> Status;
-type GetStats = unsafe extern "C" fn(*mut c_void) -> Status;
+functions! {
+    DriverOpen: cuFileDriverOpen () -> Status as CUfileError_t;
+    DriverClose: cuFileDriverClose () -> Status as CUfileError_t;
+    SetBool: cuFileSetParameterBool (CUFileBoolConfigParameter_t, bool) -> Status as CUfileError_t;
+    HandleRegister: cuFileHandleRegister (*mut CUfileHandle_t, *mut CUfileDescr_t) -> Status as CUfileError_t;
+    HandleDeregister: cuFileHandleDeregister (CUfileHandle_t) -> () as ();
+    BufRegister: cuFileBufRegister (*const c_void, usize, c_int) -> Status as CUfileError_t;
+    BufDeregister: cuFileBufDeregister (*const c_void) -> Status as CUfileError_t;
+    Read: cuFileRead (CUfileHandle_t, *mut c_void, usize, off_t, off_t) -> isize as isize;
+    SetStatsLevel: cuFileSetStatsLevel (c_int) -> Status as CUfileError_t;
+    StatsStart: cuFileStatsStart () -> Status as CUfileError_t;
+    GetStats: cuFileGetStatsL3 (*mut CUfileStatsLevel3_t) -> Status as CUfileError_t;
+}
 
 /// The functions of cuFile; the library stays loaded for the life of the process.
 pub(super) struct CuFile {
-    driver_open: Plain,
-    driver_close: Plain,
+    driver_open: DriverOpen,
+    driver_close: DriverClose,
     /// Absent before cuFile 1.14.
     set_bool: Option<SetBool>,
-    handle_register: unsafe extern "C" fn(*mut *mut c_void, *mut Descriptor) -> Status,
-    handle_deregister: unsafe extern "C" fn(*mut c_void),
-    buf_register: unsafe extern "C" fn(*const c_void, usize, c_int) -> Status,
-    buf_deregister: unsafe extern "C" fn(*const c_void) -> Status,
-    read: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, libc::off_t, libc::off_t) -> isize,
+    handle_register: HandleRegister,
+    handle_deregister: HandleDeregister,
+    buf_register: BufRegister,
+    buf_deregister: BufDeregister,
+    read: Read,
     /// Absent before CUDA 13.
-    stats: Option<(SetStatsLevel, Plain, GetStats)>,
+    stats: Option<(SetStatsLevel, StatsStart, GetStats)>,
     counts: AtomicBool,
 }
 
 /// cuFile's name of a code, and what a caller can act on. Codes that are not here are a failure of the device.
-fn meaning(code: c_int) -> (&'static str, ErrorKind) {
+const MEANINGS: &[(CUfileOpError, &str, ErrorKind)] = {
+    use CUfileOpError as E;
     use ErrorKind::{Denied, Invalid, Unavailable, Unsupported};
-    match code {
-        5001 => ("driver not initialised", Unavailable),
-        5004 | 5005 => ("driver version mismatch", Unsupported),
-        5006 => ("driver closing", Unavailable),
-        5007 => ("platform not supported", Unsupported),
-        5008 => ("I/O not supported on this file", Unsupported),
-        5009 => ("device not supported", Unsupported),
-        5010 | 5033 | 5048 => ("nvidia-fs failed", Unavailable),
-        5011 => ("CUDA driver error", Unavailable),
-        5012 => ("CUDA pointer invalid", Unavailable),
-        5013 => ("CUDA memory type invalid", Unavailable),
-        5014 => ("CUDA pointer range error", Unavailable),
-        5015 | 5047 => ("CUDA context mismatch", Unavailable),
-        5018 => ("file type not supported", Unsupported),
-        5019 => ("file open flags not supported", Unsupported),
-        5020 => ("file is not open for direct I/O", Unsupported),
-        5022 => ("invalid value", Invalid),
-        5023 => ("memory already registered", Unavailable),
-        5024 => ("memory not registered", Unavailable),
-        5025 => ("permission denied", Denied),
-        5027 => ("file handle not registered", Unavailable),
-        5028 => ("file handle already registered", Unavailable),
-        5029 => ("device not found", Unsupported),
-        5034 => ("I/O disabled", Unsupported),
-        5036 => ("device memory could not be pinned", Unavailable),
-        5043 => ("out of memory", Unavailable),
-        5044 => ("I/O error", Unavailable),
-        5045 => ("buffer registration failed", Unavailable),
-        _ => ("an error that this build has no words for", Unavailable),
-    }
+    &[
+        (E::CU_FILE_DRIVER_NOT_INITIALIZED, "driver not initialised", Unavailable),
+        (
+            E::CU_FILE_DRIVER_VERSION_MISMATCH,
+            "driver version mismatch",
+            Unsupported,
+        ),
+        (
+            E::CU_FILE_DRIVER_VERSION_READ_ERROR,
+            "driver version mismatch",
+            Unsupported,
+        ),
+        (E::CU_FILE_DRIVER_CLOSING, "driver closing", Unavailable),
+        (E::CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported", Unsupported),
+        (
+            E::CU_FILE_IO_NOT_SUPPORTED,
+            "I/O not supported on this file",
+            Unsupported,
+        ),
+        (E::CU_FILE_DEVICE_NOT_SUPPORTED, "device not supported", Unsupported),
+        (E::CU_FILE_NVFS_DRIVER_ERROR, "nvidia-fs failed", Unavailable),
+        (E::CU_FILE_NVFS_SETUP_ERROR, "nvidia-fs failed", Unavailable),
+        (E::CU_FILE_NVFS_INTERNAL_DRIVER_ERROR, "nvidia-fs failed", Unavailable),
+        (E::CU_FILE_CUDA_DRIVER_ERROR, "CUDA driver error", Unavailable),
+        (E::CU_FILE_CUDA_POINTER_INVALID, "CUDA pointer invalid", Unavailable),
+        (
+            E::CU_FILE_CUDA_MEMORY_TYPE_INVALID,
+            "CUDA memory type invalid",
+            Unavailable,
+        ),
+        (
+            E::CU_FILE_CUDA_POINTER_RANGE_ERROR,
+            "CUDA pointer range error",
+            Unavailable,
+        ),
+        (E::CU_FILE_CUDA_CONTEXT_MISMATCH, "CUDA context mismatch", Unavailable),
+        (E::CU_FILE_INVALID_CONTEXT_ERROR, "CUDA context mismatch", Unavailable),
+        (E::CU_FILE_INVALID_FILE_TYPE, "file type not supported", Unsupported),
+        (
+            E::CU_FILE_INVALID_FILE_OPEN_FLAG,
+            "file open flags not supported",
+            Unsupported,
+        ),
+        (E::CU_FILE_DIO_NOT_SET, "file is not open for direct I/O", Unsupported),
+        (E::CU_FILE_INVALID_VALUE, "invalid value", Invalid),
+        (
+            E::CU_FILE_MEMORY_ALREADY_REGISTERED,
+            "memory already registered",
+            Unavailable,
+        ),
+        (E::CU_FILE_MEMORY_NOT_REGISTERED, "memory not registered", Unavailable),
+        (E::CU_FILE_PERMISSION_DENIED, "permission denied", Denied),
+        (
+            E::CU_FILE_HANDLE_NOT_REGISTERED,
+            "file handle not registered",
+            Unavailable,
+        ),
+        (
+            E::CU_FILE_HANDLE_ALREADY_REGISTERED,
+            "file handle already registered",
+            Unavailable,
+        ),
+        (E::CU_FILE_DEVICE_NOT_FOUND, "device not found", Unsupported),
+        (E::CU_FILE_IO_DISABLED, "I/O disabled", Unsupported),
+        (
+            E::CU_FILE_GPU_MEMORY_PINNING_FAILED,
+            "device memory could not be pinned",
+            Unavailable,
+        ),
+        (E::CU_FILE_NOMEM_ERROR, "out of memory", Unavailable),
+        (E::CU_FILE_IO_ERROR, "I/O error", Unavailable),
+        (
+            E::CU_FILE_INTERNAL_BUF_REGISTER_ERROR,
+            "buffer registration failed",
+            Unavailable,
+        ),
+    ]
+};
+
+fn meaning(code: c_int) -> (&'static str, ErrorKind) {
+    MEANINGS.iter().find(|(known, ..)| *known as c_int == code).map_or(
+        ("an error that this build has no words for", ErrorKind::Unavailable),
+        |&(_, name, kind)| (name, kind),
+    )
 }
 
 fn failed(call: &str, code: c_int, cuda: c_int) -> DeviceError {
@@ -115,9 +185,9 @@ fn check(call: &str, status: Status) -> Result<(), DeviceError> {
 impl CuFile {
     /// Binds what is there; names the function that is missing.
     pub(super) fn bind(library: Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the types are those of cufile.h, and the library is never unloaded.
+        // SAFETY: the types are cudarc's of cufile.h, and the library is never unloaded.
         let cufile = unsafe {
-            let stats = || -> Result<(SetStatsLevel, Plain, GetStats), libloading::Error> {
+            let stats = || -> Result<(SetStatsLevel, StatsStart, GetStats), libloading::Error> {
                 let level = *library.get::<SetStatsLevel>("cuFileSetStatsLevel")?;
                 Ok((
                     level,
@@ -167,7 +237,9 @@ impl CuFile {
     fn force_compat(&self) -> Result<(), DeviceError> {
         match self.set_bool {
             // SAFETY: takes no pointers.
-            Some(set) => check("cuFileSetParameterBool", unsafe { set(FORCE_COMPAT_MODE, true) }),
+            Some(set) => check("cuFileSetParameterBool", unsafe {
+                set(CUFileBoolConfigParameter_t::CUFILE_PARAM_FORCE_COMPAT_MODE, true)
+            }),
             None if std::env::var("CUFILE_FORCE_COMPAT_MODE").is_ok_and(|value| value == "true") => Ok(()),
             None => Err(DeviceError::new(
                 ErrorKind::Unsupported,
@@ -188,10 +260,10 @@ impl CuFile {
     /// Registers an open file, which must stay open until [`deregister`](Self::deregister).
     pub(super) fn register(&self, fd: i32) -> Result<Handle, DeviceError> {
         let mut handle = std::ptr::null_mut();
-        let mut descriptor = Descriptor {
-            kind: HANDLE_IS_FD,
-            fd: i64::from(fd),
-            operations: std::ptr::null(),
+        let mut descriptor = CUfileDescr_t {
+            type_: CUfileFileHandleType::CU_FILE_HANDLE_TYPE_OPAQUE_FD,
+            handle: CUfileDescr_t__bindgen_ty_1 { fd },
+            fs_ops: std::ptr::null(),
         };
         // SAFETY: both point to locals of the right type, which the call does not keep.
         check("cuFileHandleRegister", unsafe {
@@ -239,8 +311,8 @@ impl CuFile {
         offset: u64,
     ) -> Result<usize, DeviceError> {
         let far = |_| DeviceError::new(ErrorKind::OutOfRange, "an offset past what files have");
-        let offset = libc::off_t::try_from(offset).map_err(far)?;
-        let into = libc::off_t::try_from(into).map_err(far)?;
+        let offset = off_t::try_from(offset).map_err(far)?;
+        let into = off_t::try_from(into).map_err(far)?;
         // SAFETY: the caller's promise.
         match unsafe { (self.read)(handle.0, base as *mut c_void, len, offset, into) } {
             -1 => {

@@ -1,61 +1,48 @@
 //! The functions of the CUDA driver that are used here, bound by name. In: a loaded library. Out: a table of functions,
-//! and a driver's code in words.
+//! and a driver's code in words. What they take is cudarc's; a code that comes back stays a number.
 
 use super::DeviceError;
 use crate::error::ErrorKind;
+use cudarc::driver::sys::{
+    self, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
+};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-/// `CUcontext`, `CUstream` and `CUevent`.
-pub(super) type Opaque = *mut c_void;
-/// `CUdeviceptr`.
-pub(super) type Address = u64;
+/// No waiting for the default stream.
+pub(super) const STREAM_NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+/// A waiting thread sleeps.
+pub(super) const EVENT_BLOCKING_UNTIMED: c_uint =
+    CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+const OUT_OF_MEMORY: c_int = CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int;
+const NO_DEVICE: c_int = CUresult::CUDA_ERROR_NO_DEVICE as c_int;
+const INVALID_DEVICE: c_int = CUresult::CUDA_ERROR_INVALID_DEVICE as c_int;
 
-/// `CU_STREAM_NON_BLOCKING`: no waiting for the default stream.
-pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: a waiting thread sleeps.
-pub(super) const EVENT_BLOCKING_UNTIMED: c_uint = 1 | 2;
-/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every context.
-pub(super) const REGISTER_PORTABLE: c_uint = 1;
-/// `CU_MEMORYTYPE_DEVICE`.
-pub(super) const MEMORY_IS_DEVICE: c_int = 2;
-const OUT_OF_MEMORY: c_int = 2;
-const NO_DEVICE: c_int = 100;
-const INVALID_DEVICE: c_int = 101;
-
-/// `CUDA_MEMCPY2D_v2`.
-#[repr(C)]
-pub(super) struct Copy2d {
-    pub(super) from_x: usize,
-    pub(super) from_y: usize,
-    pub(super) from_kind: c_int,
-    pub(super) from_host: *const c_void,
-    pub(super) from_device: Address,
-    pub(super) from_array: Opaque,
-    pub(super) from_pitch: usize,
-    pub(super) to_x: usize,
-    pub(super) to_y: usize,
-    pub(super) to_kind: c_int,
-    pub(super) to_host: *mut c_void,
-    pub(super) to_device: Address,
-    pub(super) to_array: Opaque,
-    pub(super) to_pitch: usize,
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
+/// A code may be one that `CUresult` lacks; it is as large as one.
+const _: () = assert!(size_of::<CUresult>() == size_of::<c_int>());
 
 macro_rules! driver {
-    ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
+    ($($name:ident: $symbol:ident ($($argument:ty),*);)*) => {
         /// The driver's functions; the library stays loaded for the life of the process.
         pub(super) struct Driver {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// `cuGetErrorName`, with a code that may be unknown.
+            error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
         }
+
+        // Each takes what cudarc declares, or this does not compile.
+        $(const _: unsafe fn($($argument),*) -> CUresult = sys::$symbol;)*
 
         impl Driver {
             /// Binds every function, or names the one that is missing.
             pub(super) fn bind(library: Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of cuda.h, and the library is never unloaded.
-                let driver = unsafe { Self { $($name: *library.get($symbol)?,)* } };
+                // SAFETY: the types are cudarc's of cuda.h, and the library is never unloaded.
+                let driver = unsafe {
+                    Self {
+                        $($name: *library.get(stringify!($symbol))?,)*
+                        error_name: *library.get("cuGetErrorName")?,
+                    }
+                };
                 std::mem::forget(library);
                 Ok(driver)
             }
@@ -64,29 +51,28 @@ macro_rules! driver {
 }
 
 driver! {
-    init: "cuInit" (c_uint);
-    device_get: "cuDeviceGet" (*mut c_int, c_int);
-    device_name: "cuDeviceGetName" (*mut c_char, c_int, c_int);
-    context_retain: "cuDevicePrimaryCtxRetain" (*mut Opaque, c_int);
-    context_release: "cuDevicePrimaryCtxRelease_v2" (c_int);
-    context_set: "cuCtxSetCurrent" (Opaque);
-    alloc: "cuMemAlloc_v2" (*mut Address, usize);
-    free: "cuMemFree_v2" (Address);
-    pin: "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
-    unpin: "cuMemHostUnregister" (*mut c_void);
-    to_device: "cuMemcpyHtoD_v2" (Address, *const c_void, usize);
-    to_host: "cuMemcpyDtoH_v2" (*mut c_void, Address, usize);
-    to_device_async: "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Opaque);
-    inside_async: "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Opaque);
-    inside_2d_async: "cuMemcpy2DAsync_v2" (*const Copy2d, Opaque);
-    stream_create: "cuStreamCreate" (*mut Opaque, c_uint);
-    stream_wait: "cuStreamSynchronize" (Opaque);
-    stream_destroy: "cuStreamDestroy_v2" (Opaque);
-    event_create: "cuEventCreate" (*mut Opaque, c_uint);
-    event_record: "cuEventRecord" (Opaque, Opaque);
-    event_wait: "cuEventSynchronize" (Opaque);
-    event_destroy: "cuEventDestroy_v2" (Opaque);
-    error_name: "cuGetErrorName" (c_int, *mut *const c_char);
+    init: cuInit (c_uint);
+    device_get: cuDeviceGet (*mut CUdevice, c_int);
+    device_name: cuDeviceGetName (*mut c_char, c_int, CUdevice);
+    context_retain: cuDevicePrimaryCtxRetain (*mut CUcontext, CUdevice);
+    context_release: cuDevicePrimaryCtxRelease_v2 (CUdevice);
+    context_set: cuCtxSetCurrent (CUcontext);
+    alloc: cuMemAlloc_v2 (*mut CUdeviceptr, usize);
+    free: cuMemFree_v2 (CUdeviceptr);
+    pin: cuMemHostRegister_v2 (*mut c_void, usize, c_uint);
+    unpin: cuMemHostUnregister (*mut c_void);
+    to_device: cuMemcpyHtoD_v2 (CUdeviceptr, *const c_void, usize);
+    to_host: cuMemcpyDtoH_v2 (*mut c_void, CUdeviceptr, usize);
+    to_device_async: cuMemcpyHtoDAsync_v2 (CUdeviceptr, *const c_void, usize, CUstream);
+    inside_async: cuMemcpyDtoDAsync_v2 (CUdeviceptr, CUdeviceptr, usize, CUstream);
+    inside_2d_async: cuMemcpy2DAsync_v2 (*const CUDA_MEMCPY2D, CUstream);
+    stream_create: cuStreamCreate (*mut CUstream, c_uint);
+    stream_wait: cuStreamSynchronize (CUstream);
+    stream_destroy: cuStreamDestroy_v2 (CUstream);
+    event_create: cuEventCreate (*mut CUevent, c_uint);
+    event_record: cuEventRecord (CUevent, CUstream);
+    event_wait: cuEventSynchronize (CUevent);
+    event_destroy: cuEventDestroy_v2 (CUevent);
 }
 
 impl Driver {

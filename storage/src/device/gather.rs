@@ -1,8 +1,8 @@
 //! Rows in device memory to one tensor beside them, by copies inside the device. In: where the rows lie, and the bytes of
 //! each that a column takes. Out: the column of all rows, contiguous, in the order of the rows.
 
-use super::driver::{Copy2d, MEMORY_IS_DEVICE};
 use super::{DeviceBytes, DeviceError, Stream};
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ops::Range;
 
 /// The bytes of a row that belong to one column.
@@ -55,28 +55,28 @@ pub fn gather(
         let begin = from.address() + run.first as u64;
         let copied = if run.rows == 1 {
             // SAFETY: both stretches lie inside their memory, as checked above.
-            unsafe { (driver.inside_async)(to, begin, column.len, stream.as_raw()) }
+            unsafe { (driver.inside_async)(to, begin, column.len, stream.at) }
         } else {
-            let copy = Copy2d {
-                from_x: 0,
-                from_y: 0,
-                from_kind: MEMORY_IS_DEVICE,
-                from_host: std::ptr::null(),
-                from_device: begin,
-                from_array: std::ptr::null_mut(),
-                from_pitch: run.pitch,
-                to_x: 0,
-                to_y: 0,
-                to_kind: MEMORY_IS_DEVICE,
-                to_host: std::ptr::null_mut(),
-                to_device: to,
-                to_array: std::ptr::null_mut(),
-                to_pitch: column.len,
-                width: column.len,
-                height: run.rows,
+            let copy = CUDA_MEMCPY2D {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                srcHost: std::ptr::null(),
+                srcDevice: begin,
+                srcArray: std::ptr::null_mut(),
+                srcPitch: run.pitch,
+                dstXInBytes: 0,
+                dstY: 0,
+                dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                dstHost: std::ptr::null_mut(),
+                dstDevice: to,
+                dstArray: std::ptr::null_mut(),
+                dstPitch: column.len,
+                WidthInBytes: column.len,
+                Height: run.rows,
             };
             // SAFETY: as above for each row; the structure is read during the call only.
-            unsafe { (driver.inside_2d_async)(&raw const copy, stream.as_raw()) }
+            unsafe { (driver.inside_2d_async)(&raw const copy, stream.at) }
         };
         driver.check("a copy inside the device", copied)?;
         to += (run.rows * column.len) as u64;

@@ -3,9 +3,10 @@
 
 use super::DeviceError;
 use super::cufile::CuFile;
-use super::driver::{Driver, Opaque};
+use super::driver::Driver;
 use super::find::{CUDA, CUFILE, Search};
 use crate::error::StorageError;
+use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub(crate) enum WantsCuFile {
 pub struct Gpu {
     pub(super) driver: Driver,
     pub(super) cufile: Option<CuFile>,
-    device: c_int,
-    context: Opaque,
+    device: CUdevice,
+    context: CUcontext,
     ordinal: u32,
     name: String,
 }

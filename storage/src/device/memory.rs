@@ -1,9 +1,10 @@
 //! Streams, events and pinned host memory, each given back when it is dropped. In: a device. Out: handles. Whoever calls
 //! has made the device current on its thread; dropping does so by itself.
 
-use super::driver::{Address, EVENT_BLOCKING_UNTIMED, Opaque, REGISTER_PORTABLE, STREAM_NON_BLOCKING};
+use super::driver::{EVENT_BLOCKING_UNTIMED, STREAM_NON_BLOCKING};
 use super::{DeviceError, Gpu};
 use crate::error::ErrorKind;
+use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ const PINNED_ALIGN: usize = 4096;
 /// A stream of copies, in order among themselves.
 #[derive(Debug)]
 pub struct Stream {
-    pub(super) at: Opaque,
+    pub(super) at: CUstream,
     gpu: Arc<Gpu>,
 }
 
@@ -50,7 +51,7 @@ impl Stream {
     /// The driver's handle, for a library that works on the same stream.
     #[must_use]
     pub fn as_raw(&self) -> *mut std::ffi::c_void {
-        self.at
+        self.at.cast()
     }
 }
 
@@ -68,7 +69,7 @@ impl Drop for Stream {
 /// A point in a stream.
 #[derive(Debug)]
 pub(super) struct Event {
-    at: Opaque,
+    at: CUevent,
     gpu: Arc<Gpu>,
 }
 
@@ -135,7 +136,7 @@ impl Pinned {
         // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
         // SAFETY: the memory is ours, and unlocked before it is freed.
-        let pinned = unsafe { (gpu.driver.pin)(at.as_ptr().cast(), size, REGISTER_PORTABLE) };
+        let pinned = unsafe { (gpu.driver.pin)(at.as_ptr().cast(), size, CU_MEMHOSTREGISTER_PORTABLE) };
         if let Err(error) = gpu.driver.check("cuMemHostRegister", pinned) {
             // SAFETY: allocated above with this layout.
             unsafe { dealloc(at.as_ptr(), layout) };
@@ -171,7 +172,7 @@ impl Pinned {
     pub(super) unsafe fn copy_to(
         &self,
         from: usize,
-        to: Address,
+        to: CUdeviceptr,
         len: usize,
         stream: &Stream,
     ) -> Result<(), DeviceError> {

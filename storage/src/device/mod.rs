@@ -5,11 +5,11 @@
 //! libraries is one error that lists what was looked for. **Nothing here has run on hardware**: the tests run it against
 //! a stand-in in which host memory plays the device (`tests/standin/`). Knows nothing of tiers or models.
 //!
-//! The driver is bound here and not through a crate: those at hand panic where the library or one of its functions is
-//! missing, cannot be pointed at a folder, never try `libcufile.so.0` (the only name in NVIDIA's wheel), and read error
-//! codes that they do not know as a Rust enum. Signatures: NVIDIA's CUDA Driver API, cuFile API and NVML API references
-//! (docs.nvidia.com/cuda/cuda-driver-api, docs.nvidia.com/gpudirect-storage/api-reference-guide,
-//! docs.nvidia.com/deploy/nvml-api).
+//! Types, constants, layouts and signatures are cudarc's (`driver::sys`, `cufile::sys`). Loading is ours: cudarc panics
+//! where a library or a function is missing, and never looks for `libcufile.so.0`, the only name in NVIDIA's wheel.
+//!
+//! Ours as well: codes that come back are plain numbers, since one that this build does not know may not become a Rust
+//! enum; and NVML, which cudarc does not have (docs.nvidia.com/deploy/nvml-api).
 
 pub(crate) mod counters;
 mod cufile;

@@ -1,5 +1,6 @@
 //! NVIDIA's management library: what a GPU does, seen from outside. In: nothing. Out: which GPUs there are, and one look
 //! at each. What a GPU does not support is left out of the look. Signatures: nvml.h, as in NVIDIA's NVML API reference.
+//! Declared here: cudarc does not bind NVML.
 
 use super::find::{NVML, Search};
 use libloading::Library;
