@@ -6,6 +6,7 @@
 
 use crate::grpc::{self, Connections};
 use crate::interrupt::Interrupt;
+use crate::live::Watch;
 use crate::pacer::{self, Clock, Observed, Ticket, Tickets};
 use crate::payload::Body;
 use crate::record::{Failure, Outcome, Sample};
@@ -44,6 +45,8 @@ pub struct Step {
     pub timeout: Duration,
     /// How long replies may come in after the window.
     pub drain: Duration,
+    /// Who is told of it while it runs.
+    pub watch: Watch,
 }
 
 /// A way to the server.
@@ -143,6 +146,7 @@ async fn conduct<E: From<DriverError>>(
     let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
     let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
     let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
+    shared.step.watch.starts(&shared.tickets, clock);
     let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
     let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
     wait_for_all(&shared.delivered, users, limit, "did not end").await?;
@@ -230,13 +234,16 @@ impl Shared {
             None if timeout_us < self.drain_end_us => (Outcome::Failed(Failure::Timeout), None),
             None => (Outcome::Failed(Failure::DrainLimit), None),
         };
-        Sample {
+        let sample = Sample {
             due_us: ticket.due_us,
             sent_us,
             done_us,
             outcome,
             timings,
-        }
+        };
+        let in_window = self.step.schedule.in_window(sample.due_us);
+        self.step.watch.over(&sample, in_window);
+        sample
     }
 }
 
@@ -443,6 +450,7 @@ mod tests {
             users: 8,
             timeout: Duration::from_millis(500),
             drain: Duration::from_millis(500),
+            watch: Watch::default(),
             schedule,
         };
         let finished = run(step, &Interrupt::never()).await.unwrap().unwrap();
@@ -476,6 +484,7 @@ mod tests {
             users: 2,
             timeout: Duration::from_secs(60),
             drain: Duration::from_millis(200),
+            watch: Watch::default(),
             schedule,
         };
         let finished = run(step, &Interrupt::never()).await.unwrap().unwrap();

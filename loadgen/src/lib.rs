@@ -13,7 +13,7 @@
 //!   [`resume`]: a run that stopped, gone on with; [`merge`]: runs of several hosts as one; [`search`]: which rates to measure for
 //!   the highest under an objective
 //! - [`trace`]: logs of requests become traces that plans replay
-//! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`]: servers, processes, Ctrl-C and the person watching
+//! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`], [`live`]: servers, processes, Ctrl-C and the person watching
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
@@ -31,6 +31,7 @@ pub mod grpc;
 pub mod interrupt;
 pub mod keys;
 pub mod lab;
+pub mod live;
 pub mod merge;
 pub mod null_endpoint;
 pub mod pacer;

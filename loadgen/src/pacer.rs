@@ -99,9 +99,34 @@ impl Tickets {
         self.released.close();
     }
 
+    /// What has happened by `now_us` on the step's clock; a few loads, which nobody waits for.
+    #[must_use]
+    pub fn counts(&self, now_us: u64) -> Counts {
+        let due_us = &self.schedule.due_us;
+        // In this order, so that no request is over before it is sent.
+        let over = self.finished.load(Ordering::Acquire);
+        Counts {
+            due: due_us.partition_point(|&due_us| due_us <= now_us),
+            // At the end each taker takes once in vain.
+            sent: self.next.load(Ordering::Relaxed).min(due_us.len()),
+            over,
+        }
+    }
+
     fn in_flight(&self, released: usize) -> usize {
         released.saturating_sub(self.finished.load(Ordering::Relaxed))
     }
+}
+
+/// Requests of a step by one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Whose due time had come.
+    pub due: usize,
+    /// That users had taken.
+    pub sent: usize,
+    /// That were over.
+    pub over: usize,
 }
 
 /// What the pacer saw.

@@ -1,30 +1,40 @@
-//! What a person sees while a run goes on. In: steps begun and finished. Out: a bar with an ETA on a terminal, plain
-//! lines elsewhere, all on stderr. Redraws once a second at most, so that it does not disturb what is measured.
+//! What a person sees while a run goes on. In: steps begun and finished, and counters of the one under way. Out, on stderr:
+//! on a terminal a bar, the run's ETA and the step's figures so far, redrawn by a thread of their own (why that does not
+//! disturb what is measured: [`crate::live`]); elsewhere plain lines.
 
+use crate::live::{Seen, View, Watch};
+use console::{Term, measure_text_width, truncate_str};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+
+/// More than the view draws: the last figures before a pause are not left out.
+const MOST_DRAWS_HZ: u8 = 8;
 
 /// The progress of one run.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
+    /// Of the step under way.
+    view: Option<View>,
     started: Instant,
     expected_step: Duration,
     steps: u32,
+    /// Whether a search may add steps that nobody knows of yet.
+    open_ended: bool,
     begun: u32,
     /// Of these, not run because they were there already.
     skipped: u32,
 }
 
 impl Progress {
-    /// For a run of `steps` steps, each of which should take `expected_step`.
+    /// For a run of `steps` steps and, where it is `open_ended`, more to come, each of which should take `expected_step`.
     #[must_use]
-    pub fn new(steps: u32, expected_step: Duration) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let target = ProgressDrawTarget::stderr_with_hz(1);
+    pub fn new(steps: u32, expected_step: Duration, open_ended: bool) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(MOST_DRAWS_HZ);
+        // Hidden: no terminal, or one that can do nothing.
+        let bar = (!target.is_hidden()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), target);
-            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {elapsed}  {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{msg}\n{wide_bar} {pos}/{len}  {elapsed}") {
                 bar.set_style(style);
             }
             bar
@@ -35,9 +45,11 @@ impl Progress {
         }
         Self {
             bar,
+            view: None,
             started: Instant::now(),
             expected_step,
             steps,
+            open_ended,
             begun: 0,
             skipped: 0,
         }
@@ -51,14 +63,27 @@ impl Progress {
         }
     }
 
-    /// A step begins.
-    pub fn begin(&mut self, what: &str) {
-        if let Some(bar) = &self.bar {
-            let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
-            let left = remaining(done, steps, self.started.elapsed(), self.expected_step);
-            bar.set_message(format!("ETA {}  {what}", readable(left)));
-        }
+    /// A step begins, which tells the returned watch of itself.
+    pub fn begin(&mut self, what: &str) -> Watch {
+        self.view = None;
+        let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
         self.begun += 1;
+        let Some(bar) = self.bar.clone() else {
+            return Watch::default();
+        };
+        let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
+        let (what, more, began) = (what.to_owned(), self.open_ended, Instant::now());
+        let draw = move |seen: Seen| {
+            let width = usize::from(Term::stderr().size().1);
+            let eta = eta(remaining(step, left, began.elapsed()), more);
+            let mut lines = lay_out(&[eta, what.clone()], width);
+            lines.extend(lay_out(&words(&seen), width));
+            bar.set_message(lines.join("\n"));
+        };
+        let watch = Watch::on();
+        // A bar without figures is a bar still.
+        self.view = View::start(&watch, draw).ok();
+        watch
     }
 
     /// A step is there already.
@@ -71,9 +96,13 @@ impl Progress {
     }
 
     /// The step under way is finished; `line` is what there is to say of it.
-    pub fn finish(&self, line: &str) {
+    pub fn finish(&mut self, line: &str) {
+        self.view = None;
         self.say(&format!("[{}/{}] {line}", self.begun, self.steps));
         if let Some(bar) = &self.bar {
+            let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
+            let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
+            bar.set_message(eta(remaining(step, left, Duration::ZERO), self.open_ended));
             bar.inc(1);
         }
     }
@@ -87,17 +116,33 @@ impl Progress {
     }
 
     /// Takes the bar away.
-    pub fn clear(&self) {
+    pub fn clear(&mut self) {
+        self.view = None;
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 }
 
-/// What the steps that are left will take: as long as those so far, or as expected before there is one.
-fn remaining(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> Duration {
+/// How long a step takes, as those so far did or, before there is one, as expected; and how many are left.
+fn pace(done: u32, steps: u32, elapsed: Duration, expected_step: Duration) -> (Duration, u32) {
     let step = elapsed.checked_div(done).unwrap_or(expected_step);
-    step * steps.saturating_sub(done)
+    (step, steps.saturating_sub(done))
+}
+
+/// What `left` steps will take, `in_step` after the first of them began.
+fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
+    let first = if left > 0 {
+        step.saturating_sub(in_step)
+    } else {
+        Duration::ZERO
+    };
+    first + step * left.saturating_sub(1)
+}
+
+fn eta(left: Duration, open_ended: bool) -> String {
+    let more = if open_ended { " and what the search adds" } else { "" };
+    format!("ETA {}{more}", readable(left))
 }
 
 /// A time for people: `3m20s`.
@@ -111,16 +156,88 @@ pub fn readable(time: Duration) -> String {
     }
 }
 
+/// What a look at a step found, in words that each may stand on a line of its own.
+fn words(seen: &Seen) -> Vec<String> {
+    let figures = match seen {
+        Seen::Preparing => return vec!["making requests and starting users".into()],
+        Seen::Processes(processes) => {
+            return vec![
+                format!("sent by {processes} processes"),
+                "their figures come at the step's end".into(),
+            ];
+        }
+        Seen::Figures(figures) => figures,
+    };
+    let mut words = vec![
+        format!("sent {}/s", short(figures.sent_rps)),
+        format!("answered {}/s", short(figures.answered_rps)),
+    ];
+    match (figures.p50_us, figures.p99_us) {
+        (Some(p50), Some(p99)) => words.extend([
+            format!("p50 {} ms", short(p50 / 1e3)),
+            format!("p99 {} ms", short(p99 / 1e3)),
+        ]),
+        _ => words.push("nothing of the window is over yet".into()),
+    }
+    words.push(format!("{} errors", figures.errors));
+    words.push(format!("{} in flight", figures.in_flight));
+    words
+}
+
+/// Three digits, as an eye can follow.
+fn short(value: f64) -> String {
+    let digits = match value {
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Lines of at most `width` columns: broken between words only; a word that is too long for a line is cut.
+fn lay_out(words: &[String], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if measure_text_width(line) + 2 + measure_text_width(word) <= width => {
+                line.push_str("  ");
+                line.push_str(word);
+            }
+            _ => lines.push(truncate_str(word, width, "…").into_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Figures;
+    use proptest::prelude::*;
+
+    const FIGURES: Figures = Figures {
+        sent_rps: 1203.4,
+        answered_rps: 1198.0,
+        p50_us: Some(1_234.0),
+        p99_us: Some(45_678.0),
+        errors: 3,
+        in_flight: 12,
+    };
 
     #[test]
-    fn what_is_left_is_expected_and_then_measured() {
+    fn what_is_left_is_expected_and_then_measured_and_shrinks_during_a_step() {
         let seconds = Duration::from_secs;
-        assert_eq!(remaining(0, 10, seconds(0), seconds(3)), seconds(30));
-        assert_eq!(remaining(2, 10, seconds(8), seconds(3)), seconds(32));
-        assert_eq!(remaining(10, 10, seconds(40), seconds(3)), seconds(0));
+        let left = |done, elapsed, in_step| {
+            let (step, left) = pace(done, 10, seconds(elapsed), seconds(3));
+            remaining(step, left, seconds(in_step))
+        };
+        assert_eq!(left(0, 0, 0), seconds(30));
+        assert_eq!(left(2, 8, 0), seconds(32));
+        assert_eq!(left(2, 8, 3), seconds(29));
+        // A step that takes longer than the others does not eat up their time.
+        assert_eq!(left(2, 8, 60), seconds(28));
+        assert_eq!(left(10, 40, 0), seconds(0));
+        assert!(eta(seconds(29), true).starts_with("ETA 29s and") && eta(seconds(29), false) == "ETA 29s");
     }
 
     #[test]
@@ -128,5 +245,54 @@ mod tests {
         assert_eq!(readable(Duration::from_millis(1_200)), "2s");
         assert_eq!(readable(Duration::from_secs(200)), "3m20s");
         assert_eq!(readable(Duration::from_secs(7_265)), "2h01m");
+    }
+
+    #[test]
+    fn figures_stand_in_one_line_where_there_is_room_and_in_more_where_there_is_not() {
+        let words = words(&Seen::Figures(FIGURES));
+        assert_eq!(
+            lay_out(&words, 80),
+            ["sent 1203/s  answered 1198/s  p50 1.23 ms  p99 45.7 ms  3 errors  12 in flight"]
+        );
+        assert_eq!(
+            lay_out(&words, 40),
+            [
+                "sent 1203/s  answered 1198/s",
+                "p50 1.23 ms  p99 45.7 ms  3 errors",
+                "12 in flight"
+            ]
+        );
+        assert_eq!(
+            lay_out(&["s3 cold realtime×1 at 50/s".into()], 20),
+            ["s3 cold realtime×1 …"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let none = Figures {
+            p50_us: None,
+            p99_us: None,
+            ..FIGURES
+        };
+        let text = |seen: Seen| words(&seen).join(" ");
+        assert!(text(Seen::Figures(none)).contains("nothing of the window is over yet"));
+        assert!(!text(Seen::Figures(none)).contains("p50"));
+        assert!(text(Seen::Processes(4)).contains("4 processes their figures come at the step's end"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_than_the_terminal(width in 1_usize..200, sent in 0.0_f64..1e7, p99 in 0.0_f64..1e9,
+                                              errors: u64, in_flight: usize, name in "\\PC{0,60}") {
+            let figures = Figures { sent_rps: sent, p99_us: Some(p99), errors, in_flight, ..FIGURES };
+            for seen in [Seen::Preparing, Seen::Processes(64), Seen::Figures(figures)] {
+                let mut all = words(&seen);
+                all.push(name.clone());
+                for line in lay_out(&all, width) {
+                    prop_assert!(measure_text_width(&line) <= width, "{:?}", line);
+                }
+            }
+        }
     }
 }

@@ -145,7 +145,11 @@ impl Runner<'_> {
         let mut ledger = Ledger {
             journal,
             points,
-            progress: Progress::new(steps as u32, self.plan.warmup + self.plan.window),
+            progress: Progress::new(
+                steps as u32,
+                self.plan.warmup + self.plan.window,
+                self.plan.search.is_some(),
+            ),
             unanswered: 0,
         };
         let ended = self.steps(&mut run, &mut ledger).await;
@@ -246,12 +250,13 @@ impl Runner<'_> {
         }
         (self.alive)()?;
         (self.prepare)(target)?;
-        ledger.progress.begin(&name(&factors));
+        let watch = ledger.progress.begin(&name(&factors));
         let seed = host_seed(seed, self.senders.host);
         let step = send::measure_with(
             self.senders.crew.as_mut(),
             self.plan,
             (target, load, seed),
+            &watch,
             &self.interrupt,
         );
         let Some((finished, schedule, server)) = Box::pin(step).await? else {

@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::driver::{self, Route, Step};
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
+use crate::live::Watch;
 use crate::null_endpoint::Stalls;
 use crate::pacer;
 use crate::payload;
@@ -181,6 +182,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
         users: USERS,
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(2),
+        watch: Watch::default(),
     };
     let Some(finished) = driver::run(step, interrupt).await? else {
         return Err(RunError::InterruptedEarly);

@@ -94,7 +94,7 @@ impl Runner<'_> {
         }
         (self.alive)()?;
         (self.prepare)(&target)?;
-        ledger
+        let watch = ledger
             .progress
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
         let together = Barrier::new(parts.len());
@@ -103,7 +103,14 @@ impl Runner<'_> {
             |share: &Share<'_>| host_seed(step_seed(plan.seed, index, (1 << 20) + step * 64 + share.place), host);
         let measuring = parts.iter().map(|share| {
             let what = (share.load, share.model, seed(share));
-            Box::pin(send::measure_part(plan, &target, what, &together, &self.interrupt))
+            Box::pin(send::measure_part(
+                plan,
+                &target,
+                what,
+                &together,
+                &watch,
+                &self.interrupt,
+            ))
         });
         let measured = futures::future::try_join_all(measuring).await?;
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {

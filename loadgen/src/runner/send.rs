@@ -7,6 +7,7 @@ use crate::driver::{self, DriverError, Finished, Route, Step};
 use crate::error::RunError;
 use crate::grpc::Connections;
 use crate::interrupt::Interrupt;
+use crate::live::Watch;
 use crate::payload::{self, Body};
 use crate::plan::{Load, Plan, Protocol};
 use crate::schedule::Schedule;
@@ -66,7 +67,8 @@ pub async fn measure(
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    measure_with(None, plan, (target, load, seed), interrupt).await
+    let nobody = Watch::default();
+    measure_with(None, plan, (target, load, seed), &nobody, interrupt).await
 }
 
 /// The same, sent by `crew` where there is one.
@@ -74,19 +76,26 @@ pub(super) async fn measure_with(
     crew: Option<&mut Crew>,
     plan: &Plan,
     (target, load, seed): (&Target, Load, u64),
+    watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
     let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
     let before = target.control.scrape().await.ok();
     let finished = match crew {
         None => {
-            let step = step(plan, target, load, (&schedule, seed))?;
+            let step = Step {
+                watch: watch.clone(),
+                ..step(plan, target, load, (&schedule, seed))?
+            };
             driver::run(step, interrupt).await?
         }
-        Some(crew) => tokio::select! {
-            finished = crew.run(target, load, seed) => Some(finished?),
-            () = interrupt.raised() => None,
-        },
+        Some(crew) => {
+            watch.sent_by(crew.size());
+            tokio::select! {
+                finished = crew.run(target, load, seed) => Some(finished?),
+                () = interrupt.raised() => None,
+            }
+        }
     };
     let Some(finished) = finished else {
         return Ok(None);
@@ -105,10 +114,14 @@ pub(super) async fn measure_part(
     target: &Target,
     (load, model, seed): (Load, &str, u64),
     together: &Barrier,
+    watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<(Finished, Arc<Schedule>)>, RunError> {
     let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
-    let step = step_of(plan, target, (load, model), (&schedule, seed))?;
+    let step = Step {
+        watch: watch.clone(),
+        ..step_of(plan, target, (load, model), (&schedule, seed))?
+    };
     let start = async {
         together.wait().await;
         Ok::<_, DriverError>(Instant::now() + PART_LEAD)
@@ -143,6 +156,7 @@ fn step_of(
         users: plan.max_in_flight,
         timeout: plan.timeout,
         drain: plan.drain,
+        watch: Watch::default(),
     })
 }
 

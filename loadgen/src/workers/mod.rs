@@ -63,6 +63,12 @@ impl Crew {
         })
     }
 
+    /// How many they are.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.members.len()
+    }
+
     /// Runs one step with all of them.
     ///
     /// # Errors

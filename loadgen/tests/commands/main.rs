@@ -3,6 +3,7 @@
 mod attribution;
 mod hosts;
 mod lab;
+mod live;
 mod mix;
 mod nonsense;
 mod program;
