@@ -1,10 +1,11 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
+use crate::certificate::{self, Shelf};
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
 use crate::null_endpoint::{self, OneByOne, Script, Stalls};
 use crate::{coverage, lab, merge, report, selfcheck, sweep, trace, workers};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use reqwest::Url;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,20 @@ use std::time::Duration;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// Where the certificate of the self-check is.
+#[derive(Debug, Args)]
+struct Kept {
+    /// The file of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
+    certificate: Option<PathBuf>,
+}
+
+impl Kept {
+    fn shelf(self) -> Shelf {
+        Shelf::new(self.certificate, |name| std::env::var_os(name))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,6 +77,8 @@ enum Command {
         /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs
         #[arg(long, value_name = "K", default_value_t = 0)]
         host: u32,
+        #[command(flatten)]
+        kept: Kept,
     },
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
@@ -88,6 +105,8 @@ enum Command {
         /// Runs the self-check first and keeps its lines in the result, whatever the plan says
         #[arg(long)]
         selfcheck: bool,
+        #[command(flatten)]
+        kept: Kept,
     },
     /// Makes one run of those that several hosts made of one plan, against one server, at one time
     #[command(after_help = "Example, with both sweeps started together:\n  \
@@ -127,11 +146,16 @@ enum Command {
         markdown: bool,
     },
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
-    #[command(after_help = "Example:\n  tierlab-loadgen selfcheck --json certificate.json")]
+    ///
+    /// Keeps its certificate, which every sweep and lab of this build on this machine carries for 7 days.
+    #[command(after_help = "Examples:\n  tierlab-loadgen selfcheck\n  \
+        tierlab-loadgen selfcheck --certificate here.json --json lines.json")]
     Selfcheck {
         /// Also writes the lines to this file
         #[arg(long)]
         json: Option<PathBuf>,
+        #[command(flatten)]
+        kept: Kept,
     },
     /// Simulates how often the 95 % intervals contain the truth; exits with 1 where they do not as they should
     #[command(after_help = "Example:\n  tierlab-loadgen coverage --out results/coverage")]
@@ -222,6 +246,7 @@ impl Command {
                 resume,
                 workers,
                 host,
+                kept,
             } => {
                 let options = sweep::Options {
                     plan,
@@ -232,6 +257,7 @@ impl Command {
                     resume,
                     workers,
                     host,
+                    shelf: kept.shelf(),
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
             }
@@ -243,6 +269,7 @@ impl Command {
                 bin_dir,
                 workers,
                 selfcheck,
+                kept,
             } => {
                 let options = lab::Options {
                     plan,
@@ -252,6 +279,7 @@ impl Command {
                     bin_dir,
                     workers,
                     selfcheck,
+                    shelf: kept.shelf(),
                 };
                 Box::pin(lab::run(&options, interrupt()?)).await.map(|()| 0)
             }
@@ -265,7 +293,7 @@ impl Command {
                 report::Outcome::NoRegression => Ok(0),
                 report::Outcome::Regression | report::Outcome::NothingInCommon => Ok(1),
             },
-            Self::Selfcheck { json } => certify(json.as_deref(), &interrupt()?).await,
+            Self::Selfcheck { json, kept } => certify(json.as_deref(), &kept.shelf(), &interrupt()?).await,
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
             Self::Trace {
                 log,
@@ -311,7 +339,8 @@ fn interrupt() -> Result<Interrupt, RunError> {
     Interrupt::install().map_err(|error| RunError::Usage(format!("Ctrl-C cannot be caught: {error}")))
 }
 
-async fn certify(json: Option<&Path>, interrupt: &Interrupt) -> Result<u8, RunError> {
+async fn certify(json: Option<&Path>, shelf: &Shelf, interrupt: &Interrupt) -> Result<u8, RunError> {
+    let file = shelf.file()?;
     eprintln!("self-check: about {} s", selfcheck::SECONDS);
     let checks = Box::pin(selfcheck::checks(interrupt)).await?;
     println!("{}", selfcheck::table(&checks));
@@ -319,6 +348,9 @@ async fn certify(json: Option<&Path>, interrupt: &Interrupt) -> Result<u8, RunEr
         let text = serde_json::to_string_pretty(&checks).unwrap_or_default();
         std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
     }
+    // With failed lines too: later runs must not rest on an older one that was better.
+    shelf.keep(&certificate::made(checks.clone())?)?;
+    eprintln!("certificate: {}", file.display());
     let failed = checks.iter().filter(|check| !check.passed).count();
     if failed > 0 {
         return Err(RunError::Unsound(format!(

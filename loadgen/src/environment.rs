@@ -14,17 +14,16 @@ use tierlab_protocol::metrics;
 /// is read.
 #[must_use]
 pub fn inspect(project: &Path, data: &[PathBuf]) -> Environment {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let Host { cpu, cores, kernel } = host();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     Environment {
-        cpu: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".into()),
-        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        cpu,
+        cores,
         memory_bytes: fs::read_to_string("/proc/meminfo")
             .ok()
             .and_then(|text| memory_bytes(&text))
             .unwrap_or_default(),
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-            .map_or_else(|_| "unknown".into(), |text| text.trim().into()),
+        kernel,
         filesystems: data
             .iter()
             .map(|path| (path.display().to_string(), filesystem(path, &mounts)))
@@ -35,6 +34,28 @@ pub fn inspect(project: &Path, data: &[PathBuf]) -> Environment {
         version: env!("CARGO_PKG_VERSION").into(),
         shared_cores: Vec::new(),
         origins: BTreeMap::new(),
+    }
+}
+
+/// What measures, without what it reads from.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    /// CPU model as the kernel names it.
+    pub(crate) cpu: String,
+    /// Logical cores.
+    pub(crate) cores: u32,
+    /// Kernel release.
+    pub(crate) kernel: String,
+}
+
+/// This machine.
+pub(crate) fn host() -> Host {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    Host {
+        cpu: cpu_model(&cpuinfo).unwrap_or_else(|| "unknown".into()),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .map_or_else(|_| "unknown".into(), |text| text.trim().into()),
     }
 }
 
@@ -140,7 +161,8 @@ fn gpus(root: &Path) -> Vec<String> {
     gpus
 }
 
-fn git_commit(project: &Path) -> String {
+/// Commit of the checkout that a folder is in, with `-dirty` where its tree has changes.
+pub(crate) fn git_commit(project: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git")
             .arg("-C")

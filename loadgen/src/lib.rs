@@ -14,11 +14,12 @@
 //!   the highest under an objective
 //! - [`trace`]: logs of requests become traces that plans replay
 //! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`], [`live`]: servers, processes, Ctrl-C and the person watching
-//! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves
+//! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves; [`certificate`]: kept for later runs
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
 
 pub mod analysis;
+pub mod certificate;
 pub mod children;
 pub mod cli;
 pub mod control;

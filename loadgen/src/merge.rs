@@ -6,7 +6,7 @@
 
 use crate::analysis::bands;
 use crate::error::RunError;
-use crate::record::{Histograms, Interval, Point, Repeat, Run, ServerDelta};
+use crate::record::{Carried, Histograms, Interval, Point, Repeat, Run, ServerDelta};
 use crate::report;
 use crate::resume::first_difference;
 use hdrhistogram::Histogram;
@@ -60,6 +60,7 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
     for check in &mut all.selfcheck {
         check.name = format!("{}: {}", first.folder.display(), check.name);
     }
+    all.certificates = certificates(&first);
     // Of one host only, and so of no use beside figures of several.
     all.noise_floor = None;
     note_host(&mut all, &first);
@@ -70,6 +71,7 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
             add_point(point, more).map_err(|what| refuse(&first, &other, &what))?;
         }
         note_host(&mut all, &other);
+        all.certificates.extend(certificates(&other));
         all.started_at = all.started_at.min(other.run.started_at);
         all.finished_at = all.finished_at.max(other.run.finished_at);
         all.selfcheck.extend(other.run.selfcheck.into_iter().map(|mut check| {
@@ -78,6 +80,26 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
         }));
     }
     Ok(all)
+}
+
+/// The certificates of a host's run, each with its name.
+fn certificates(host: &Named<'_>) -> Vec<Carried> {
+    let name = host.folder.display();
+    let of_host = |carried: &Carried| Carried {
+        part: Some(match &carried.part {
+            Some(part) => format!("{name}, {part}"),
+            None => name.to_string(),
+        }),
+        ..carried.clone()
+    };
+    if host.run.certificates.is_empty() {
+        let none = Carried {
+            doubts: vec!["the run was made before certificates were kept".into()],
+            ..Carried::default()
+        };
+        return vec![of_host(&none)];
+    }
+    host.run.certificates.iter().map(of_host).collect()
 }
 
 fn note_host(all: &mut Run, host: &Named<'_>) {

@@ -3,9 +3,11 @@
 //! In: measurements. Out: plain data that `analysis` summarises and `report` prints. Knows nothing of how a
 //! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
 
+mod certificate;
 mod cold_start;
 mod findings;
 
+pub use certificate::{Carried, Certificate, Machine, Program};
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use findings::{Finding, NotMet, Objective, Percentile, Slo, SloFinding, SloOutcome};
 
@@ -48,6 +50,10 @@ pub struct Run {
     pub noise_floor: Option<Point>,
     /// Lines of `selfcheck`, where it was run.
     pub selfcheck: Vec<Check>,
+    /// The last certificate of the self-check on the machine that the run was made on, one for each of its parts; empty in
+    /// results made before certificates were kept.
+    #[serde(default)]
+    pub certificates: Vec<Carried>,
     /// The limits that verdicts are given by.
     pub limits: Limits,
     /// Prices used.

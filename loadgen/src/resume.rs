@@ -5,7 +5,7 @@
 use crate::environment::rfc3339;
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::record::{Environment, Run};
+use crate::record::{Carried, Environment, Run};
 use crate::report;
 use crate::runner::Preamble;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,8 +59,17 @@ impl Earlier {
                 self.folder.display()
             )));
         }
+        let at = rfc3339(SystemTime::now());
+        let known = |carried: &Carried| (carried.certificate.clone(), carried.doubts.clone());
+        let certificate = &now.instrument.certificate;
+        if run.certificates.last().map(known) != Some(known(certificate)) {
+            run.certificates.push(Carried {
+                part: Some(format!("gone on with at {at}")),
+                ..certificate.clone()
+            });
+        }
         run.resumed.push(crate::record::Resumption {
-            at: rfc3339(SystemTime::now()),
+            at,
             finished_steps: run.points.iter().map(|point| point.repeats.len()).sum(),
             differences: differences(&run.environment, &now.environment),
         });

@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::plan::{Load, Plan};
 use crate::progress::Progress;
-use crate::record::{Check, ColdStart, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
+use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
@@ -96,6 +96,17 @@ pub struct Runner<'a> {
     pub prepare: Prepare<'a>,
 }
 
+/// What is known of the instrument before the first step.
+#[derive(Debug)]
+pub struct Instrument {
+    /// Lines of the self-check, where the run makes its own.
+    pub selfcheck: Vec<Check>,
+    /// The last certificate of this machine, which may be of this very self-check.
+    pub certificate: Carried,
+    /// The plan's highest load on a null endpoint.
+    pub noise_floor: Option<Point>,
+}
+
 /// What stands in the result before the first step.
 #[derive(Debug)]
 pub struct Preamble {
@@ -105,10 +116,8 @@ pub struct Preamble {
     pub config_sha256: BTreeMap<String, String>,
     /// Prices.
     pub pricing: Option<Pricing>,
-    /// The null endpoint under the same load.
-    pub noise_floor: Option<Point>,
-    /// Lines of `selfcheck`.
-    pub selfcheck: Vec<Check>,
+    /// What measures.
+    pub instrument: Instrument,
     /// Cold starts, which come before every step.
     pub cold_starts: Vec<ColdStart>,
 }
@@ -327,8 +336,9 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         protocol: plan.protocol.to_string(),
         config_sha256: preamble.config_sha256,
         environment: preamble.environment,
-        noise_floor: preamble.noise_floor,
-        selfcheck: preamble.selfcheck,
+        noise_floor: preamble.instrument.noise_floor,
+        selfcheck: preamble.instrument.selfcheck,
+        certificates: vec![preamble.instrument.certificate],
         limits: plan.limits.clone(),
         pricing: preamble.pricing,
         slo: plan.search.as_ref().map(|search| search.slo),

@@ -2,6 +2,7 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
 
+use crate::certificate::{self, Shelf};
 use crate::control::{self, Control, ControlError};
 use crate::driver::Route;
 use crate::environment;
@@ -12,10 +13,10 @@ use crate::null_endpoint;
 use crate::payload;
 use crate::plan::{KeyDistribution, Load, Plan, Protocol};
 use crate::pricing;
-use crate::record::{Check, Mode, Point};
+use crate::record::{Mode, Point};
 use crate::recorder::{self, Label};
 use crate::resume::Earlier;
-use crate::runner::{self, Content, Preamble, Runner, Senders, Target};
+use crate::runner::{self, Content, Instrument, Preamble, Runner, Senders, Target};
 use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
 use reqwest::Url;
@@ -46,6 +47,8 @@ pub struct Options {
     pub workers: u32,
     /// Which of several hosts this is, from 0.
     pub host: u32,
+    /// Where the self-check's certificate is kept.
+    pub shelf: Shelf,
 }
 
 /// Runs the command.
@@ -98,13 +101,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     ];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
-    let (selfcheck, noise_floor) = prove(&plan, earlier.as_ref(), &interrupt).await?;
+    let instrument = prove(&plan, earlier.as_ref(), &options.shelf, &interrupt).await?;
     let preamble = Preamble {
         environment,
         config_sha256: runner::sha256(&configs)?,
         pricing,
-        noise_floor,
-        selfcheck,
+        instrument,
         cold_starts: Vec::new(),
     };
     let senders = Senders::new(&plan, options.workers, options.host).await?;
@@ -222,20 +224,26 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
     }
 }
 
-/// Self-check and noise floor, where the plan asks for them; of a run that is gone on with, those that it has.
+/// Self-check and noise floor, where the plan asks for them; of a run that is gone on with, those that it has. A self-check
+/// is kept for later runs too.
 ///
 /// # Errors
 /// The null endpoint could not be started or measured, or the run was interrupted.
 pub async fn prove(
     plan: &Plan,
     earlier: Option<&Earlier>,
+    shelf: &Shelf,
     interrupt: &Interrupt,
-) -> Result<(Vec<Check>, Option<Point>), RunError> {
+) -> Result<Instrument, RunError> {
     if let Some(Earlier { run, .. }) = earlier {
-        return Ok((run.selfcheck.clone(), run.noise_floor.clone()));
+        return Ok(Instrument {
+            selfcheck: run.selfcheck.clone(),
+            certificate: shelf.carried(),
+            noise_floor: run.noise_floor.clone(),
+        });
     }
     let mut checks = Vec::new();
-    if plan.selfcheck {
+    let fresh = if plan.selfcheck {
         eprintln!("self-check: about {} s on a null endpoint", selfcheck::SECONDS);
         checks = selfcheck::checks(interrupt).await?;
         for check in checks.iter().filter(|check| !check.passed) {
@@ -244,14 +252,25 @@ pub async fn prove(
                 check.name, check.expected, check.measured
             );
         }
-    }
-    let floor = if plan.noise_floor {
+        let made = certificate::made(checks.clone())?;
+        if let Err(error) = shelf.keep(&made) {
+            eprintln!("self-check: its certificate is not kept for later runs: {error}");
+        }
+        Some(certificate::judged(made))
+    } else {
+        None
+    };
+    let noise_floor = if plan.noise_floor {
         eprintln!("noise floor: the plan's highest real-time load on a null endpoint");
         Some(noise_floor(plan, interrupt).await?)
     } else {
         None
     };
-    Ok((checks, floor))
+    Ok(Instrument {
+        selfcheck: checks,
+        certificate: fresh.unwrap_or_else(|| shelf.carried()),
+        noise_floor,
+    })
 }
 
 /// The plan's highest load on a null endpoint, real-time where the plan has it.

@@ -341,3 +341,61 @@ fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_inv
     let html = page(&with);
     assert!(html.contains("<h2>The GPUs</h2>") && html.contains("<td>gds</td>"));
 }
+
+#[test]
+fn a_run_of_before_there_were_certificates_still_reads() {
+    let (_keep, dir) = folder();
+    let mut old = run().clone();
+    old.selfcheck.clear();
+    report::write(&old, &dir).unwrap();
+    let file = dir.join("run.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(json.as_object_mut().unwrap().remove("certificates").is_some());
+    std::fs::write(&file, json.to_string()).unwrap();
+    let read = report::load(&dir).unwrap();
+    assert!(read.certificates.is_empty());
+    assert!(
+        report::table(&read).contains("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one")
+    );
+}
+
+#[test]
+fn where_only_the_median_is_common_to_all_it_stands_once() {
+    let (_keep, dir) = folder();
+    let heads = |run: &Run| {
+        report::write(run, &dir).unwrap();
+        let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+        let head = page.split("class=\"brief\"").nth(1).unwrap();
+        let count = |name: &str| {
+            head.split("</thead>")
+                .next()
+                .unwrap()
+                .matches(&format!(">{name} at "))
+                .count()
+        };
+        (
+            count("p50"),
+            count("p95"),
+            count("p99"),
+            head.split("</table>").next().unwrap().to_owned(),
+        )
+    };
+    assert!(matches!(heads(run()), (1, _, _, _)));
+    let mut few = run().clone();
+    for summary in few.points.iter_mut().filter_map(|point| point.summary.as_mut()) {
+        (summary.p95_us, summary.p99_us) = (None, None);
+    }
+    let (p50, p95, p99, table) = heads(&few);
+    assert_eq!((p50, p95, p99), (1, 0, 0));
+    // As many cells as heads in every row.
+    let heads = table.matches("<th").count() - table.matches("<thead").count();
+    for row in table
+        .split("<tbody>")
+        .nth(1)
+        .unwrap()
+        .split("</tr>")
+        .filter(|row| row.contains("<td"))
+    {
+        assert_eq!(row.matches("<td").count(), heads, "{row}");
+    }
+}

@@ -9,6 +9,7 @@ mod data;
 mod prefill;
 mod servers;
 
+use crate::certificate::Shelf;
 use crate::children;
 use crate::environment;
 use crate::error::RunError;
@@ -40,6 +41,8 @@ pub struct Options {
     pub workers: u32,
     /// Whether to run the self-check whatever the plan says.
     pub selfcheck: bool,
+    /// Where the self-check's certificate is kept.
+    pub shelf: Shelf,
 }
 
 /// What every part of the lab works with.
@@ -99,7 +102,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         None => None,
     };
     let prepared = data::prepare(&bench)?;
-    let (selfcheck, noise_floor) = sweep::prove(&plan, earlier.as_ref(), &interrupt).await?;
+    let instrument = sweep::prove(&plan, earlier.as_ref(), &options.shelf, &interrupt).await?;
     let places = servers::open_places(&bench)?;
     data::publish(&bench, &prepared, &places)?;
     let mut environment = environment::inspect(sweep::folder_of(&plan.file), &places.folders);
@@ -135,8 +138,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         environment,
         config_sha256: runner::sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
         pricing,
-        noise_floor,
-        selfcheck,
+        instrument,
         cold_starts,
     };
     let senders = Senders::new(&plan, options.workers, 0).await?;

@@ -4,7 +4,7 @@
 
 use super::best::{self, Best};
 use super::units::{NONE, digits3, dollars, latency_interval, percent, rate, thousands};
-use super::{cold_starts, cost_words, words};
+use super::{certificate_words, cold_starts, cost_words, words};
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::side_by_side;
 use crate::record::{Point, Run};
@@ -41,7 +41,7 @@ pub(crate) fn text(run: &Run) -> String {
         let _ = writeln!(out, "- {}", plain(&caution));
     }
     let _ = write!(out, "\n## The instrument\n\n");
-    for line in words::instrument(run) {
+    for line in certificate_words::instrument(run) {
         let _ = writeln!(out, "- {}", plain(&line));
     }
     out + &every_point(run)

@@ -4,6 +4,7 @@
 //! `report.html`, `report.md`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
 
 mod best;
+mod certificate_words;
 mod cold_starts;
 mod compare;
 mod cost_words;
@@ -21,6 +22,7 @@ pub use compare::{Change, Comparison, Outcome, SMALLEST_CHANGE, Verdict};
 pub(crate) use hdr_log::parse_rfc3339;
 pub use journal::is_there as has_journal;
 pub use journal::{Journal, Place, Points, Step};
+pub(crate) use run_json::write_atomically;
 
 use crate::analysis;
 use crate::record::{Factors, Histograms, Point, Repeat, Run};

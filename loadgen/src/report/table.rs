@@ -4,7 +4,7 @@
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
 use super::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use super::{cold_starts, words};
+use super::{certificate_words, cold_starts, words};
 use crate::analysis::curves::Curve;
 use crate::record::{Point, Run};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -59,6 +59,10 @@ pub(crate) fn text(run: &Run) -> String {
     }
     if let Some(floor) = words::noise_floor(run) {
         text += &format!("• {floor}\n");
+    }
+    // Those that prove nothing stand among what to beware of.
+    for sentence in certificate_words::not_refused(run) {
+        text += &format!("• {sentence}\n");
     }
     if let Some(pricing) = &run.pricing {
         text += "\nPrices:\n";

@@ -3,6 +3,7 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best;
+use super::certificate_words;
 use super::units::{latency, latency_interval, percent, percent_digits, rate, thousands};
 use crate::analysis::bands;
 use crate::analysis::curves::{Curve, curves, same_but_rate};
@@ -353,6 +354,7 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
             failed.name, failed.expected, failed.measured
         ));
     }
+    cautions.extend(certificate_words::refused(run).map(|refused| refused + "."));
     for tier in tiers(run) {
         let what = match origin(run, tier) {
             _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
@@ -426,23 +428,4 @@ pub(crate) fn noise_floor(run: &Run) -> Option<String> {
         rate(point.factors.offered_rps),
         thousands(summary.samples)
     ))
-}
-
-/// What is known of the instrument: the noise floor, and the lines of the self-check.
-pub(crate) fn instrument(run: &Run) -> Vec<String> {
-    let mut lines =
-        vec![noise_floor(run).unwrap_or_else(|| "The noise floor was not measured in this run".to_owned()) + "."];
-    if run.selfcheck.is_empty() {
-        lines.push("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one.".to_owned());
-    }
-    lines.extend(run.selfcheck.iter().map(|check| {
-        format!(
-            "{}: {}, expected {}, measured {}",
-            if check.passed { "passed" } else { "FAILED" },
-            check.name,
-            check.expected,
-            check.measured
-        )
-    }));
-    lines
 }

@@ -1,6 +1,6 @@
 //! Where the time goes, against a server whose stages, cache and tier are written down in advance.
 
-use crate::program::{Workdir, run};
+use crate::program::{Ended, Workdir, run};
 use axum::Router;
 use axum::extract::State;
 use axum::http::HeaderName;
@@ -10,13 +10,16 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tierlab_loadgen::analysis::curves::is_valid;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// Every tenth request misses the cache and waits this long for the tier.
-const TIER: Duration = Duration::from_millis(120);
-const DEVICE: Duration = Duration::from_millis(100);
+const TIER: Duration = Duration::from_millis(300);
+const DEVICE: Duration = Duration::from_millis(250);
 const INFER: Duration = Duration::from_millis(1);
 const EVERY: u64 = 10;
+/// Below what a miss takes, and above all that a hit does on a machine that is not held up.
+const SLOW_US: u64 = 250_000;
 
 /// Requests answered; the counters of its metrics follow from it.
 #[derive(Default)]
@@ -87,22 +90,48 @@ fn total_us(bands: &[Value], part: &str) -> f64 {
     bands.iter().map(of).sum()
 }
 
-#[test]
-fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
+/// How often the script is measured anew where something else held up requests that it answers at once.
+const ATTEMPTS: usize = 6;
+
+/// A run in which the slow requests are those of the script and no others, so that every figure is known.
+fn calm_run() -> (Workdir, Ended) {
+    for _ in 0..ATTEMPTS {
+        let (place, ended) = attempt();
+        let run = tierlab_loadgen::report::load(&place.path("results/r")).unwrap();
+        let point = &run.points[0];
+        let histograms = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
+        let slow: u64 = histograms.map(|block| block.count_between(SLOW_US, u64::MAX)).sum();
+        let failed = point.repeats.iter().any(|repeat| !repeat.errors.is_empty());
+        // Of 1,000, which are whole tens in a row, exactly 100 miss.
+        if slow == 100 && !failed && is_valid(point) {
+            return (place, ended);
+        }
+        eprintln!("{slow} slow requests, failed: {failed}: measured anew");
+    }
+    panic!("the machine held up requests in each of {ATTEMPTS} runs; leave it less to do meanwhile");
+}
+
+fn attempt() -> (Workdir, Ended) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(serve());
-    // 100 and 1,000 requests of warm-up and window: a tenth of either misses.
+    // 200 and 1,000 requests of warm-up and window: a tenth of either misses.
     let place = Workdir::new(
-        "name = \"scripted\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 2\ndrain_s = 2\n\
+        "name = \"scripted\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.4\nstep_s = 2\ndrain_s = 2\n\
          max_in_flight = 256\n[[load]]\nmode = \"realtime\"\nrates = [250]\n",
     );
     let ended = run(place.sweep(&url));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    (place, ended)
+}
+
+#[test]
+fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
+    let (place, ended) = calm_run();
     let result = place.run_json();
     let point = &result["points"][0];
     let summary = &point["summary"];
 
-    // From /metrics, warm-up included: 550 requests a repeat, of which every tenth missed.
+    // From /metrics, warm-up included: 600 requests a repeat, of which every tenth missed.
     assert_eq!(summary["cache_hit_ratio"], 0.9);
     assert_eq!(summary["tier_requests_per_inference"], 0.1);
     assert_eq!(
@@ -132,10 +161,11 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
     assert_eq!(summary["tail"]["parts"][0][0], "tier");
     assert_eq!(bands[0]["reads"]["cache_hits"], 1.0);
 
-    // Both sides of Little's law, which no measurement shares: 0.1 × 120 ms + 1 ms at 250/s are at least 3.25 in flight.
+    // Both sides of Little's law, which no measurement shares: 0.1 × 300 ms + 1 ms at 250/s are 7.75 in flight, but for
+    // those that the window cuts.
     let (counted, by_stays) = (&summary["in_flight"][0], &summary["in_flight"][1]);
     let (counted, by_stays) = (counted.as_f64().unwrap(), by_stays.as_f64().unwrap());
-    assert!(counted > 3.2 && by_stays > 3.2, "{counted} {by_stays}");
+    assert!(counted > 7.2 && by_stays > 7.2, "{counted} {by_stays}");
     assert!((counted - by_stays).abs() < 0.2 * by_stays, "{counted} {by_stays}");
 
     assert!(ended.stdout.contains("tier wait"), "{}", ended.stdout);

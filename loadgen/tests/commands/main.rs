@@ -1,6 +1,7 @@
 //! The commands that measure, through the real binary.
 
 mod attribution;
+mod certificate;
 mod hosts;
 mod lab;
 mod live;

@@ -81,6 +81,10 @@ impl Workdir {
         let mut command = Command::new(BINARY);
         command.arg("sweep").arg(self.path("plan.toml")).args(["--url", url]);
         command.arg("--out").arg(self.path("results")).args(["--name", "r"]);
+        // Nothing of the user's own, and nothing left there.
+        command
+            .env_remove("TIERLAB_CERTIFICATE")
+            .env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

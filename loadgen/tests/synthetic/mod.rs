@@ -102,6 +102,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         environment: environment(),
         noise_floor: Some(noise_floor),
         selfcheck: checks(),
+        certificates: Vec::new(),
         limits,
         pricing: Some(pricing),
         slo: Some(slo),

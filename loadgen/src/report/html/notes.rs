@@ -2,6 +2,7 @@
 //!
 //! In: a run. Out: the page's last sections. Knows nothing of the figures.
 
+use super::super::certificate_words;
 use super::super::units::bytes;
 use super::super::words;
 use super::markup::{escape, with_links};
@@ -23,12 +24,16 @@ pub(super) fn instrument(run: &Run) -> String {
         Some(floor) => format!("<p>{}.</p>", escape(&floor)),
         None => "<p>The noise floor was not measured in this run.</p>".to_owned(),
     };
-    if run.selfcheck.is_empty() {
-        return out + "<p>The self-check was not run; <code>tierlab-loadgen selfcheck</code> does.</p>";
+    for sentence in certificate_words::sentences(run) {
+        let _ = write!(out, "<p>{}.</p>", escape(&sentence));
+    }
+    let checks = certificate_words::checks(run);
+    if checks.is_empty() {
+        return out;
     }
     out += "<div class=\"scroll\"><table><thead><tr><th>self-check</th><th>expected</th><th>measured</th><th></th></tr>\
             </thead><tbody>";
-    for check in &run.selfcheck {
+    for (part, check) in checks {
         let (class, word) = if check.passed {
             ("valid", "passed")
         } else {
@@ -36,7 +41,8 @@ pub(super) fn instrument(run: &Run) -> String {
         };
         let _ = write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td><span class=\"badge {class}\">{word}</span></td></tr>",
+            "<tr><td>{}{}</td><td>{}</td><td>{}</td><td><span class=\"badge {class}\">{word}</span></td></tr>",
+            escape(&part),
             escape(&check.name),
             escape(&check.expected),
             escape(&check.measured)

@@ -37,9 +37,16 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .map(|(point, _)| point);
     let common = common.map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
+    // Where nothing above the median is common to all, the median stands once.
+    let beside_median = name != "p50";
+    let heads: String = [("p50", true), (name, beside_median)]
+        .into_iter()
+        .filter(|(_, shown)| *shown)
+        .map(|(name, _)| format!("<th class=\"n\">{name} at {common}</th>"))
+        .collect();
     let mut out = format!(
         "<div class=\"scroll\"><table class=\"brief\"><thead><tr><th>tier</th><th>cache</th><th class=\"n\">{title}</th>\
-         <th class=\"n\">p50 at {common}</th><th class=\"n\">{name} at {common}</th><th class=\"n\">against the fastest</th>\
+         {heads}<th class=\"n\">against the fastest</th>\
          <th class=\"n\">$/10k at the highest rate</th><th>slowest requests at {common}</th></tr></thead><tbody>",
         title = escape(&best::title(run))
     );
@@ -57,28 +64,23 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
             (Some(point), Some(_)) if us(point).is_some() => "<td class=\"n best\">fastest</td>".to_owned(),
             _ => none(),
         };
-        let cells = [
-            format!("<td>{}{}</td>", escape(&factors.tier), origin_badge(run, &factors.tier)),
-            format!("<td>{}</td>", escape(&words::cache(factors))),
-            highest(one.best.as_ref()),
-            cell(summary.and_then(|summary| summary.p50_us), latency),
-            cell(summary.and_then(percentile), latency),
-            against,
-            cell(cost, dollars),
-            format!("<td>{}</td>", dominant(summary)),
+        let tier = format!("<td>{}{}</td>", escape(&factors.tier), origin_badge(run, &factors.tier));
+        let mut cells = vec![
+            ("", tier),
+            ("cache", format!("<td>{}</td>", escape(&words::cache(factors)))),
+            ("highest rate", highest(one.best.as_ref())),
+            ("p50", cell(summary.and_then(|summary| summary.p50_us), latency)),
         ];
-        let labels = [
-            "",
-            "cache",
-            "highest rate",
-            "p50",
-            name,
-            "against the fastest",
-            "$/10k there",
-            "slowest",
-        ];
+        if beside_median {
+            cells.push((name, cell(summary.and_then(percentile), latency)));
+        }
+        cells.extend([
+            ("against the fastest", against),
+            ("$/10k there", cell(cost, dollars)),
+            ("slowest", format!("<td>{}</td>", dominant(summary))),
+        ]);
         out += "<tr>";
-        for (cell, label) in cells.iter().zip(labels) {
+        for (label, cell) in cells {
             out += &cell.replacen("<td", &format!("<td data-label=\"{label}\""), 1);
         }
         out += "</tr>";

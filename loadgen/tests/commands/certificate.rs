@@ -1,0 +1,132 @@
+//! The certificate of the self-check through the real binary: kept by one command, carried or refused by the next.
+
+use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+const PLAN: &str = "name = \"one\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.2\ndrain_s = 0.5\n\
+    max_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [50]\n";
+
+/// Where the state folder of a test has it.
+fn kept(place: &Workdir) -> PathBuf {
+    place.path("state/tierlab/certificate.json")
+}
+
+/// What a sweep says of the instrument: in its `run.json`, in the table, and in both reports.
+struct Said {
+    carried: Value,
+    everywhere: [String; 3],
+}
+
+impl Said {
+    fn contains(&self, text: &str) -> bool {
+        self.everywhere.iter().all(|said| said.contains(text))
+    }
+}
+
+fn said(endpoint: &NullEndpoint, place: &Workdir, more: &[&str]) -> Said {
+    let results = place.path("results");
+    if results.exists() {
+        fs::remove_dir_all(&results).unwrap();
+    }
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.args(more);
+    let ended: Ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = |name: &str| fs::read_to_string(place.path("results/r").join(name)).unwrap();
+    let certificates = place.run_json()["certificates"].clone();
+    assert_eq!(certificates.as_array().unwrap().len(), 1);
+    Said {
+        carried: certificates[0].clone(),
+        everywhere: [ended.stdout, report("report.html"), report("report.md")],
+    }
+}
+
+#[test]
+fn without_one_a_sweep_says_how_to_get_it() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let none = said(&endpoint, &place, &[]);
+    assert!(none.carried["certificate"].is_null());
+    assert!(none.contains("There is no certificate of the self-check"));
+    assert!(none.contains("certificate.json is not there") && none.contains("tierlab-loadgen selfcheck"));
+    assert!(!kept(&place).exists());
+}
+
+/// Where the machine was too busy for a line, the line says so; what later runs make of it is asked of one that passed.
+fn with_every_check_passed(mut certificate: Value) -> Value {
+    for check in certificate["checks"].as_array_mut().unwrap() {
+        check["passed"] = json!(true);
+    }
+    certificate
+}
+
+#[test]
+fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let mut selfcheck = Command::new(BINARY);
+    selfcheck.arg("selfcheck").arg("--json").arg(place.path("lines.json"));
+    selfcheck
+        .env_remove("TIERLAB_CERTIFICATE")
+        .env("XDG_STATE_HOME", place.path("state"));
+    let ended = run(selfcheck);
+    let certificate = read_json(&kept(&place));
+    let checks = certificate["checks"].as_array().unwrap();
+    let failed = checks.iter().filter(|check| check["passed"] == false).count();
+    assert_eq!(ended.code, Some(i32::from(failed > 0)), "{}", ended.stderr);
+    assert_eq!(read_json(&place.path("lines.json")), certificate["checks"]);
+    assert!(checks.len() > 5, "{certificate}");
+    // Nothing but the certificate lies there.
+    assert_eq!(fs::read_dir(place.path("state/tierlab")).unwrap().count(), 1);
+
+    // As it is: what it says decides whether it is a proof, and a line that failed is not forgotten.
+    let carried = said(&endpoint, &place, &[]).carried;
+    assert_eq!(carried["certificate"], certificate);
+    assert_eq!(
+        carried["doubts"].as_array().unwrap().len(),
+        usize::from(failed > 0),
+        "{carried}"
+    );
+    assert_eq!(place.run_json()["environment"]["cpu"], certificate["machine"]["cpu"]);
+
+    let certificate = with_every_check_passed(certificate);
+    let store = |file: &PathBuf, certificate: &Value| fs::write(file, certificate.to_string()).unwrap();
+    store(&kept(&place), &certificate);
+    let proven = said(&endpoint, &place, &[]);
+    assert_eq!(proven.carried["doubts"], json!([]));
+    assert!(proven.contains("The instrument is proven") && proven.contains(" old, tierlab-loadgen "));
+    assert!(proven.everywhere[2].contains("passed: clock resolution"));
+
+    let changes: [(&str, Value, &str); 4] = [
+        (
+            "/machine/cpu",
+            json!("Another CPU"),
+            "made on another machine (CPU was Another CPU",
+        ),
+        ("/program/version", json!("0.0.1"), "made by version 0.0.1"),
+        (
+            "/program/written_at",
+            json!("2020-01-01T00:00:00Z"),
+            "made by another build",
+        ),
+        ("/made_at", json!("2020-01-01T00:00:00Z"), "older than 7 days"),
+    ];
+    let elsewhere = place.path("elsewhere.json");
+    for (key, value, doubt) in changes {
+        let mut changed = certificate.clone();
+        *changed.pointer_mut(key).unwrap() = value;
+        store(&elsewhere, &changed);
+        // Named by hand, it goes before the one in the state folder.
+        let refused = said(&endpoint, &place, &["--certificate", elsewhere.to_str().unwrap()]);
+        assert_eq!(refused.carried["certificate"], changed);
+        assert!(
+            refused.contains("is no proof for this run") && refused.contains(doubt),
+            "{doubt}"
+        );
+        assert!(!refused.contains("The instrument is proven"));
+        assert!(!refused.everywhere[2].contains("passed: clock resolution"));
+    }
+}
