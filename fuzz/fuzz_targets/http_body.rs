@@ -8,7 +8,7 @@ use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
 
 fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(data);
-    if let Ok(request) = InferRequest::decode(&body, None)
+    if let Ok(request) = InferRequest::decode(&body.clone().into(), None)
         && request.inputs.iter().all(Tensor::has_json_form)
     {
         let again = InferRequest::decode(&request.encode_json().into(), None).expect("what was written can be read");
