@@ -69,16 +69,15 @@ impl Job {
 }
 
 /// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
-const CALL_PATIENCE: Duration = Duration::from_micros(100);
+const CALL_PATIENCE: Duration = Duration::from_micros(500);
 
 /// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
 #[must_use]
-#[derive(Debug)]
-pub(crate) struct Call<'a>(&'a Condvar);
+pub(crate) struct Call(Arc<BatchQueue>);
 
-impl Drop for Call<'_> {
+impl Drop for Call {
     fn drop(&mut self) {
-        self.0.notify_one();
+        self.0.wake.notify_one();
     }
 }
 
@@ -140,7 +139,7 @@ impl BatchQueue {
 
     /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it. Where a session sleeps, the
     /// call that wakes it comes back: others who are about to queue can do so before it is made.
-    pub(crate) fn push(&self, job: Job) -> Result<Option<Call<'_>>, Refusal> {
+    pub(crate) fn push(self: &Arc<Self>, job: Job) -> Result<Option<Call>, Refusal> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
@@ -168,7 +167,7 @@ impl BatchQueue {
         if hurry {
             self.wake.notify_one();
         }
-        Ok(call.then_some(Call(&self.wake)))
+        Ok(call.then(|| Call(Arc::clone(self))))
     }
 
     /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is

@@ -77,9 +77,9 @@ fn a_full_queue_refuses_and_a_closed_one_empties() {
     let (second, _second_reply) = alive(1, 1);
     queue.push(first).unwrap();
     queue.push(second).unwrap();
-    assert_eq!(queue.push(alive(1, 1).0).unwrap_err().reason, Reason::Full);
+    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Full);
     queue.close();
-    assert_eq!(queue.push(alive(1, 1).0).unwrap_err().reason, Reason::Draining);
+    assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Draining);
     assert_eq!(queue.take(&clock, Duration::ZERO).unwrap().len(), 1);
     assert_eq!(queue.take(&clock, Duration::ZERO).unwrap().len(), 1);
     assert!(queue.take(&clock, Duration::ZERO).is_none());

@@ -50,9 +50,12 @@ impl Model {
             let (queued, call) = self.enqueue(parts, rows, urgency)?;
             if let Some(call) = call {
                 // Requests that this thread has read already queue first, and share the run: on one core, waking the
-                // session now would have it run for this request alone.
-                tokio::task::yield_now().await;
-                drop(call);
+                // session now would have it run for this request alone. A task of its own, because that of a connection
+                // is polled for many reasons, and any would end the wait; an idle thread takes it and calls at once.
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    drop(call);
+                });
             }
             return queued.done().await;
         }
@@ -64,7 +67,7 @@ impl Model {
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
-    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued, Option<Call<'_>>), Refusal> {
+    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued, Option<Call>), Refusal> {
         let (reply, replied) = oneshot::channel();
         let enqueued = Instant::now();
         let call = self.queue.push(Job {
