@@ -4,6 +4,7 @@
 //! tensors share the message's memory. Sources: KServe's `grpc_predict_v2.proto`; gRPC's `PROTOCOL-HTTP2.md` for the frame.
 
 use super::SERVICE;
+use super::infer::raw;
 use super::messages::{
     InferParameter, InferRequestedOutputTensor, InferTensor, ModelInferRequest, ModelInferResponse, ParameterChoice,
     Parameters,
@@ -83,18 +84,7 @@ impl ModelInferRequest {
         if request.priority > 0 {
             parameters.insert("priority".into(), parameter(ParameterChoice::Uint64(request.priority)));
         }
-        let mut raw_input_contents = Vec::with_capacity(request.inputs.len());
-        let input = |tensor: Tensor| {
-            raw_input_contents.push(tensor.data.into_whole());
-            InferTensor {
-                name: tensor.name,
-                datatype: tensor.dtype.to_string(),
-                shape: tensor.shape,
-                parameters: Parameters::new(),
-                contents: None,
-            }
-        };
-        let inputs = request.inputs.into_iter().map(input).collect();
+        let (inputs, raw_input_contents) = raw(request.inputs);
         let output = |name| InferRequestedOutputTensor {
             name,
             parameters: Parameters::new(),

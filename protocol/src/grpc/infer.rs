@@ -236,27 +236,31 @@ fn filled(contents: &InferTensorContents) -> Vec<&'static str> {
     .collect()
 }
 
+/// Tensors as messages, and apart from them their data, as `raw_input_contents` and `raw_output_contents` hold it.
+pub(super) fn raw(tensors: Vec<Tensor>) -> (Vec<InferTensor>, Vec<Bytes>) {
+    let message = |tensor: Tensor| {
+        let message = InferTensor {
+            name: tensor.name,
+            datatype: tensor.dtype.to_string(),
+            shape: tensor.shape,
+            parameters: Parameters::new(),
+            contents: None,
+        };
+        (message, tensor.data.into_whole())
+    };
+    tensors.into_iter().map(message).unzip()
+}
+
 impl From<InferReply> for ModelInferResponse {
     fn from(reply: InferReply) -> Self {
-        let mut raw = Vec::with_capacity(reply.outputs.len());
-        let output = |tensor: Tensor| {
-            raw.push(tensor.data.into_whole());
-            InferTensor {
-                name: tensor.name,
-                datatype: tensor.dtype.to_string(),
-                shape: tensor.shape,
-                parameters: Parameters::new(),
-                contents: None,
-            }
-        };
-        let outputs = reply.outputs.into_iter().map(output).collect();
+        let (outputs, raw_output_contents) = raw(reply.outputs);
         Self {
             model_name: reply.model_name,
             model_version: reply.model_version,
             id: reply.id.unwrap_or_default(),
             parameters: Parameters::new(),
             outputs,
-            raw_output_contents: raw,
+            raw_output_contents,
         }
     }
 }
