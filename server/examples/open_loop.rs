@@ -3,17 +3,21 @@
 //!
 //! `open_loop ADDRESS MODEL ASKED CONNECTIONS RATE:SECONDS...` sends JSON requests, one phase after the other, on a constant
 //! schedule. ASKED is `ENTITIES,ROWS`, for ROWS entities below ENTITIES, or `@FILE`, for the same body each time. Latency
-//! runs from the scheduled time to the last byte of the reply.
+//! runs from the scheduled time to the last byte of the reply. One thread polls the clock and the sockets and keeps its core
+//! busy, so that no sleep and no wake-up of the client is in a latency.
 //! Prints one line of JSON for each phase; `first_s` is its first second. Exit code 1 when the server cannot be reached.
 
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A connection that says nothing for so long has failed.
+/// A server that says nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Replies that are taken at once.
+const EVENTS: usize = 64;
 
 /// What became of one request.
 #[derive(Clone, Copy)]
@@ -21,43 +25,8 @@ struct Sample {
     /// Scheduled, since the start of its phase.
     due: Duration,
     latency: Duration,
+    /// 0 where the connection failed.
     status: u16,
-}
-
-/// Requests that are due and not yet sent.
-#[derive(Default)]
-struct Tickets {
-    due: Mutex<(VecDeque<(Instant, u64)>, bool)>,
-    wake: Condvar,
-}
-
-impl Tickets {
-    fn give(&self, due: Instant, number: u64) {
-        self.due
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .push_back((due, number));
-        self.wake.notify_one();
-    }
-
-    fn close(&self) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
-        self.wake.notify_all();
-    }
-
-    fn take(&self) -> Option<(Instant, u64)> {
-        let mut state = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(ticket) = state.0.pop_front() {
-                return Some(ticket);
-            }
-            if state.1 {
-                return None;
-            }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }
 
 /// What is asked of the server.
@@ -110,87 +79,199 @@ impl Target {
         let body = self.asked.body(number);
         let length = body.len();
         format!(
-            "POST /v2/models/{}/infer HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n\r\n{body}",
+            "POST /v2/models/{}/infer HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}",
             self.model, self.address
         )
         .into_bytes()
     }
 
-    fn connect(&self) -> std::io::Result<BufReader<TcpStream>> {
+    fn connect(&self) -> std::io::Result<Line> {
         let stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(BufReader::new(stream))
+        stream.set_nonblocking(true)?;
+        Ok(Line {
+            stream,
+            reply: Vec::new(),
+        })
     }
 }
 
-/// Sends a request and reads its reply; the status, and whether the connection stays open.
-fn exchange(stream: &mut BufReader<TcpStream>, request: &[u8]) -> std::io::Result<(u16, bool)> {
-    stream.get_mut().write_all(request)?;
-    let bad = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned());
-    let (mut status, mut length, mut keep) = (None, 0, true);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if stream.read_line(&mut line)? == 0 {
-            return Err(bad("the connection ended"));
-        }
-        let text = line.trim_end().to_ascii_lowercase();
-        if text.is_empty() {
-            break;
-        }
-        if status.is_none() {
-            status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
-        } else if let Some(value) = text.strip_prefix("content-length: ") {
-            length = value.parse().map_err(|_| bad("no length"))?;
-        } else if text == "connection: close" {
-            keep = false;
-        }
-    }
-    std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink())?;
-    Ok((status.ok_or_else(|| bad("no status"))?, keep))
+/// What a reply says of itself, once it is there.
+struct Reply {
+    status: u16,
+    /// Whether the connection stays open.
+    keep: bool,
 }
 
-fn send(target: &Target, tickets: &Tickets, began: Instant) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    let mut stream = None;
-    while let Some((due, number)) = tickets.take() {
-        let request = target.request(number);
-        let open = stream.take().map_or_else(|| target.connect(), Ok);
-        let status = open.and_then(|mut open| {
-            let (status, keep) = exchange(&mut open, &request)?;
-            stream = keep.then_some(open);
-            Ok(status)
-        });
-        samples.push(Sample {
+impl Reply {
+    /// Reads a reply to its last byte; none where bytes are missing.
+    fn parse(bytes: &[u8]) -> std::io::Result<Option<Self>> {
+        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return Ok(None);
+        };
+        let bad = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what.to_owned());
+        let head = std::str::from_utf8(&bytes[..end]).map_err(|_| bad("no head"))?;
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        let header = |name: &str| {
+            let fields = lines.clone().filter_map(|line| line.split_once(": "));
+            let mut named = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+            named.next().map(|(_, value)| value)
+        };
+        let length = header("content-length").map_or(Ok(0), str::parse::<usize>);
+        let length = length.map_err(|_| bad("no length"))?;
+        Ok((bytes.len() >= end + 4 + length).then_some(Self {
+            status: status.ok_or_else(|| bad("no status"))?,
+            keep: header("connection") != Some("close"),
+        }))
+    }
+}
+
+/// One connection.
+struct Line {
+    stream: TcpStream,
+    reply: Vec<u8>,
+}
+
+impl Line {
+    /// Sends a whole request. The buffer of an idle connection takes it at once, as a rule.
+    fn send(&mut self, mut request: &[u8]) -> std::io::Result<()> {
+        self.reply.clear();
+        while !request.is_empty() {
+            match self.stream.write(request) {
+                Ok(sent) => request = &request[sent..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come; the reply, once it is whole.
+    fn receive(&mut self) -> std::io::Result<Option<Reply>> {
+        let mut chunk = [0; 4096];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.reply.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            if let Some(reply) = Reply::parse(&self.reply)? {
+                return Ok(Some(reply));
+            }
+        }
+    }
+}
+
+/// A place for a connection, and the request on it, since it was due.
+#[derive(Default)]
+struct Seat {
+    line: Option<Line>,
+    due: Option<Instant>,
+}
+
+/// All connections, looked after by one thread that never sleeps: what it adds to a latency is the same for every server.
+struct Client {
+    target: Target,
+    epoll: Epoll,
+    seats: Vec<Seat>,
+    free: Vec<usize>,
+}
+
+impl Client {
+    fn new(target: Target, connections: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            target,
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            seats: std::iter::repeat_with(Seat::default).take(connections).collect(),
+            free: (0..connections).rev().collect(),
+        })
+    }
+
+    /// Sends `rate` requests per second for a time, and waits for the last reply. A request that finds no connection free
+    /// waits for one. Connections outlive the phase.
+    fn phase(&mut self, rate: f64, time: Duration) -> Vec<Sample> {
+        let began = Instant::now();
+        let count = (rate * time.as_secs_f64()) as u64;
+        let due_at = |number: u64| began + Duration::from_secs_f64(number as f64 / rate);
+        let mut waiting: VecDeque<(Instant, u64)> = VecDeque::new();
+        let (mut next, mut samples) = (0, Vec::new());
+        let mut heard = began;
+        while samples.len() < count as usize {
+            let now = Instant::now();
+            while next < count && due_at(next) <= now {
+                waiting.push_back((due_at(next), next));
+                next += 1;
+            }
+            while let Some(seat) = self.free.pop_if(|_| !waiting.is_empty()) {
+                let Some((due, number)) = waiting.pop_front() else {
+                    break;
+                };
+                self.seats[seat].due = Some(due);
+                if self.send(seat, number).is_err() {
+                    samples.extend(self.end(seat, began, None));
+                }
+            }
+            let before = samples.len();
+            self.receive(began, &mut samples);
+            if samples.len() > before {
+                heard = now;
+            } else if now.duration_since(heard) > PATIENCE {
+                for seat in 0..self.seats.len() {
+                    samples.extend(self.end(seat, began, None));
+                }
+                heard = now;
+            }
+        }
+        samples
+    }
+
+    fn send(&mut self, seat: usize, number: u64) -> std::io::Result<()> {
+        let request = self.target.request(number);
+        let line = &mut self.seats[seat].line;
+        if line.is_none() {
+            let new = self.target.connect()?;
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, seat as u64);
+            self.epoll.add(&new.stream, event)?;
+            *line = Some(new);
+        }
+        line.as_mut().map_or(Ok(()), |line| line.send(&request))
+    }
+
+    fn receive(&mut self, began: Instant, samples: &mut Vec<Sample>) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..ready] {
+            let seat = event.data() as usize;
+            let Some(line) = &mut self.seats[seat].line else {
+                continue;
+            };
+            match line.receive() {
+                Ok(None) => {}
+                Ok(Some(reply)) => samples.extend(self.end(seat, began, Some(&reply))),
+                Err(_) => samples.extend(self.end(seat, began, None)),
+            }
+        }
+    }
+
+    /// What became of the request on a seat, where there is one; the seat is free again.
+    fn end(&mut self, seat: usize, began: Instant, reply: Option<&Reply>) -> Option<Sample> {
+        let index = seat;
+        let seat = &mut self.seats[index];
+        // A connection that is closed leaves the epoll by itself.
+        if !reply.is_some_and(|reply| reply.keep) {
+            seat.line = None;
+        }
+        let due = seat.due.take()?;
+        self.free.push(index);
+        Some(Sample {
             due: due.saturating_duration_since(began),
             latency: due.elapsed(),
-            // 0 for a connection that failed.
-            status: status.unwrap_or(0),
-        });
-    }
-    samples
-}
-
-/// Sends `rate` requests per second for a time, and waits for the last reply.
-fn phase(target: &Target, connections: usize, rate: f64, time: Duration) -> Vec<Sample> {
-    let tickets = Arc::new(Tickets::default());
-    let began = Instant::now();
-    let clients: Vec<_> = (0..connections)
-        .map(|_| {
-            let (target, tickets) = (target.clone(), Arc::clone(&tickets));
-            std::thread::spawn(move || send(&target, &tickets, began))
+            status: reply.map_or(0, |reply| reply.status),
         })
-        .collect();
-    let count = (rate * time.as_secs_f64()) as u64;
-    for number in 0..count {
-        let due = began + Duration::from_secs_f64(number as f64 / rate);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        tickets.give(due, number);
     }
-    tickets.close();
-    let samples = clients.into_iter().map(std::thread::JoinHandle::join);
-    samples.flatten().flatten().collect()
 }
 
 /// p50 and p99 in milliseconds, with the number of samples; `null` without any.
@@ -250,13 +331,17 @@ fn main() -> std::process::ExitCode {
         connections,
         phases,
     } = plan;
-    if let Err(error) = target.connect() {
-        eprintln!("open_loop: {}: {error}", target.address);
-        return std::process::ExitCode::FAILURE;
-    }
+    let client = target.connect().and_then(|_| Client::new(target.clone(), connections));
+    let mut client = match client {
+        Ok(client) => client,
+        Err(error) => {
+            eprintln!("open_loop: {}: {error}", target.address);
+            return std::process::ExitCode::FAILURE;
+        }
+    };
     for (rate, seconds) in phases {
         let began = Instant::now();
-        let samples = phase(&target, connections, rate, Duration::from_secs_f64(seconds));
+        let samples = client.phase(rate, Duration::from_secs_f64(seconds));
         let took = began.elapsed().as_secs_f64();
         let first = |sample: &Sample| sample.due < Duration::from_secs(1);
         println!(
