@@ -6,7 +6,7 @@
 
 use crate::analysis::bands;
 use crate::error::RunError;
-use crate::record::{Carried, Histograms, Interval, Point, Repeat, Run, ServerDelta};
+use crate::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
 use crate::report;
 use crate::resume::first_difference;
 use hdrhistogram::Histogram;
@@ -220,6 +220,12 @@ fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
     into.autocorrelation_time += other.autocorrelation_time - 1.0;
     into.bands = bands::merge([into.bands.as_slice(), other.bands.as_slice()]);
     into.server = fuller(into.server.take(), other.server.clone());
+    into.mix_share = into.mix_share.zip(other.mix_share).map(|(a, b)| MixShare {
+        inferences: weighted(a.inferences, b.inferences),
+        hour: weighted(a.hour, b.hour),
+        tier: weighted(a.tier, b.tier),
+        hour_by: a.hour_by.max(b.hour_by),
+    });
     into.scheduled += other.scheduled;
     into.completed += other.completed;
     for (reason, count) in &other.errors {

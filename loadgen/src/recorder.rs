@@ -72,6 +72,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         backlog_slope: analysis::backlog_slope(&window),
         bands: analysis::bands(&window),
         server,
+        mix_share: None,
         hdr_file: label.hdr_file,
         histograms: histograms(&window, schedule),
     }

@@ -95,33 +95,46 @@ impl Scrape {
 /// was started anew, and counts from zero.
 #[must_use]
 pub fn delta(before: &Scrape, after: &Scrape, model: &str) -> ServerDelta {
+    delta_of(before, after, &[model])
+}
+
+/// The same for several models together, each named once.
+#[must_use]
+pub fn delta_of(before: &Scrape, after: &Scrape, models: &[&str]) -> ServerDelta {
     let between = |name: &str, labels: &[(&str, &str)]| {
         let (before, after) = (before.sum(name, labels), after.sum(name, labels));
         if after >= before { after - before } else { after }
     };
-    let of_model: &[(&str, &str)] = &[("model", model)];
+    let of_models = |name: &str| {
+        models
+            .iter()
+            .map(|model| between(name, &[("model", model)]))
+            .sum::<f64>()
+    };
     let of_features: &[(&str, &str)] = &[("role", "feature")];
-    let runs = between(&format!("{}_count", metrics::BATCH_ROWS), of_model);
-    let rows = between(&format!("{}_sum", metrics::BATCH_ROWS), of_model);
-    let states: std::collections::BTreeSet<&String> = after
-        .matching(metrics::SESSION_SECONDS, of_model)
-        .filter_map(|series| series.labels.get("state"))
-        .collect();
+    let runs = of_models(&format!("{}_count", metrics::BATCH_ROWS));
+    let rows = of_models(&format!("{}_sum", metrics::BATCH_ROWS));
+    let mut session_seconds: BTreeMap<String, f64> = BTreeMap::new();
+    for model in models {
+        let of_model = &[("model", *model)];
+        let states: std::collections::BTreeSet<&String> = after
+            .matching(metrics::SESSION_SECONDS, of_model)
+            .filter_map(|series| series.labels.get("state"))
+            .collect();
+        for state in states {
+            let labels = [("model", *model), ("state", state.as_str())];
+            *session_seconds.entry(state.clone()).or_default() += between(metrics::SESSION_SECONDS, &labels);
+        }
+    }
     ServerDelta {
-        inferences: between(metrics::INFERENCES, of_model),
+        inferences: of_models(metrics::INFERENCES),
         tier_requests: between(metrics::TIER_REQUESTS, of_features),
         tier_wire_bytes: between(metrics::TIER_WIRE_BYTES, of_features),
         tier_retries: between(metrics::TIER_RETRIES, of_features),
         cache_hits: between(metrics::CACHE_HITS, &[]),
         cache_misses: between(metrics::CACHE_MISSES, &[]),
         cache_capacity_bytes: after.sum(metrics::CACHE_CAPACITY_BYTES, &[]),
-        session_seconds: states
-            .into_iter()
-            .map(|state| {
-                let labels = [("model", model), ("state", state.as_str())];
-                (state.clone(), between(metrics::SESSION_SECONDS, &labels))
-            })
-            .collect(),
+        session_seconds,
         mean_batch_rows: if runs > 0.0 { rows / runs } else { 0.0 },
         device_reads: gpu::device_reads(before, after),
         gpus: gpu::gpus(before, after),

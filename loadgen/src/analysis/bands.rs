@@ -151,6 +151,24 @@ fn absorb(into: &mut Band, band: &Band) {
     into.count = count;
 }
 
+/// A part's microseconds of all requests of some bands.
+#[must_use]
+pub fn band_total(bands: &[Band], part: &str) -> f64 {
+    let of = |band: &Band| {
+        band.parts_us
+            .iter()
+            .find(|(name, _)| name == part)
+            .map_or(0.0, |(_, us)| *us)
+    };
+    bands.iter().map(|band| band.count as f64 * of(band)).sum()
+}
+
+/// What the replies of some bands said of the reads behind them, in all.
+#[must_use]
+pub fn reads_total(bands: &[Band], of: fn(&Reads) -> f64) -> f64 {
+    bands.iter().map(|band| band.count as f64 * of(&band.reads)).sum()
+}
+
 /// How fast the latency grew over the step, in microseconds per second of schedule, with its 95 % interval.
 ///
 /// The requests are cut by due time into up to 20 blocks of equal count; the estimate is the median of the slopes

@@ -3,8 +3,9 @@
 //! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
 //! latencies.
 
+use super::bands::reads_total;
 use super::sections::mean_interval;
-use crate::record::{Factors, Interval, Pricing, Repeat};
+use crate::record::{Factors, HourBy, Interval, MixShare, Pricing, Repeat};
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
@@ -22,7 +23,8 @@ pub struct Cost {
 
 /// The cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
 /// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
-/// repeat the interval is that of the rate alone.
+/// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
+/// ([`super::mix_shares`]), so that what all parts pay together is what was paid.
 ///
 /// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
@@ -66,10 +68,7 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
 /// The parts of one repeat, in the order of [`PARTS`]. The cache's memory is a part of the instance's price, so that it
 /// is taken out of compute: what it costs is seen, and the sum stays what is paid.
 pub(super) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
-    // The instance was shared with the other parts of a mix: nobody can say which of it was whose.
-    if factors.mix.is_some() {
-        return None;
-    }
+    let share = share(factors, repeat)?;
     // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
     // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
     let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
@@ -77,13 +76,16 @@ pub(super) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     if inferences_per_s <= 0.0 {
         return None;
     }
-    let hourly = |usd_per_hour: f64| usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
+    let hourly = |usd_per_hour: f64| share.hour * usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
     let tier = &factors.tier;
     let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
         None => Some(0.0),
         Some(price) => {
-            let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0)?;
-            Some(of(server) / server.inferences * price * 1e4)
+            let server = repeat
+                .server
+                .as_ref()
+                .filter(|server| share.inferences * server.inferences > 0.0)?;
+            Some(share.tier * of(server) / (share.inferences * server.inferences) * price * 1e4)
         }
     };
     let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
@@ -97,10 +99,57 @@ pub(super) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     ])
 }
 
+/// The part of the step that its repeat pays for: the whole, or a share where other parts of a mix shared it. `None` for a
+/// part in results made before shares were kept: nobody can say any more what was whose.
+fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
+    const WHOLE: MixShare = MixShare {
+        inferences: 1.0,
+        hour: 1.0,
+        tier: 1.0,
+        hour_by: HourBy::InferenceTime,
+    };
+    repeat.mix_share.or(factors.mix.is_none().then_some(WHOLE))
+}
+
+/// Rows that the cache had and had not: by the server's counters, of a part of a mix by its own replies.
+fn looked_up(repeat: &Repeat) -> (f64, f64) {
+    match (&repeat.mix_share, &repeat.server) {
+        (Some(_), _) => (
+            reads_total(&repeat.bands, |reads| reads.cache_hits),
+            reads_total(&repeat.bands, |reads| reads.cache_misses),
+        ),
+        (None, Some(server)) => (server.cache_hits, server.cache_misses),
+        (None, None) => (0.0, 0.0),
+    }
+}
+
+/// The share of rows that the cache had, over some repeats; `None` where nothing was looked up.
+pub(super) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
+    let (mut hits, mut all) = (0.0, 0.0);
+    for (had, had_not) in repeats.into_iter().map(looked_up) {
+        hits += had;
+        all += had + had_not;
+    }
+    (all > 0.0).then(|| hits / all)
+}
+
+/// Requests that the tier made for the inferences of some repeats, each; `None` where the server did not say.
+pub(super) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
+    let (mut requests, mut inferences) = (0.0, 0.0);
+    for repeat in repeats {
+        let (tier, of) = repeat
+            .mix_share
+            .map_or((1.0, 1.0), |share| (share.tier, share.inferences));
+        requests += repeat.server.as_ref().map_or(0.0, |server| tier * server.tier_requests);
+        inferences += repeat.server.as_ref().map_or(0.0, |server| of * server.inferences);
+    }
+    (inferences > 0.0).then(|| requests / inferences)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Mode, ServerDelta};
+    use crate::record::{Band, Mode, Reads, ServerDelta};
     use std::collections::BTreeMap;
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
@@ -120,23 +169,12 @@ mod tests {
 
     fn repeat(achieved_rps: f64, server: Option<ServerDelta>) -> Repeat {
         Repeat {
-            index: 0,
-            seed: 0,
-            started_at: String::new(),
             window_s: 10.0,
             scheduled: (achieved_rps * 10.0) as u64,
             completed: 1_000,
-            errors: BTreeMap::new(),
             achieved_rps,
-            autocorrelation_time: 1.0,
-            in_flight_limit_hit: false,
-            mean_in_flight: 1.0,
-            in_flight_by_stays: None,
-            backlog_slope: Interval::default(),
-            bands: Vec::new(),
             server,
-            hdr_file: String::new(),
-            histograms: Histograms::default(),
+            ..Repeat::empty()
         }
     }
 
@@ -236,5 +274,77 @@ mod tests {
             None
         );
         assert_eq!(cost(&factors("s3", 1), &[], &rate(0.0), &pricing()), None);
+    }
+
+    /// A part of a mix of two: of 100 requests per second of this many rows each.
+    fn part(rows: u32, share: MixShare) -> Option<Cost> {
+        let factors = Factors {
+            mix: Some("two".to_owned()),
+            ..factors("s3", rows)
+        };
+        let repeat = Repeat {
+            mix_share: Some(share),
+            ..repeat(100.0, delta())
+        };
+        cost(&factors, &[repeat], &rate(100.0), &pricing())
+    }
+
+    #[test]
+    fn the_parts_of_a_mix_pay_together_what_is_paid() {
+        let share = |inferences, hour, tier| MixShare {
+            inferences,
+            hour,
+            tier,
+            hour_by: HourBy::InferenceTime,
+        };
+        // 100 and 300 inferences a second; the batches take a fifth of the hour and half of the tier's requests.
+        let (single, batch) = (
+            part(1, share(0.25, 0.8, 0.5)).unwrap(),
+            part(3, share(0.75, 0.2, 0.5)).unwrap(),
+        );
+        let usd_per_s = (single.usd_per_10k.value * 100.0 + batch.usd_per_10k.value * 300.0) / 1e4;
+        // $0.001 of the instance; 2 requests × $4e-7 and 4,096 B × $1e-9 for each of 400 inferences.
+        assert!(
+            (usd_per_s - (0.001 + 400.0 * (2.0 * 4e-7 + 4_096e-9))).abs() < 1e-12,
+            "{usd_per_s}"
+        );
+        assert!((single.parts[0].1 - 0.08).abs() < 1e-12 && (single.parts[1].1 - 0.016).abs() < 1e-12);
+        let unshared = Factors {
+            mix: Some("two".to_owned()),
+            ..factors("s3", 1)
+        };
+        let repeat = [repeat(100.0, delta())];
+        assert_eq!(
+            cost(&unshared, &repeat, &rate(100.0), &pricing()),
+            None,
+            "an older result"
+        );
+        assert_eq!(part(1, share(0.0, 0.0, 0.0)), None, "nothing of it was answered");
+    }
+
+    #[test]
+    fn a_part_of_a_mix_has_the_hits_of_its_own_replies() {
+        let mut mixed = repeat(100.0, delta());
+        mixed.server.as_mut().unwrap().cache_hits = 900.0;
+        assert_eq!(hit_ratio([&mixed]), Some(1.0));
+        mixed.mix_share = Some(MixShare {
+            inferences: 0.5,
+            hour: 0.5,
+            tier: 0.25,
+            hour_by: HourBy::Inferences,
+        });
+        mixed.bands = vec![Band {
+            name: "p0-50".to_owned(),
+            count: 10,
+            mean_us: 1.0,
+            parts_us: Vec::new(),
+            reads: Reads {
+                cache_hits: 1.0,
+                cache_misses: 3.0,
+                ..Reads::default()
+            },
+        }];
+        assert_eq!(hit_ratio([&mixed]), Some(0.25));
+        assert_eq!(tier_requests_per_inference(&[mixed]), Some(1.0));
     }
 }

@@ -74,9 +74,8 @@ pub fn over_time(point: &Point, grid: &Grid) -> Vec<Vec<Vec<f64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Histograms, Interval, Mode, Repeat};
+    use crate::record::{Factors, Histograms, Mode, Repeat};
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     /// A point of one repeat with these latencies in each time block.
     fn point(blocks: &[&[u64]]) -> Point {
@@ -86,23 +85,9 @@ mod tests {
             ..Histograms::default()
         };
         let repeat = Repeat {
-            index: 0,
-            seed: 0,
-            started_at: String::new(),
-            window_s: 1.0,
             scheduled: blocks.iter().map(|us| us.len() as u64).sum(),
-            completed: 0,
-            errors: BTreeMap::new(),
-            achieved_rps: 0.0,
-            in_flight_limit_hit: false,
-            mean_in_flight: 0.0,
-            in_flight_by_stays: None,
-            autocorrelation_time: 1.0,
-            backlog_slope: Interval::default(),
-            bands: Vec::new(),
-            server: None,
-            hdr_file: String::new(),
             histograms,
+            ..Repeat::empty()
         };
         Point {
             factors: Factors {

@@ -3,10 +3,10 @@
 //! In: points and prices. Out: dollars per 10,000 inferences, and the hit ratio at which two tiers cost the same. Knows
 //! nothing of latencies. Every instance is taken to do what the measured machine did.
 
-use super::cost::{Cost, cost, parts};
+use super::cost::{Cost, cost, hit_ratio, parts};
 use super::curves::Curve;
 use super::sections::mean_interval;
-use crate::record::{InstancePrice, Interval, Point, Pricing, Repeat, Summary};
+use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
 
 /// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.
 #[must_use]
@@ -90,7 +90,7 @@ fn line(point: &Point, pricing: &Pricing) -> Option<Line> {
         .iter()
         .map(|repeat| {
             let parts = parts(&point.factors, repeat, &on)?;
-            let missed = 1.0 - hit_ratio(repeat);
+            let missed = 1.0 - hit_ratio([repeat]).unwrap_or(0.0);
             let misses = parts[3] + parts[4];
             let per_miss = if missed > 0.0 { misses / missed } else { 0.0 };
             Some((repeat.index, parts[..3].iter().sum(), per_miss))
@@ -102,17 +102,6 @@ fn line(point: &Point, pricing: &Pricing) -> Option<Line> {
         hourly_usd: over(repeats.iter().map(|(_, hourly, _)| *hourly))?,
         misses_usd: over(repeats.iter().map(|(.., misses)| *misses))?,
         repeats,
-    })
-}
-
-fn hit_ratio(repeat: &Repeat) -> f64 {
-    repeat.server.as_ref().map_or(0.0, |server| {
-        let lookups = server.cache_hits + server.cache_misses;
-        if lookups > 0.0 {
-            server.cache_hits / lookups
-        } else {
-            0.0
-        }
     })
 }
 

@@ -8,7 +8,7 @@
 //! - [`early_stopping`]: what MLPerf's rule says of a percentile
 //! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
 //! - [`littles_law`], [`verdict`]: whether to believe it
-//! - [`cost`]: dollars per 10,000 inferences; [`economics`]: on several instances, and of tiers over a cache's hit ratio
+//! - [`mod@mix_shares`]: who of a mix pays for what; [`cost`]: dollars per 10,000 inferences; [`economics`]: on several instances, and of tiers over a cache's hit ratio
 //! - [`distribution`]: cumulative curves, and latency over time
 //! - [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
 //!   objective; [`mod@findings`]: what a whole run says
@@ -24,6 +24,7 @@ pub mod economics;
 pub mod findings;
 pub mod knee;
 pub mod littles_law;
+pub mod mix_shares;
 pub mod percentile;
 pub mod sections;
 pub mod slo;
@@ -33,9 +34,10 @@ pub mod verdict;
 
 pub use bands::{backlog_slope, bands};
 pub use findings::conclude;
+pub use mix_shares::mix_shares;
 
 use crate::gpu;
-use crate::record::{Interval, Limits, Point, Pricing, Repeat, ServerDelta, Summary};
+use crate::record::{Interval, Limits, Point, Pricing, Repeat, Summary};
 use hdrhistogram::Histogram;
 use percentile::{BlockTable, is_printable};
 use std::collections::BTreeMap;
@@ -78,9 +80,6 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
-    let server = |of: fn(&ServerDelta) -> f64| -> f64 { repeats.iter().flat_map(|r| &r.server).map(of).sum() };
-    let lookups = server(|delta| delta.cache_hits + delta.cache_misses);
-    let inferences = server(|delta| delta.inferences);
     Summary {
         samples,
         p50_us,
@@ -99,10 +98,11 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
             errors as f64 / scheduled as f64
         },
         errors,
-        cache_hit_ratio: (lookups > 0.0).then(|| server(|delta| delta.cache_hits) / lookups),
-        tier_requests_per_inference: (inferences > 0.0).then(|| server(|delta| delta.tier_requests) / inferences),
+        cache_hit_ratio: cost::hit_ratio(repeats),
+        tier_requests_per_inference: cost::tier_requests_per_inference(repeats),
         in_flight: littles_law::in_flight(repeats),
         usd_per_10k: cost.as_ref().map(|cost| cost.usd_per_10k),
+        mix_share: mix_shares::mean(repeats),
         usd_parts: cost.map(|cost| cost.parts).unwrap_or_default(),
         joules_per_inference: gpu::joules_per_inference(repeats),
         gpu_time: gpu::idle_by_cause(repeats),

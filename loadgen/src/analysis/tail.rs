@@ -69,8 +69,7 @@ fn share(value: f64, repeats: &[f64]) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Reads};
-    use std::collections::BTreeMap;
+    use crate::record::Reads;
 
     fn repeat(parts: &[(&str, f64)]) -> Repeat {
         let band = |name: &str, factor: f64| Band {
@@ -84,23 +83,11 @@ mod tests {
             reads: Reads::default(),
         };
         Repeat {
-            index: 0,
-            seed: 0,
-            started_at: String::new(),
-            window_s: 1.0,
             scheduled: 20,
             completed: 20,
-            errors: BTreeMap::new(),
             achieved_rps: 20.0,
-            in_flight_limit_hit: false,
-            mean_in_flight: 0.0,
-            in_flight_by_stays: None,
-            autocorrelation_time: 1.0,
-            backlog_slope: Interval::default(),
             bands: vec![band("p0-50", 0.1), band("p99-100", 1.0)],
-            server: None,
-            hdr_file: String::new(),
-            histograms: Histograms::default(),
+            ..Repeat::empty()
         }
     }
 

@@ -1,16 +1,53 @@
-//! Costs in words: which of two tiers is cheaper, and from which hit ratio on.
+//! Costs in words: which of two tiers is cheaper, and from which hit ratio on; who of a mix pays for what.
 //!
 //! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
 
+use super::best::best;
 use super::units::{dollars, percent, percent_digits, rate};
 use super::words;
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::{BreakEven, Line, break_even, lines};
-use crate::record::Run;
+use crate::record::{HourBy, Run};
 
 /// What the prices of several instances mean.
 pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
                                        hour costs, not what the instance could do.";
+
+/// Who pays for what, where the curves of a group are parts of a mix, each at its highest rate; nothing where they were
+/// measured alone.
+pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut hour_by = None;
+    for curve in curves {
+        let Some(point) = best(run, curve).map(|best| best.point) else {
+            continue;
+        };
+        let Some(share) = point.summary.as_ref().and_then(|summary| summary.mix_share) else {
+            continue;
+        };
+        hour_by = hour_by.max(Some(share.hour_by));
+        said.push(format!(
+            "{} {} pays {} of the hour and {} of the tier for {} of the inferences at {} rps",
+            words::tier(run, &curve.factors().tier),
+            words::cache(curve.factors()),
+            percent(share.hour),
+            percent(share.tier),
+            percent(share.inferences),
+            rate(point.factors.offered_rps)
+        ));
+    }
+    let Some(hour_by) = hour_by else { return said };
+    let by = match hour_by {
+        HourBy::InferenceTime => "the time that their requests spent in inference",
+        HourBy::Inferences => "their inferences, since replies did not tell the time in inference",
+    };
+    let rule = format!(
+        "The parts of a mix share what is paid: the hour (instance, cache memory, tier capacity) by {by}, storage requests \
+         and bytes by the tier requests that their replies tell; together they pay the whole"
+    );
+    said.insert(0, rule);
+    said
+}
 
 /// The lines of a group at the rate that its curves have in common; nothing without prices or such a rate.
 pub(crate) fn group_lines(run: &Run, curves: &[Curve<'_>]) -> Option<(f64, Vec<Line>)> {

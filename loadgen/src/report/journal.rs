@@ -185,10 +185,9 @@ impl Points {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Interval, Mode};
+    use crate::record::{Histograms, Mode};
     use crate::recorder::histogram;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     fn step(place: Place, index: u32) -> Step {
         let factors = Factors {
@@ -206,20 +205,10 @@ mod tests {
         let blocks = vec![histogram(&[5, 7, u64::from(index) + 9])];
         let repeat = Repeat {
             index,
-            seed: 3,
-            started_at: "2026-11-20T12:00:00Z".into(),
-            window_s: 1.0,
             scheduled: 3,
             completed: 3,
-            errors: BTreeMap::new(),
             achieved_rps: 3.1,
-            in_flight_limit_hit: false,
             mean_in_flight: 0.1 + 0.2,
-            in_flight_by_stays: None,
-            autocorrelation_time: 1.0,
-            backlog_slope: Interval::default(),
-            bands: Vec::new(),
-            server: None,
             hdr_file: super::super::hdr_file(&factors, index),
             histograms: Histograms {
                 block_s: 1.0,
@@ -227,6 +216,7 @@ mod tests {
                 service: blocks.clone(),
                 lag: blocks,
             },
+            ..Repeat::empty()
         };
         Step { place, factors, repeat }
     }

@@ -18,7 +18,10 @@ pub(crate) fn text(run: &Run) -> String {
         for curve in &curves {
             let _ = writeln!(out, "- {}.", plain(&words::sentence(run, curve)));
         }
-        for line in words::reaches(run, &curves) {
+        for line in words::reaches(run, &curves)
+            .into_iter()
+            .chain(cost_words::mix_shares(run, &curves))
+        {
             let _ = writeln!(out, "- {}.", plain(&line));
         }
         out += &costs(run, &curves);

@@ -8,7 +8,7 @@ use super::words;
 use crate::record::{Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 42] = [
+pub(crate) const COLUMNS: [&str; 44] = [
     "tier",
     "origin",
     "cache",
@@ -51,6 +51,8 @@ pub(crate) const COLUMNS: [&str; 42] = [
     "usd_per_10k",
     "usd_per_10k_lo",
     "usd_per_10k_hi",
+    "mix_hour_share",
+    "mix_tier_share",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -107,6 +109,10 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => reasons.join("; "),
     });
     row.extend(interval(summary.usd_per_10k.as_ref()));
+    row.extend([
+        optional(summary.mix_share.map(|share| share.hour)),
+        optional(summary.mix_share.map(|share| share.tier)),
+    ]);
     Some(row)
 }
 

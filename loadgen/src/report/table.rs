@@ -4,7 +4,7 @@
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
 use super::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use super::{certificate_words, cold_starts, words};
+use super::{certificate_words, cold_starts, cost_words, words};
 use crate::analysis::curves::Curve;
 use crate::record::{Point, Run};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -41,8 +41,11 @@ pub(crate) fn text(run: &Run) -> String {
     text += LEGEND;
     text += "\n\n";
     for (_, curves) in words::groups(run) {
-        for curve in curves {
-            text += &format!("• {}\n", words::sentence(run, &curve));
+        for curve in &curves {
+            text += &format!("• {}\n", words::sentence(run, curve));
+        }
+        for line in cost_words::mix_shares(run, &curves) {
+            text += &format!("• {line}\n");
         }
     }
     let reached: Vec<String> = run

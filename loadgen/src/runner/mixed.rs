@@ -2,15 +2,18 @@
 //!
 //! In: a runner. Out: more steps in its journal. A part has its own schedule, users and clock, started together with the
 //! others': what all of them send is the sum of their processes (for Poisson parts a Poisson process), and what each
-//! meets is the server under all of them. The server's counters are not taken apart and so belong to no part.
+//! meets is the server under all of them. The server's counters are of all parts together; what each has of them, its
+//! replies say (`analysis::mix_shares`).
 
 use super::{Label, Ledger, Runner, Target, factors, host_seed, line, name, send};
+use crate::analysis;
 use crate::error::RunError;
 use crate::plan::{Load, Mix, Plan};
-use crate::record::Factors;
+use crate::record::{Factors, Repeat};
 use crate::recorder;
 use crate::report::{self, Place};
 use crate::schedule::step_seed;
+use crate::scrape;
 use tokio::sync::Barrier;
 
 /// One part at one rate.
@@ -53,6 +56,14 @@ fn parts<'a>(plan: &'a Plan, target: &Target, (mix, rate): (&'a Mix, f64), first
             }
         })
         .collect()
+}
+
+/// The models of a mix, each once.
+fn models<'a>(parts: &[Share<'a>]) -> Vec<&'a str> {
+    let mut models: Vec<&str> = parts.iter().map(|share| share.model).collect();
+    models.sort_unstable();
+    models.dedup();
+    models
 }
 
 /// What the mixes of a plan are measured as on one target.
@@ -112,22 +123,40 @@ impl Runner<'_> {
                 &self.interrupt,
             ))
         });
+        let before = target.control.scrape().await.ok();
         let measured = futures::future::try_join_all(measuring).await?;
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
-        if target.control.scrape().await.is_err() {
+        let after = target.control.scrape().await.ok();
+        let server = before
+            .zip(after)
+            .map(|(before, after)| scrape::delta_of(&before, &after, &models(&parts)));
+        if server.is_none() {
             let place: Place = (target_index, parts[0].place);
             self.still_there(place, index, &parts[0].factors).await?;
+            ledger.unanswered += 1;
         }
+        let repeats: Vec<Repeat> = parts
+            .iter()
+            .zip(&measured)
+            .map(|(share, (finished, schedule))| {
+                let label = Label {
+                    index,
+                    seed: seed(share),
+                    hdr_file: report::hdr_file(&share.factors, index),
+                };
+                recorder::record(label, finished, schedule, server.clone())
+            })
+            .collect();
+        let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();
+        let shares = analysis::mix_shares(&sent);
         let mut lines = Vec::new();
-        for (share, (finished, schedule)) in parts.iter().zip(&measured) {
-            let label = Label {
-                index,
-                seed: seed(share),
-                hdr_file: report::hdr_file(&share.factors, index),
+        for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
+            let repeat = Repeat {
+                mix_share: Some(of_whole),
+                ..repeat
             };
-            let repeat = recorder::record(label, finished, schedule, None);
             lines.push(line(&share.factors, &repeat));
             let step = report::Step {
                 place: (target_index, share.place),

@@ -60,6 +60,11 @@ async fn metrics(State(script): State<Arc<Script>>) -> String {
     )
 }
 
+/// Prices of an instance of $3.6 an hour and of a tier that takes $1 for 1,000 requests.
+const PRICES: &str = "[instances.box]\nusd_per_hour = 3.6\nprovider = \"p\"\nregion = \"r\"\nas_of = \"2026-01\"\n\
+    checked = true\nsource = \"https://example.org\"\n[storage.blobs]\nusd_per_1000_get_requests = 1.0\nprovider = \"p\"\n\
+    region = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n[tiers]\ns3 = \"blobs\"\n";
+
 async fn model() -> &'static str {
     r#"{"name":"m","versions":["1"],"platform":"scripted","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],
         "outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#
@@ -176,4 +181,52 @@ fn a_scripted_tier_is_found_in_the_tail_and_its_counters_in_the_summary() {
         "{}",
         ended.stdout
     );
+}
+
+#[test]
+fn the_parts_of_a_mix_share_the_hour_and_the_tier_by_what_replies_tell() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve());
+    let place = Workdir::new(
+        "name = \"mixed\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1\ndrain_s = 2\n\
+         max_in_flight = 64\nprices = \"prices.toml\"\ninstance = \"box\"\n[[mix]]\nrates = [100]\n\
+         [[mix.part]]\nweight = 4\nmode = \"realtime\"\n[[mix.part]]\nweight = 1\nmode = \"batch\"\nbatch_size = 16\n",
+    );
+    std::fs::write(place.path("prices.toml"), PRICES).unwrap();
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    let summaries: Vec<&Value> = result["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| &point["summary"])
+        .collect();
+    assert_eq!(summaries.len(), 2);
+    // Every request is a millisecond in inference, whatever it carries: four of five requests, four fifths of the hour.
+    let share = |part: usize, of: &str| summaries[part]["mix_share"][of].as_f64().unwrap();
+    assert!(
+        (share(0, "hour") - 0.8).abs() < 1e-9 && (share(1, "hour") - 0.2).abs() < 1e-9,
+        "{result}"
+    );
+    assert!((share(1, "inferences") - 0.8).abs() < 1e-9);
+    assert!((share(0, "tier") + share(1, "tier") - 1.0).abs() < 1e-9);
+    assert_eq!(summaries[0]["mix_share"]["hour_by"], "inference-time");
+    // A tenth of the requests goes to the tier, at a thousandth of a dollar; the hour is $0.001 a second.
+    let paid: f64 = summaries
+        .iter()
+        .zip([80.0, 20.0 * 16.0])
+        .map(|(summary, per_s)| summary["usd_per_10k"]["value"].as_f64().unwrap() * per_s / 1e4)
+        .sum();
+    let counted = 100.0 * 16.0 / 4.0 * 0.1 / 1e3;
+    assert!((paid - (0.001 + counted)).abs() < 0.05 * counted, "{paid} {counted}");
+    for said in [
+        ended.stdout,
+        std::fs::read_to_string(place.path("results/r/report.md")).unwrap(),
+        std::fs::read_to_string(place.path("results/r/report.html")).unwrap(),
+    ] {
+        assert!(said.contains("The parts of a mix share what is paid"), "{said}");
+    }
+    let csv = std::fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
+    assert_eq!(csv.matches(",0.8,").count() + csv.matches(",0.2,").count(), 2, "{csv}");
 }

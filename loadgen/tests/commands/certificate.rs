@@ -1,5 +1,6 @@
 //! The certificate of the self-check through the real binary: kept by one command, carried or refused by the next.
 
+use crate::lab::{LAB, lab, lab_place};
 use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};
 use serde_json::{Value, json};
 use std::fs;
@@ -35,6 +36,11 @@ fn said(endpoint: &NullEndpoint, place: &Workdir, more: &[&str]) -> Said {
     sweep.args(more);
     let ended: Ended = run(sweep);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    what_it_says(place, ended)
+}
+
+/// What the run in `results/r` says, and its command.
+fn what_it_says(place: &Workdir, ended: Ended) -> Said {
     let report = |name: &str| fs::read_to_string(place.path("results/r").join(name)).unwrap();
     let certificates = place.run_json()["certificates"].clone();
     assert_eq!(certificates.as_array().unwrap().len(), 1);
@@ -42,6 +48,16 @@ fn said(endpoint: &NullEndpoint, place: &Workdir, more: &[&str]) -> Said {
         carried: certificates[0].clone(),
         everywhere: [ended.stdout, report("report.html"), report("report.md")],
     }
+}
+
+/// A lab of every process that a lab starts, beside the certificate of `place`.
+fn of_a_lab(place: &Workdir) -> Said {
+    let lab_folder = lab_place(&format!("{PLAN}{LAB}"));
+    let mut command = lab(&lab_folder, "r");
+    command.env("XDG_STATE_HOME", place.path("state"));
+    let ended = run(command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    what_it_says(&lab_folder, ended)
 }
 
 #[test]
@@ -91,6 +107,10 @@ fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
         "{carried}"
     );
     assert_eq!(place.run_json()["environment"]["cpu"], certificate["machine"]["cpu"]);
+    // A lab carries it too, and judges it alike.
+    let of_lab = of_a_lab(&place).carried;
+    assert_eq!(of_lab["certificate"], certificate);
+    assert_eq!(of_lab["doubts"], carried["doubts"]);
 
     let certificate = with_every_check_passed(certificate);
     let store = |file: &PathBuf, certificate: &Value| fs::write(file, certificate.to_string()).unwrap();
@@ -99,6 +119,10 @@ fn a_self_check_is_kept_and_carried_and_refused_where_it_proves_nothing() {
     assert_eq!(proven.carried["doubts"], json!([]));
     assert!(proven.contains("The instrument is proven") && proven.contains(" old, tierlab-loadgen "));
     assert!(proven.everywhere[2].contains("passed: clock resolution"));
+    let of_lab = of_a_lab(&place);
+    assert_eq!(of_lab.carried["certificate"], certificate);
+    assert_eq!(of_lab.carried["doubts"], json!([]));
+    assert!(of_lab.contains("The instrument is proven"));
 
     let changes: [(&str, Value, &str); 4] = [
         (

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
+pub(crate) const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
     ready_timeout_s = 30\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";
 
 /// Notes its arguments, and makes what the lab looks for.
@@ -28,7 +28,8 @@ echo "server $* as ${AWS_ACCESS_KEY_ID:-nobody}" >> "$(dirname "$0")/calls"
 exec BINARY null-endpoint
 "#;
 
-fn lab_place(plan: &str) -> Workdir {
+/// A folder with a plan, and programs that stand in for those of the lab.
+pub(crate) fn lab_place(plan: &str) -> Workdir {
     let place = Workdir::new(plan);
     fs::create_dir_all(place.path("tiers")).unwrap();
     for file in ["server.toml", "tiers/nvme.toml", "tiers/s3.toml"] {
@@ -47,7 +48,7 @@ fn program(place: &Workdir, name: &str, script: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn lab(place: &Workdir, name: &str) -> Command {
+pub(crate) fn lab(place: &Workdir, name: &str) -> Command {
     let mut command = Command::new(BINARY);
     command
         .arg("lab")
@@ -55,6 +56,10 @@ fn lab(place: &Workdir, name: &str) -> Command {
         .arg("--bin-dir")
         .arg(place.path("bin"));
     command.arg("--out").arg(place.path("results")).args(["--name", name]);
+    // Nothing of the user's own, and nothing left there.
+    command
+        .env_remove("TIERLAB_CERTIFICATE")
+        .env("XDG_STATE_HOME", place.path("state"));
     command
 }
 

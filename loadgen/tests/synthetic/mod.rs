@@ -297,6 +297,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             cache_capacity_bytes: if hit_ratio > 0.0 { 2e9 } else { 0.0 },
             ..ServerDelta::default()
         }),
+        mix_share: None,
         hdr_file: report::hdr_file(factors, index),
         histograms: histograms(&samples),
     }

@@ -2,10 +2,12 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
+use super::super::cost_words;
 use super::super::units::{dollars, dollars_interval, percent, rate};
 use super::markup::escape;
 use super::series::Series;
-use crate::record::{Interval, Summary};
+use crate::analysis::curves::Curve;
+use crate::record::{Interval, Run, Summary};
 
 /// What is paid for, with its colour.
 const PARTS: [(&str, &str); 5] = [
@@ -75,4 +77,14 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
     out += "</div><figcaption>Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % \
             interval.</figcaption></figure>";
     out
+}
+
+/// Who of a mix pays for what; nothing for curves that were measured alone.
+pub(super) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> String {
+    let said = cost_words::mix_shares(run, curves);
+    if said.is_empty() {
+        return String::new();
+    }
+    let items: String = said.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
+    format!("<ul class=\"plain\">{items}</ul>")
 }

@@ -82,7 +82,10 @@ fn article(run: &Run) -> String {
         heat::cards(series, common(curves))
     });
     section("What it costs", "", &|curves, series| {
-        cost::figure(series) + &economics::instances(run, series) + &economics::break_evens(run, curves, series)
+        cost::figure(series)
+            + &cost::mix_shares(run, curves)
+            + &economics::instances(run, series)
+            + &economics::break_evens(run, curves, series)
     });
     section("Every point", EVERY, &|_, series| tables::full(run, series));
     let cold = super::cold_starts::text(run);

@@ -1,0 +1,50 @@
+//! Where the time of requests went: bands of latency, the reads behind them, and what dominates the slowest.
+
+use super::Interval;
+use serde::{Deserialize, Serialize};
+
+/// Mean composition of the latency of requests between two percentiles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// `p0-50`, `p50-90`, `p90-99`, `p99-100`.
+    pub name: String,
+    /// Requests in it.
+    pub count: u64,
+    /// Mean latency, in microseconds.
+    pub mean_us: f64,
+    /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
+    pub parts_us: Vec<(String, f64)>,
+    /// What their replies said of the reads behind them.
+    #[serde(default)]
+    pub reads: Reads,
+}
+
+/// The reads behind the requests of a band, as means per request that carried a server timing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reads {
+    /// Microseconds that the tier's longest read waited for a slot or a connection. Reads overlap, so the three parts need
+    /// not sum to the tier stage.
+    pub queue_us: f64,
+    /// Microseconds that it was with the device or the remote side.
+    pub device_us: f64,
+    /// Microseconds of copies after its bytes had arrived.
+    pub copy_us: f64,
+    /// Rows that the cache had.
+    pub cache_hits: f64,
+    /// Rows that it had not.
+    pub cache_misses: f64,
+    /// Requests that the tier made.
+    pub tier_requests: f64,
+}
+
+/// What the slowest requests of a point spend their time on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// The slowest band with requests: `p99-100`, unless there were too few for it.
+    pub band: String,
+    /// Its parts by falling share of its mean latency, each with the interval over the repeats; with a single repeat
+    /// the interval is the share alone.
+    pub parts: Vec<(String, Interval)>,
+    /// Whether the first part stands out: ahead of the second in every repeat, and certainly so or more than half.
+    pub clear: bool,
+}
