@@ -136,17 +136,22 @@ impl Law {
     }
 }
 
+/// Whether something of this probability happens.
+pub(super) fn chance(rng: &mut ChaCha8Rng, probability: f64) -> bool {
+    rng.random_bool(probability)
+}
+
 /// How much slower or faster a repeat is as a whole.
 #[must_use]
 pub(super) fn weather(rng: &mut ChaCha8Rng, spread: f64) -> f64 {
     (spread * normal(rng)).exp()
 }
 
-fn normal(rng: &mut ChaCha8Rng) -> f64 {
+pub(super) fn normal(rng: &mut ChaCha8Rng) -> f64 {
     StandardNormal.sample(rng)
 }
 
-fn exponential(rng: &mut ChaCha8Rng) -> f64 {
+pub(super) fn exponential(rng: &mut ChaCha8Rng) -> f64 {
     Exp1.sample(rng)
 }
 

@@ -6,9 +6,11 @@
 //! a two-level bootstrap (`bootstrap`) makes of the same points.
 
 mod bootstrap;
+mod highest_rate;
 mod laws;
 mod table;
 
+pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 
 use crate::analysis::dependence::autocorrelation_time;
@@ -160,15 +162,40 @@ pub fn settings() -> Vec<Setting> {
 /// Simulates the settings on every core; the same seed gives the same table.
 #[must_use]
 pub fn simulate(settings: &[Setting], trials: usize, seed: u64, said: &(dyn Fn(usize) + Sync)) -> Vec<Row> {
+    let row = |setting, seed| rows(setting, trials, seed);
+    on_every_core(settings, seed, &row, said)
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Simulates searches likewise.
+#[must_use]
+pub fn simulate_searches(
+    settings: &[SearchSetting],
+    trials: usize,
+    seed: u64,
+    said: &(dyn Fn(usize) + Sync),
+) -> Vec<SearchRow> {
+    on_every_core(settings, seed, &|setting, seed| search_row(setting, trials, seed), said)
+}
+
+/// What `one` makes of each setting, in their order.
+fn on_every_core<S: Copy + Sync, R: Send>(
+    settings: &[S],
+    seed: u64,
+    one: &(dyn Fn(S, u64) -> R + Sync),
+    said: &(dyn Fn(usize) + Sync),
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut found: Vec<(usize, Vec<Row>)> = std::thread::scope(|scope| {
+    let mut found: Vec<(usize, R)> = std::thread::scope(|scope| {
         let work = || {
             let mut found = Vec::new();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&setting) = settings.get(index) else { break };
-                found.push((index, rows(setting, trials, split_mix(seed ^ split_mix(index as u64)))));
+                found.push((index, one(setting, split_mix(seed ^ split_mix(index as u64)))));
                 said(index + 1);
             }
             found
@@ -180,7 +207,7 @@ pub fn simulate(settings: &[Setting], trials: usize, seed: u64, said: &(dyn Fn(u
             .collect()
     });
     found.sort_by_key(|(index, _)| *index);
-    found.into_iter().flat_map(|(_, rows)| rows).collect()
+    found.into_iter().map(|(_, found)| found).collect()
 }
 
 /// One configuration's latencies: its table, and the autocorrelation time as a report takes it.
@@ -266,19 +293,24 @@ impl Row {
     }
 }
 
-/// Simulates, writes `coverage.csv` and `coverage.md` into a folder, and says which rows do not hold.
+/// Simulates, writes `coverage.csv`, `highest_rate.csv` and `coverage.md` into a folder, and says which rows do not hold.
 ///
 /// # Errors
 /// A file cannot be written; a row does not hold.
 pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
-    let settings = settings();
-    let count = settings.len();
-    let rows = simulate(&settings, trials, seed, &|done| eprintln!("[{done}/{count}]"));
+    let (settings, searched) = (settings(), search_settings());
+    let count = settings.len() + searched.len();
+    let searches = simulate_searches(&searched, trials, seed, &|done| eprintln!("[{done}/{count}]"));
+    let rows = simulate(&settings, trials, seed, &|done| {
+        eprintln!("[{}/{count}]", searched.len() + done);
+    });
     std::fs::create_dir_all(folder).map_err(RunError::io(folder))?;
     let command = format!("tierlab-loadgen coverage --trials {trials} --seed {seed}");
+    let markdown = table::markdown(&rows, &command) + &table::searches_markdown(&searches);
     for (name, text) in [
         ("coverage.csv", table::csv(&rows)),
-        ("coverage.md", table::markdown(&rows, &command)),
+        ("highest_rate.csv", table::searches_csv(&searches)),
+        ("coverage.md", markdown),
     ] {
         let file = folder.join(name);
         std::fs::write(&file, text).map_err(RunError::io(&file))?;
@@ -296,18 +328,28 @@ pub fn run(folder: &Path, trials: usize, seed: u64) -> Result<(), RunError> {
             row.printed
         );
     }
+    let failed_searches: Vec<&SearchRow> = searches.iter().filter(|row| !row.holds()).collect();
+    for row in &failed_searches {
+        println!(
+            "highest rate: {} spread {} {} repeats: {:.1} % of {} found",
+            row.setting.server.name(),
+            row.setting.spread,
+            row.setting.repeats,
+            100.0 * row.coverage(),
+            row.found
+        );
+    }
+    let (all, failed) = (rows.len() + searches.len(), failed.len() + failed_searches.len());
     println!(
-        "{} of {} rows hold; the table is in {}",
-        rows.len() - failed.len(),
-        rows.len(),
+        "{} of {all} rows hold; the tables are in {}",
+        all - failed,
         folder.display()
     );
-    if failed.is_empty() {
+    if failed == 0 {
         Ok(())
     } else {
         Err(RunError::Unsound(format!(
-            "{} intervals do not cover what they promise",
-            failed.len()
+            "{failed} intervals do not cover what they promise"
         )))
     }
 }

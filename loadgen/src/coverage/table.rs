@@ -1,7 +1,7 @@
 //! The table of coverage. In: rows. Out: CSV, and Markdown with a summary by method. Knows nothing of how they were
 //! simulated.
 
-use super::{Law, Row, Setting, Tally, WANTED};
+use super::{Law, Row, SearchRow, Setting, Tally, WANTED};
 use std::fmt::Write as _;
 
 /// A method's tally in a row that has it.
@@ -185,3 +185,71 @@ fn beside(row: &Row) -> String {
     });
     format!("{} %", shown.join(" / "))
 }
+
+pub(super) fn searches_csv(rows: &[SearchRow]) -> String {
+    let mut text = String::from(
+        "server,spread,repeats,trials,found,coverage,above,below,closed,closed_coverage,closed_width,mean_off,mean_steps\n",
+    );
+    for row in rows {
+        let _ = writeln!(
+            text,
+            "\"{}\",{},{},{},{},{:.4},{},{},{},{:.4},{:.4},{:.4},{:.1}",
+            row.setting.server.name(),
+            row.setting.spread,
+            row.setting.repeats,
+            row.trials,
+            row.found,
+            row.coverage(),
+            row.above,
+            row.below,
+            row.closed,
+            row.closed_coverage(),
+            row.width(),
+            row.off / row.found.max(1) as f64,
+            row.steps as f64 / row.trials.max(1) as f64
+        );
+    }
+    text
+}
+
+pub(super) fn searches_markdown(rows: &[SearchRow]) -> String {
+    let mut text = String::from(SEARCHES);
+    for row in rows {
+        let share = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let coverage = format!("{:.1} %", 100.0 * row.coverage());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.0} % | {} | {:.1} % / {:.1} % | {:.0} % | {:.1} % | {:.2} | {:.1} % | {:.0} |",
+            row.setting.server.name(),
+            row.setting.repeats,
+            100.0 * row.setting.spread,
+            if row.holds() {
+                coverage
+            } else {
+                format!("**{coverage}**")
+            },
+            share(row.above, row.found),
+            share(row.below, row.found),
+            share(row.closed, row.found),
+            100.0 * row.closed_coverage(),
+            row.width(),
+            100.0 * row.off / row.found.max(1) as f64,
+            row.steps as f64 / row.trials.max(1) as f64
+        );
+    }
+    text
+}
+
+const SEARCHES: &str = "
+## The highest rate under an objective
+
+Searches for the highest rate with `p99 < limit`, as a plan's `[search]` makes them (windows of 4 s, behind the queue of 16 s; rates within 5 %), on \
+servers whose p99 at any rate is known; the true highest rate is 250/s. Contained: the share of the searches whose \
+interval contains it; then the share whose interval lies above it, and below. The interval reaches from the highest rate \
+that certainly meets the objective to the lowest that certainly does not; where one of the two was not found it is open \
+on that side, and contains the truth for that reason alone. Closed: the share with both ends, and how many of those \
+contain the truth. Width: upper end over lower, of the closed. Off: mean distance of the rate itself from the true one.
+
+| server | repeats | spread | contained | above / below | closed | contained | width | off | steps |
+|---|---|---|---|---|---|---|---|---|---|
+";
