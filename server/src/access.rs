@@ -6,17 +6,15 @@
 //! a probe has no token.
 
 use crate::metrics::Front;
+use crate::routes::Routes;
 use crate::trace;
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use tierlab_protocol::metadata::ErrorDocument;
 use tonic::Status;
@@ -99,11 +97,12 @@ impl Access {
     }
 
     /// Puts the check before every route.
-    pub(crate) fn guard(self, router: Router) -> Router {
-        if self.token.is_none() && self.admin.is_none() {
-            return router;
+    pub(crate) fn guard<R>(self, routes: R) -> Guard<R> {
+        let closed = self.token.is_some() || self.admin.is_some();
+        Guard {
+            access: closed.then_some(self),
+            routes,
         }
-        router.layer(from_fn_with_state(Arc::new(self), check))
     }
 
     fn allows(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
@@ -137,11 +136,25 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    let denied = match access.allows(request.uri().path(), request.headers()) {
-        Ok(()) => return next.run(request).await,
-        Err(denied) => denied,
-    };
+/// Routes behind the check, where there is one.
+#[derive(Debug)]
+pub(crate) struct Guard<R> {
+    access: Option<Access>,
+    routes: R,
+}
+
+impl<R: Routes> Guard<R> {
+    /// Answers a request, or refuses it.
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
+        let allows = |access: &Access| access.allows(request.uri().path(), request.headers());
+        match self.access.as_ref().map_or(Ok(()), allows) {
+            Ok(()) => self.routes.answer(request).await,
+            Err(denied) => refuse(denied),
+        }
+    }
+}
+
+fn refuse(denied: Denied) -> Response {
     let (status, message) = match denied {
         Denied::Unknown => (
             StatusCode::UNAUTHORIZED,

@@ -21,6 +21,7 @@ mod passage;
 mod pipeline;
 mod refusal;
 mod repository;
+mod routes;
 mod runtime;
 mod served;
 pub mod server;

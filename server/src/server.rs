@@ -100,13 +100,13 @@ impl Listeners {
     ) {
         let http = Front {
             listener: self.http,
-            router: http::router(Arc::clone(&state)),
+            routes: http::Routes::new(Arc::clone(&state)),
             terms: terms.clone(),
             telemetry: telemetry.clone(),
         };
         let grpc = self.grpc.map(|listener| Front {
             listener,
-            router: grpc::router(state),
+            routes: grpc::router(state),
             terms,
             telemetry,
         });

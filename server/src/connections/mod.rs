@@ -8,14 +8,15 @@ mod activity;
 mod guarded;
 mod tls;
 
-use crate::access::Access;
+use crate::access::{Access, Guard};
+use crate::routes::Routes;
 use crate::trace::observe;
 use crate::trace::otlp::Telemetry;
 use activity::{Activity, Open, Register};
-use axum::Router;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use guarded::Guarded;
+use http::Request;
 use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -27,7 +28,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tower::Service;
 
 pub(crate) use tls::{Files, Tls};
 
@@ -63,15 +63,15 @@ pub(crate) struct Terms {
 }
 
 /// Where connections come from, and where their requests go.
-pub(crate) struct Front {
+pub(crate) struct Front<R> {
     pub(crate) listener: TcpListener,
-    pub(crate) router: Router,
+    pub(crate) routes: R,
     pub(crate) terms: Terms,
     /// Where spans of requests go, where they go anywhere.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
 }
 
-impl Front {
+impl<R: Routes> Front<R> {
     /// Serves until `drain` says `true` (or its sender is gone), then lets every connection finish its requests; ends
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
@@ -83,7 +83,7 @@ impl Front {
         };
         let server = Arc::new(Server {
             telemetry: self.telemetry,
-            router: access.guard(self.router),
+            routes: access.guard(self.routes),
             builder: builder(&bounds),
             bounds,
             tls,
@@ -153,17 +153,17 @@ fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
 }
 
 /// What every connection shares.
-struct Server {
-    router: Router,
+struct Server<R> {
+    routes: Guard<R>,
     builder: auto::Builder<TokioExecutor>,
     bounds: Bounds,
     telemetry: Option<Arc<Telemetry>>,
     tls: Option<Tls>,
 }
 
-impl Server {
+impl<R: Routes> Server<R> {
     /// Serves one connection, in the clear or after its handshake.
-    async fn welcome(&self, stream: TcpStream, activity: &Arc<Activity>) {
+    async fn welcome(self: &Arc<Self>, stream: TcpStream, activity: &Arc<Activity>) {
         let Some(tls) = &self.tls else {
             return self.talk(stream, activity).await;
         };
@@ -179,25 +179,36 @@ impl Server {
     }
 
     /// Serves one connection to its end.
-    async fn talk<S>(&self, stream: S, activity: &Arc<Activity>)
+    async fn talk<S>(self: &Arc<Self>, stream: S, activity: &Arc<Activity>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let io = TokioIo::new(Guarded::new(stream, &self.bounds, Arc::clone(activity)));
-        let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
-            let (mut router, open) = (self.router.clone(), activity.open());
-            let answered = observe(self.telemetry.clone(), request.map(Body::new), async move |request| {
-                let Ok(response) = router.call(request).await;
-                response
+        let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
+            let (server, open) = (Arc::clone(self), activity.open());
+            let telemetry = self.telemetry.clone();
+            let answered = observe(telemetry, request.map(Body::new), async move |request| {
+                server.routes.answer(request).await
             });
             async move { Ok::<_, Infallible>(answered.await.map(|body| Reply { body, _open: open })) }
         });
         let mut connection = pin!(self.builder.serve_connection(io, service));
+        // A task of its own: a connection is polled several times for each request, and then looks at one flag.
+        let mut dismissed = tokio::spawn({
+            let (activity, patience) = (Arc::clone(activity), self.bounds.header_timeout);
+            async move {
+                tokio::select! {
+                    () = activity.asked_to_leave() => {}
+                    () = activity.silent_for(patience) => {}
+                }
+            }
+        });
         let ended = tokio::select! {
+            biased;
             ended = connection.as_mut() => Some(ended),
-            () = activity.asked_to_leave() => None,
-            () = activity.silent_for(self.bounds.header_timeout) => None,
+            _ = &mut dismissed => None,
         };
+        dismissed.abort();
         if let Some(ended) = ended {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");

@@ -80,8 +80,13 @@ fn close_after(head: &Parts, mut response: Response) -> Response {
 }
 
 pub(super) async fn infer(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
+    answer(&state, &target, request).await
+}
+
+/// Answers a request for the model that its path names.
+pub(super) async fn answer(state: &Server, target: &Target, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let model = match state.find(&target) {
+    let model = match state.find(target) {
         Ok(model) => model,
         Err(refusal) => {
             state.metrics().count_refusal("", None, &refusal);

@@ -9,6 +9,7 @@ mod documents;
 mod infer;
 mod openapi;
 mod routes;
+mod shortcut;
 
 use crate::manage::shown;
 use crate::refusal::Refusal;
@@ -26,16 +27,34 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type Server = Arc<State>;
 
-/// Every route.
-pub(crate) fn router(state: Server) -> Router {
-    let mut router = Router::new();
-    for route in routes::routes() {
-        router = router.route(&route.path, route.serve);
+/// Every route, and the short way to one of them.
+pub(crate) struct Routes {
+    state: Server,
+    router: Router,
+}
+
+impl Routes {
+    pub(crate) fn new(state: Server) -> Self {
+        let mut router = Router::new();
+        for route in routes::routes() {
+            router = router.route(&route.path, route.serve);
+        }
+        let router = router.fallback(no_route).method_not_allowed_fallback(other_method);
+        Self {
+            router: router.with_state(Arc::clone(&state)),
+            state,
+        }
     }
-    router
-        .fallback(no_route)
-        .method_not_allowed_fallback(other_method)
-        .with_state(state)
+}
+
+impl crate::routes::Routes for Routes {
+    /// Most requests are inferences: they are spared the router's tables, boxes and maps.
+    async fn answer(&self, request: Request) -> Response {
+        match shortcut::target(request.method(), request.uri().path()) {
+            Some(target) => infer::answer(&self.state, &target, request).await,
+            None => self.router.answer(request).await,
+        }
+    }
 }
 
 impl IntoResponse for Refusal {
