@@ -262,6 +262,9 @@ pub struct LoadSeconds {
     pub read: f64,
     /// Checking their sums, as far as that went on after the reading, and looking for an optimised graph.
     pub verify: f64,
+    /// Writing weights to a local disk for ONNX Runtime to map, their sums checked on the way, as far as that went on after
+    /// the reading; 0 where weights are taken from memory.
+    pub place: f64,
     /// Deserialising and optimising the graph: building the sessions.
     pub session: f64,
     /// Warm-up runs.

@@ -23,7 +23,7 @@ pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 pub const BATCH_ROWS: &str = "tierlab_batch_rows";
 /// Time of a session's thread, by `model`, `session` and `state` (compute, storage_wait, no_requests).
 pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
-/// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, session, warmup, features).
+/// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, place, session, warmup, features).
 pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";
 /// What runs: value 1, by `version`, `onnxruntime`, `providers`, `model_tier`, `feature_tier`, `feature_location` and
 /// `feature_notes`.

@@ -3,18 +3,20 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
+pub(crate) mod mapped;
 pub(crate) mod optimized;
 pub(crate) mod provider;
 mod version;
 
 use bytes::Bytes;
+use mapped::Placed;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::{Provider, Providers, has_cuda};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_protocol::model::InstanceKind;
+use tierlab_protocol::model::{InstanceKind, MODEL_FILE};
 
 /// The oldest ONNX Runtime that can be used.
 const OLDEST: &str = "1.23";
@@ -79,11 +81,30 @@ pub(crate) struct Built {
     pub(crate) optimized: bool,
 }
 
-/// A model's graph, and the files that hold its large weights, by their names in the graph.
+/// A model's graph, and the files that hold its large weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
     pub(crate) onnx: Bytes,
-    pub(crate) external: Vec<(String, Arc<[u8]>)>,
+    pub(crate) weights: Weights,
+}
+
+/// The files that hold a graph's large weights, by their names in the graph.
+#[derive(Debug, Clone)]
+pub(crate) enum Weights {
+    /// In memory, from which each session takes a copy.
+    InMemory(Vec<(String, Arc<[u8]>)>),
+    /// In a folder, with the graph as `model.onnx` beside them; all sessions map the same files.
+    Mapped(Arc<Placed>),
+}
+
+impl Graph {
+    /// A graph that holds all its weights itself.
+    pub(crate) fn alone(onnx: Bytes) -> Self {
+        Self {
+            onnx,
+            weights: Weights::InMemory(Vec::new()),
+        }
+    }
 }
 
 impl Runtime {
@@ -179,10 +200,7 @@ impl Runtime {
         let attempt = match source {
             Source::Original => None,
             Source::Optimized(onnx) => {
-                let ready = Graph {
-                    onnx: onnx.clone(),
-                    external: Vec::new(),
-                };
+                let ready = Graph::alone(onnx.clone());
                 // Nothing is left to optimise.
                 let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
                 Some(
@@ -230,12 +248,20 @@ impl Runtime {
                 .with_execution_providers(self.providers.dispatch(provider))
                 .map_err(|e| e.to_string())?;
         }
-        for (name, bytes) in &graph.external {
-            builder = builder
-                .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
-                .map_err(|e| e.to_string())?;
+        match &graph.weights {
+            Weights::InMemory(files) => {
+                for (name, bytes) in files {
+                    builder = builder
+                        .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
+                        .map_err(|e| e.to_string())?;
+                }
+                finish(builder)?.commit_from_memory(&graph.onnx).map_err(text)
+            }
+            Weights::Mapped(placed) => {
+                let onnx = placed.file(MODEL_FILE).map_err(|e| e.to_string())?;
+                finish(builder)?.commit_from_file(onnx).map_err(text)
+            }
         }
-        finish(builder)?.commit_from_memory(&graph.onnx).map_err(text)
     }
 }
 

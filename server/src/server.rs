@@ -17,6 +17,7 @@ use crate::model::load::Loader;
 use crate::pipeline::Pipeline;
 use crate::repository::LoadError;
 use crate::runtime::Runtime;
+use crate::runtime::mapped::MappedWeights;
 use crate::runtime::optimized::OptimizedCache;
 use crate::state::State;
 use crate::trace::otlp::Telemetry;
@@ -226,6 +227,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             metrics: Arc::clone(&state.pipeline.metrics),
             queue_capacity: config.limits.max_in_flight,
             optimized: open_optimized(config)?,
+            mapped: MappedWeights::new(config.mapped.clone()),
         },
     };
     state.management.start(workshop).await?;

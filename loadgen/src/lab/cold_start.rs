@@ -13,7 +13,7 @@ use std::time::Instant;
 use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
 
 /// The stages of a load, in order, as the server names them.
-const STAGES: [&str; 5] = ["read", "verify", "session", "warmup", "features"];
+const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];
 
 /// Measures every cold start of the plan. `targets` are the lab's, by tier and cache state.
 pub(super) async fn measure(
@@ -86,6 +86,7 @@ async fn load(bench: &Bench<'_>, target: &Target) -> Result<Timed, RunError> {
         let all = [
             seconds.read,
             seconds.verify,
+            seconds.place,
             seconds.session,
             seconds.warmup,
             seconds.features,

@@ -18,10 +18,11 @@ use crate::connections::Terms;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::Search;
+use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::runtime::provider::Providers;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
-use raw::{Raw, RawControl, RawRepository};
+use raw::{Raw, RawControl, RawRepository, RawWeights};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -104,6 +105,7 @@ pub struct Config {
     pub(crate) providers: Providers,
     /// The folder of optimised graphs, and the most bytes in it.
     pub(crate) optimized_cache: Option<(PathBuf, u64)>,
+    pub(crate) mapped: MappedConfig,
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
@@ -252,6 +254,7 @@ impl Config {
                 .runtime
                 .optimized_cache
                 .map(|folder| (folder, raw.runtime.optimized_cache_max_bytes)),
+            mapped: mapped_of(raw.runtime.weights, sources)?,
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,
@@ -301,6 +304,29 @@ fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigE
         RawControl::Poll => Control::Poll {
             every: Duration::from_millis(raw.poll_interval_ms),
         },
+    })
+}
+
+/// Where files of many GiB go: `/tmp` often lies in memory.
+const TEMPORARY_FOLDER: &str = "/var/tmp";
+
+fn mapped_of(raw: RawWeights, sources: &Sources) -> Result<MappedConfig, ConfigError> {
+    if raw.map_from_bytes > NEVER_FROM_MEMORY_BYTES {
+        return fail(format!(
+            "{}: `runtime.weights.map_from_bytes` may be {NEVER_FROM_MEMORY_BYTES} at most: ONNX Runtime takes no such \
+             tensor from memory",
+            sources.config.display()
+        ));
+    }
+    let chosen = sources
+        .environment
+        .iter()
+        .find(|(name, value)| name == "TMPDIR" && !value.is_empty());
+    let temporary = || chosen.map_or(TEMPORARY_FOLDER, |(_, folder)| folder).into();
+    Ok(MappedConfig {
+        from_bytes: raw.map_from_bytes,
+        folder: raw.folder.unwrap_or_else(temporary),
+        max_bytes: raw.max_bytes,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
 
 use super::telemetry::{RawLog, RawTelemetry};
+use crate::runtime::mapped::NEVER_FROM_MEMORY_BYTES;
 use crate::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -117,6 +118,25 @@ pub(super) struct RawRuntime {
     pub(super) worker_threads: usize,
     pub(super) optimized_cache: Option<PathBuf>,
     pub(super) optimized_cache_max_bytes: u64,
+    pub(super) weights: RawWeights,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawWeights {
+    pub(super) map_from_bytes: u64,
+    pub(super) folder: Option<PathBuf>,
+    pub(super) max_bytes: u64,
+}
+
+impl Default for RawWeights {
+    fn default() -> Self {
+        Self {
+            map_from_bytes: NEVER_FROM_MEMORY_BYTES,
+            folder: None,
+            max_bytes: 64 << 30,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -171,6 +191,7 @@ impl Default for RawRuntime {
             worker_threads: 0,
             optimized_cache: None,
             optimized_cache_max_bytes: 8 << 30,
+            weights: RawWeights::default(),
         }
     }
 }

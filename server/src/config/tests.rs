@@ -175,6 +175,37 @@ fn the_shipped_configuration_is_valid() {
 }
 
 #[test]
+fn mapped_weights_go_where_the_environment_or_the_key_says() {
+    let folder = folder("");
+    let read = |tmpdir: Option<&str>, set: &[&str]| {
+        let sources = Sources {
+            set: set.iter().map(|&set| set.into()).collect(),
+            environment: tmpdir
+                .map(|value| ("TMPDIR".into(), value.into()))
+                .into_iter()
+                .collect(),
+            ..sources(&folder)
+        };
+        Config::read(&sources).map(|config| config.mapped)
+    };
+    assert_eq!(read(None, &[]).unwrap().folder, Path::new("/var/tmp"));
+    assert_eq!(read(Some("/disk"), &[]).unwrap().folder, Path::new("/disk"));
+    let chosen = read(
+        Some("/disk"),
+        &["runtime.weights.folder=/other", "runtime.weights.map_from_bytes=0"],
+    )
+    .unwrap();
+    assert_eq!((chosen.folder.as_path(), chosen.from_bytes), (Path::new("/other"), 0));
+    let error = read(None, &["runtime.weights.map_from_bytes=2147483649"])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("runtime.weights.map_from_bytes") && error.contains("2147483648"),
+        "{error}"
+    );
+}
+
+#[test]
 fn tokens_come_from_files_and_the_environment_and_are_never_shown() {
     let folder = folder("");
     let file = folder.path().join("token");

@@ -107,7 +107,7 @@ impl Management {
                 known.state = VersionState::Loading;
             }
         });
-        let loaded = match described.read(&*workshop.tier, version).await {
+        let loaded = match described.read(&*workshop.tier, version, &workshop.loader.mapped).await {
             Ok(found) => workshop.loader.load(found).await,
             Err(error) => Err(error),
         };
@@ -123,6 +123,7 @@ impl Management {
                     provider = model.provider,
                     read_s = seconds.read,
                     verify_s = seconds.verify,
+                    place_s = seconds.place,
                     session_s = seconds.session,
                     warmup_s = seconds.warmup,
                     features_s = seconds.features,

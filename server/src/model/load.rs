@@ -10,10 +10,11 @@ use crate::metrics::{Metrics, ModelMetrics};
 use crate::model::Model;
 use crate::model::declared;
 use crate::model::stats::{Runs, Stats};
-use crate::repository::{Found, LoadError, external_files};
+use crate::repository::{Found, LoadError, external};
+use crate::runtime::mapped::{MappedWeights, Room};
 use crate::runtime::optimized::OptimizedCache;
 use crate::runtime::provider::Provider;
-use crate::runtime::{Graph, Runtime, Source, Threads};
+use crate::runtime::{Graph, Runtime, Source, Threads, Weights};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::session::cpus;
 use crate::session::delivery::Delivery;
@@ -39,6 +40,8 @@ pub(crate) struct Loader {
     pub(crate) queue_capacity: usize,
     /// Optimised graphs on disk; none where they are not kept.
     pub(crate) optimized: Option<Arc<OptimizedCache>>,
+    /// Weights that ONNX Runtime maps from a local disk.
+    pub(crate) mapped: MappedWeights,
 }
 
 /// A model, and what loading it took.
@@ -89,7 +92,7 @@ impl Kept {
             }
             Self::Miss { cache, key, partial } => {
                 tokio::task::spawn_blocking(move || {
-                    let complete = |onnx: &[u8]| external_files(onnx).is_ok_and(|files| files.is_empty());
+                    let complete = |onnx: &[u8]| external(onnx).is_ok_and(|external| external.files.is_empty());
                     match cache.keep(&key, &partial, complete) {
                         Ok(true) => tracing::debug!(key, "the optimised graph is kept"),
                         Ok(false) => tracing::debug!(key, "the optimised graph is not kept: it is not whole by itself"),
@@ -118,6 +121,7 @@ impl Loader {
             object,
             read_time,
             mut verify_time,
+            place_time,
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
         let began = Instant::now();
@@ -126,6 +130,7 @@ impl Loader {
             intra_op: config.instances.intra_op_threads,
             inter_op: config.instances.inter_op_threads,
         };
+        let room = room(&graph);
         let kept = self.look_up(&graph, threads, provider).await;
         verify_time += began.elapsed();
         let recipe = Recipe {
@@ -145,6 +150,7 @@ impl Loader {
         let mut seconds = LoadSeconds {
             read: read_time.as_secs_f64(),
             verify: verify_time.as_secs_f64(),
+            place: place_time.as_secs_f64(),
             session: longest(|report| report.session_time).as_secs_f64(),
             warmup: longest(|report| report.warmup_time).as_secs_f64(),
             features: 0.0,
@@ -199,6 +205,7 @@ impl Loader {
             config,
             queue,
             threads: Mutex::new(threads),
+            _room: room,
         };
         Ok(Loaded {
             model,
@@ -211,6 +218,7 @@ impl Loader {
         for (stage, time) in [
             ("read", seconds.read),
             ("verify", seconds.verify),
+            ("place", seconds.place),
             ("session", seconds.session),
             ("warmup", seconds.warmup),
             ("features", seconds.features),
@@ -340,6 +348,14 @@ impl Loader {
         Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
             .await
             .map(Some)
+    }
+}
+
+/// What the sessions map, for as long as they do.
+fn room(graph: &Graph) -> Option<Arc<Room>> {
+    match &graph.weights {
+        Weights::Mapped(placed) => Some(placed.room()),
+        Weights::InMemory(_) => None,
     }
 }
 

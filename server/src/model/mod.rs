@@ -15,6 +15,7 @@ use crate::admission::Share;
 use crate::batch::BatchQueue;
 use crate::features::Join;
 use crate::metrics::ModelMetrics;
+use crate::runtime::mapped::Room;
 use crate::session::Signature;
 use crate::session::clock::FeatureStage;
 use stats::Stats;
@@ -45,6 +46,8 @@ pub(crate) struct Model {
     config: ModelConfig,
     queue: Arc<BatchQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What its sessions map of a local disk.
+    _room: Option<Arc<Room>>,
 }
 
 impl Model {

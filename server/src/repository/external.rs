@@ -1,7 +1,8 @@
 //! The files that hold a graph's large weights, as the graph names them.
 //!
 //! In: the bytes of a `model.onnx`. Out: the files beside it that it refers to, each a path that stays in the version's
-//! folder; or what is wrong with it, before any of them is read. Messages and field numbers: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3>.
+//! folder, and the size of the largest tensor in them; or what is wrong with it, before any of them is read. Messages and
+//! field numbers: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3>.
 //! Only what can lead to a tensor is declared; everything else, weights in the graph included, is passed over.
 
 use prost::Message;
@@ -66,6 +67,10 @@ struct SparseTensorProto {
 
 #[derive(Clone, PartialEq, Message)]
 struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    data_type: i32,
     #[prost(string, tag = "8")]
     name: String,
     #[prost(message, repeated, tag = "13")]
@@ -80,27 +85,53 @@ struct StringStringEntryProto {
     value: String,
 }
 
-/// Bytes of one tensor at most: ONNX Runtime makes a protobuf message of each that it takes from memory.
-const MAX_TENSOR_BYTES: u64 = i32::MAX as u64;
+/// What a graph keeps in other files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct External {
+    /// The files, relative to the graph's own folder.
+    pub(crate) files: BTreeSet<String>,
+    /// Bytes of the largest tensor in them.
+    pub(crate) largest_tensor: u64,
+}
 
-/// The files that a graph refers to, relative to its own folder. Together they may be of any size.
+/// What a graph refers to.
 ///
 /// # Errors
-/// Bytes that are no ONNX model; a path that leaves the folder; a tensor of more than [`MAX_TENSOR_BYTES`].
-pub(crate) fn files(onnx: &[u8]) -> Result<BTreeSet<String>, String> {
+/// Bytes that are no ONNX model; a path that leaves the folder.
+pub(crate) fn external(onnx: &[u8]) -> Result<External, String> {
     let model = ModelProto::decode(onnx).map_err(|e| format!("no ONNX model: {e}"))?;
     let graph = model.graph.ok_or("no ONNX model: it has no graph")?;
-    let mut found = Search(BTreeSet::new());
+    let mut found = External::default();
     found.graph(&graph)?;
     for function in &model.functions {
         found.nodes(&function.node)?;
     }
-    Ok(found.0)
+    Ok(found)
 }
 
-struct Search(BTreeSet<String>);
+/// Bytes of an element by its `TensorProto.DataType`; the most there are for one that came later. Half bytes count as one.
+fn element_bytes(data_type: i32) -> u64 {
+    match data_type {
+        2 | 3 | 9 | 17..=25 => 1,
+        4 | 5 | 10 | 16 => 2,
+        1 | 6 | 12 => 4,
+        7 | 11 | 13 | 14 => 8,
+        _ => 16,
+    }
+}
 
-impl Search {
+impl TensorProto {
+    /// Bytes of its elements: what its record says, or where that is less or missing, what its shape says.
+    fn bytes(&self) -> u64 {
+        let length = self.external_data.iter().find(|entry| entry.key == "length");
+        let length = length.and_then(|entry| entry.value.parse().ok()).unwrap_or(0);
+        let dims = self.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0));
+        let by_shape = dims.fold(element_bytes(self.data_type), u64::saturating_mul);
+        by_shape.max(length)
+    }
+}
+
+impl External {
     fn graph(&mut self, graph: &GraphProto) -> Result<(), String> {
         graph.initializer.iter().try_for_each(|tensor| self.tensor(tensor))?;
         graph
@@ -135,17 +166,10 @@ impl Search {
                     tensor.name, entry.value
                 ));
             }
-            self.0.insert(entry.value.clone());
+            self.files.insert(entry.value.clone());
+            self.largest_tensor = self.largest_tensor.max(tensor.bytes());
         }
-        let length = tensor.external_data.iter().find(|entry| entry.key == "length");
-        match length.and_then(|entry| entry.value.parse::<u64>().ok()) {
-            Some(bytes) if bytes > MAX_TENSOR_BYTES => Err(format!(
-                "the weights of `{}` have {bytes} bytes, and ONNX Runtime takes one tensor of at most {MAX_TENSOR_BYTES} \
-                 from memory: split it in the graph",
-                tensor.name
-            )),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -162,6 +186,7 @@ mod tests {
         TensorProto {
             name: "w".into(),
             external_data: vec![entry("offset", "../0"), entry("location", location)],
+            ..TensorProto::default()
         }
     }
 
@@ -192,7 +217,7 @@ mod tests {
             }],
             ..GraphProto::default()
         };
-        let found: Vec<String> = files(&model(graph)).unwrap().into_iter().collect();
+        let found: Vec<String> = external(&model(graph)).unwrap().files.into_iter().collect();
         assert_eq!(found, ["a.bin", "c.bin", "inner/b.bin"]);
     }
 
@@ -211,41 +236,52 @@ mod tests {
                 initializer: vec![tensor(bad)],
                 ..GraphProto::default()
             };
-            let found = files(&model(graph));
+            let found = external(&model(graph));
             // ONNX Runtime's mark for addresses in memory is a path like any other: it is looked for, and missing.
             assert!(found.is_err() || bad.starts_with('*'), "{bad}");
         }
-        assert!(files(b"").is_err());
-        assert!(files(b"not a model").is_err());
+        assert!(external(b"").is_err());
+        assert!(external(b"not a model").is_err());
     }
 
     #[test]
-    fn a_tensor_that_is_too_large_is_refused_and_many_large_ones_are_not() {
-        let of = |bytes: u64| {
-            let mut large = tensor("w.bin");
-            large.external_data.push(StringStringEntryProto {
+    fn the_largest_tensor_is_told_by_its_record_or_its_shape() {
+        let largest = |tensors: Vec<TensorProto>| {
+            let graph = GraphProto {
+                initializer: tensors,
+                ..GraphProto::default()
+            };
+            external(&model(graph)).unwrap().largest_tensor
+        };
+        let of = |data_type: i32, dims: &[i64], length: Option<&str>| {
+            let mut of = tensor("w.bin");
+            (of.data_type, of.dims) = (data_type, dims.to_vec());
+            of.external_data.extend(length.map(|length| StringStringEntryProto {
                 key: "length".into(),
-                value: bytes.to_string(),
-            });
-            large
+                value: length.into(),
+            }));
+            of
         };
-        let graph = |tensors: Vec<TensorProto>| GraphProto {
-            initializer: tensors,
-            ..GraphProto::default()
-        };
-        let most = MAX_TENSOR_BYTES;
+        let (float, int8) = (1, 3);
+        assert_eq!(largest(vec![of(float, &[3, 5], None)]), 60);
         assert_eq!(
-            files(&model(graph(vec![of(most), of(most), of(most)]))).unwrap().len(),
-            1
+            largest(vec![of(float, &[3, 5], None), of(int8, &[7, 11], Some("77"))]),
+            77
         );
-        let error = files(&model(graph(vec![of(most + 1)]))).unwrap_err();
-        assert!(error.contains("`w`") && error.contains("2147483648"), "{error}");
+        assert_eq!(largest(vec![of(int8, &[2], Some("5000000000"))]), 5_000_000_000);
+        assert_eq!(largest(vec![of(float, &[i64::MAX, i64::MAX], Some("none"))]), u64::MAX);
+        // Only what lies in files counts.
+        let inside = TensorProto {
+            external_data: vec![],
+            ..of(float, &[1 << 40], None)
+        };
+        assert_eq!(largest(vec![inside]), 0);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = files(&bytes);
+            let _ = external(&bytes);
         }
     }
 }

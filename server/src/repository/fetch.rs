@@ -1,10 +1,13 @@
-//! Objects of the model tier into memory, against their sums.
+//! Objects of the model tier into memory or onto a local disk, against their sums.
 //!
 //! In: an object, and what the manifest says of it. Out: its bytes, with the time it took; never bytes that do not fit.
 
 use super::LoadError;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::ManifestFile;
@@ -51,47 +54,97 @@ pub(super) async fn read_shared(
     object: &Object,
     sum: Option<&ManifestFile>,
 ) -> Result<Fetched<Arc<[u8]>>, LoadError> {
-    read_in_chunks(tier, object, sum, CHUNK_BYTES).await
+    read_in_chunks(tier, object, sum, shared, CHUNK_BYTES).await
 }
 
-async fn read_in_chunks(
+/// Reads an object, however large, into a new file, of which a few chunks are in memory at a time.
+pub(super) async fn read_to_file(
     tier: &dyn Tier,
     object: &Object,
     sum: Option<&ManifestFile>,
+    path: &Path,
+) -> Result<Fetched<()>, LoadError> {
+    let new = |_: &Object| File::create_new(path).map_err(|e| local(path, &e));
+    let fetched = read_in_chunks(tier, object, sum, new, CHUNK_BYTES).await?;
+    Ok(Fetched {
+        bytes: (),
+        read_time: fetched.read_time,
+        verify_time: fetched.verify_time,
+    })
+}
+
+/// The local disk failed; the model is as good as it was.
+pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
+    LoadError {
+        passing: true,
+        ..LoadError::at(
+            path.display(),
+            format!("{error}; `runtime.weights.folder` names another folder"),
+        )
+    }
+}
+
+/// Where the chunks of a file are put, in order.
+trait Place: Send + 'static {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Place for Arc<[u8]> {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        // Nobody else has it yet, and the tier gives exactly the range that was asked for.
+        let place = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
+        place.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Place for File {
+    fn put(&mut self, _: usize, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+}
+
+/// Memory for an object.
+fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
+    let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
+    // Pages that nobody has written to are not copied, they are mapped.
+    Ok(Arc::from(vec![0; size]))
+}
+
+async fn read_in_chunks<P: Place>(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+    place: impl FnOnce(&Object) -> Result<P, LoadError>,
     chunk_bytes: u64,
-) -> Result<Fetched<Arc<[u8]>>, LoadError> {
+) -> Result<Fetched<P>, LoadError> {
     let began = Instant::now();
     let object = look_up(tier, object, sum).await?;
-    let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
     let read = async |from: u64| {
         let to = (from + chunk_bytes).min(object.size);
         let bytes = tier.read(&object, from..to).await.map(|read| read.bytes);
         (bytes, Instant::now())
     };
     let mut filling = Filling {
-        // Pages that nobody has written to are not copied, they are mapped.
-        shared: Arc::from(vec![0; size]),
+        place: place(&object)?,
         at: 0,
         sum: sum.map(|_| Sha256::new()),
     };
     let (mut chunk, mut arrived) = read(0).await;
     let mut read_time = arrived - began;
     let mut turned = arrived;
-    while filling.at < size {
+    while (filling.at as u64) < object.size {
         let bytes = chunk?;
         let next = (filling.at + bytes.len()) as u64;
-        let filled = off_thread(move || {
-            filling.put(&bytes);
-            filling
-        });
+        let filled = off_thread(move || filling.put(&bytes).map(|()| filling));
         if next < object.size {
             let (filled, following) = tokio::join!(filled, read(next));
             (chunk, arrived) = following;
             read_time += arrived - turned;
-            filling = filled?;
+            filling = filled?.map_err(|e| put_failed(&object, &e))?;
         } else {
             chunk = Ok(Bytes::new());
-            filling = filled.await?;
+            filling = filled.await?.map_err(|e| put_failed(&object, &e))?;
         }
         turned = Instant::now();
     }
@@ -99,30 +152,37 @@ async fn read_in_chunks(
         check_sum(&object, sum, &hex::encode(hasher.finalize()))?;
     }
     Ok(Fetched {
-        bytes: filling.shared,
+        bytes: filling.place,
         read_time,
         verify_time: began.elapsed().saturating_sub(read_time),
     })
 }
 
-/// A file on its way into memory.
-struct Filling {
-    shared: Arc<[u8]>,
+/// A file on its way to its place.
+struct Filling<P> {
+    place: P,
     at: usize,
     sum: Option<Sha256>,
 }
 
-impl Filling {
-    fn put(&mut self, bytes: &[u8]) {
+impl<P: Place> Filling<P> {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);
         }
-        let end = self.at + bytes.len();
-        // Nobody else has it yet, and the tier gives exactly the range that was asked for.
-        if let Some(place) = Arc::get_mut(&mut self.shared).and_then(|shared| shared.get_mut(self.at..end)) {
-            place.copy_from_slice(bytes);
-        }
-        self.at = end;
+        self.place.put(self.at, bytes)?;
+        self.at += bytes.len();
+        Ok(())
+    }
+}
+
+fn put_failed(object: &Object, error: &io::Error) -> LoadError {
+    LoadError {
+        passing: true,
+        ..LoadError::at(
+            &object.path,
+            format!("it cannot be kept: {error}; see `runtime.weights` in server.toml"),
+        )
     }
 }
 
@@ -168,6 +228,7 @@ mod tests {
     async fn large_files_arrive_whole_and_are_held_against_their_sum() {
         let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
         let path = ObjectPath::new("models/m/1/w.bin").unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let chunk_bytes = 1000;
         for size in [0, 1, 1000, 2007] {
             let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
@@ -177,17 +238,30 @@ mod tests {
                 bytes: size as u64,
                 sha256: hex::encode(Sha256::digest(&data)),
             };
-            let read = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes).await.unwrap();
+            let read = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+                .await
+                .unwrap();
             assert!(read.bytes[..] == data[..]);
             assert!(read_bytes(&*tier, &object, Some(&sum)).await.unwrap().bytes[..] == data[..]);
+            let file = folder.path().join(format!("{size}"));
+            read_to_file(&*tier, &object, Some(&sum), &file).await.unwrap();
+            assert!(std::fs::read(&file).unwrap() == data);
+            assert!(
+                read_to_file(&*tier, &object, Some(&sum), &file)
+                    .await
+                    .err()
+                    .unwrap()
+                    .passing,
+                "it is there"
+            );
             sum.sha256 = hex::encode(Sha256::digest(b"other"));
-            let error = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes)
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
                 .await
                 .err()
                 .unwrap();
             assert!(error.message.contains("sha256") && error.message.contains("models/m/1/w.bin"));
             sum.bytes += 1;
-            let error = read_in_chunks(&*tier, &object, Some(&sum), chunk_bytes)
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
                 .await
                 .err()
                 .unwrap();

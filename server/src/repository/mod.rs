@@ -6,11 +6,13 @@
 
 mod external;
 mod fetch;
+mod weights;
 
 use crate::runtime::Graph;
+use crate::runtime::mapped::MappedWeights;
 use crate::session::warmup::Warmup;
-pub(crate) use external::files as external_files;
-use fetch::{read_bytes, read_shared};
+pub(crate) use external::external;
+use fetch::read_bytes;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -120,6 +122,8 @@ pub(crate) struct Found {
     pub(crate) read_time: Duration,
     /// Checking of sums that the reading did not hide.
     pub(crate) verify_time: Duration,
+    /// Checking and writing of weights that are mapped from a local disk, as far as the reading did not hide it.
+    pub(crate) place_time: Duration,
 }
 
 /// Reads a model's config and manifest, and chooses the versions to serve.
@@ -207,7 +211,7 @@ impl Described {
     }
 
     /// Reads one version and checks it against the manifest.
-    pub(crate) async fn read(&self, tier: &dyn Tier, version: u64) -> Result<Found, LoadError> {
+    pub(crate) async fn read(&self, tier: &dyn Tier, version: u64, mapped: &MappedWeights) -> Result<Found, LoadError> {
         let files = &self.files;
         let graph_file = format!("{version}/{MODEL_FILE}");
         let object = files
@@ -226,25 +230,16 @@ impl Described {
             tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
         }
         let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
-        let (mut read_time, mut verify_time) = (graph.read_time, graph.verify_time);
-        let wanted = external::files(&graph.bytes).map_err(|what| LoadError::at(&object.path, what))?;
-        let mut external = Vec::new();
-        for file in wanted {
-            let path = format!("{version}/{file}");
-            let weights = files.find(&path).ok_or_else(|| {
-                LoadError::at(
-                    &object.path,
-                    format!("its weights `{file}` are missing from the version's folder"),
-                )
-            })?;
-            let shared = read_shared(tier, weights, self.sum_of(&path, verified)?).await?;
-            read_time += shared.read_time;
-            verify_time += shared.verify_time;
-            external.push((file, shared.bytes));
-        }
+        let wanted = external(&graph.bytes).map_err(|what| LoadError::at(&object.path, what))?;
+        let largest = wanted.largest_tensor;
+        let files = self.weight_files(object, version, wanted.files, verified)?;
+        let weights = if mapped.wants(largest) {
+            weights::placed(tier, &files, object, &graph.bytes, mapped).await?
+        } else {
+            weights::in_memory(tier, &files).await?
+        };
         let began = Instant::now();
         let warmup = self.read_warmup(tier).await?;
-        read_time += began.elapsed();
         Ok(Found {
             warmup,
             name: self.name.clone(),
@@ -253,11 +248,12 @@ impl Described {
             manifest: self.manifest.clone().filter(|_| verified),
             graph: Graph {
                 onnx: graph.bytes,
-                external,
+                weights: weights.weights,
             },
             object: object.path.clone(),
-            read_time,
-            verify_time,
+            read_time: graph.read_time + weights.read_time + began.elapsed(),
+            verify_time: graph.verify_time + weights.verify_time,
+            place_time: weights.place_time,
         })
     }
 

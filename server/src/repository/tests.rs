@@ -1,6 +1,8 @@
 //! The repository over a memory tier: what is found, and what is refused by object.
 
 use super::*;
+use crate::runtime::Weights;
+use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use bytes::Bytes;
 use std::sync::Arc;
 use tierlab_protocol::model::ManifestFile;
@@ -24,7 +26,19 @@ async fn read_model(files: &[(&str, &[u8])], name: &str) -> Result<Found, LoadEr
 async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<Found, LoadError> {
     let described = describe(tier, name, objects).await?;
     let version = *described.versions.last().unwrap();
-    described.read(tier, version).await
+    let mapped = MappedWeights::new(MappedConfig {
+        from_bytes: NEVER_FROM_MEMORY_BYTES,
+        folder: "/nowhere".into(),
+        max_bytes: 0,
+    });
+    described.read(tier, version, &mapped).await
+}
+
+fn in_memory(found: &Found) -> &[(String, Arc<[u8]>)] {
+    match &found.graph.weights {
+        Weights::InMemory(files) => files,
+        Weights::Mapped(placed) => panic!("{placed:?}"),
+    }
 }
 
 /// The smallest model there is: an empty graph, and a number to tell one from another.
@@ -66,7 +80,7 @@ async fn a_folder_with_only_a_graph_is_enough_and_the_highest_version_is_read() 
     let found = read_highest(&*tier, "m", &models["m"]).await.unwrap();
     assert_eq!((found.version, &found.graph.onnx[..]), (10, OTHER_GRAPH));
     // Nothing refers to the file beside it.
-    assert!(found.graph.external.is_empty());
+    assert!(in_memory(&found).is_empty());
     assert_eq!(found.config, ModelConfig::default());
 }
 
@@ -139,7 +153,8 @@ async fn weights_are_read_from_the_versions_folder_and_from_nowhere_else() {
     };
     let inside = refers_to("w/a.bin");
     let beside: &[(&str, &[u8])] = &[("models/m/3/model.onnx", &inside), ("models/m/3/w/a.bin", b"weights")];
-    let external = read_model(beside, "m").await.unwrap().graph.external;
+    let found = read_model(beside, "m").await.unwrap();
+    let external = in_memory(&found);
     assert_eq!(
         (external[0].0.as_str(), &external[0].1[..]),
         ("w/a.bin", &b"weights"[..])

@@ -4,7 +4,7 @@
 //! everything that goes into it, and the sum of its own bytes: `KEY-SUM.onnx`. It appears whole, by a rename; one that was
 //! damaged since is removed and made again. The oldest entries go when there are too many bytes.
 
-use super::{Graph, Threads};
+use super::{Graph, Threads, Weights};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-/// Graphs with more bytes than this, weights included, are not kept: the file would not fit one protobuf message.
+/// Graphs with more bytes than this, weights included, are not kept: the file would not fit one protobuf message. Nor are
+/// those whose weights are mapped: the kept graph would hold a copy for each session.
 const MAX_GRAPH_BYTES: usize = 1_500_000_000;
 /// The beginning of the names of files that are being written.
 const PARTIAL: &str = "partial-";
@@ -53,9 +54,12 @@ impl OptimizedCache {
     }
 
     /// The key of a graph: its bytes, the library's version, the provider, the settings and the CPU's features, which the
-    /// optimiser chooses layouts by. None for a graph that is too large to be kept.
+    /// optimiser chooses layouts by. None for a graph that is not to be kept.
     pub(crate) fn key(graph: &Graph, version: &str, provider: &str, threads: Threads) -> Option<String> {
-        let external: usize = graph.external.iter().map(|(_, bytes)| bytes.len()).sum();
+        let Weights::InMemory(files) = &graph.weights else {
+            return None;
+        };
+        let external: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         if graph.onnx.len().saturating_add(external) > MAX_GRAPH_BYTES {
             return None;
         }
@@ -65,7 +69,7 @@ impl OptimizedCache {
             sum.update(bytes);
         };
         part(&graph.onnx);
-        for (name, bytes) in &graph.external {
+        for (name, bytes) in files {
             part(name.as_bytes());
             part(bytes);
         }
@@ -191,7 +195,7 @@ mod tests {
     fn graph(onnx: &'static [u8], weights: &'static [u8]) -> Graph {
         Graph {
             onnx: Bytes::from_static(onnx),
-            external: vec![("w".into(), weights.into())],
+            weights: Weights::InMemory(vec![("w".into(), weights.into())]),
         }
     }
 

@@ -178,10 +178,7 @@ mod tests {
         onnx::write_model(&request.build(), &mut model).unwrap();
         let recipe = Recipe {
             runtime,
-            graph: Graph {
-                onnx: model.into(),
-                external: Vec::new(),
-            },
+            graph: Graph::alone(model.into()),
             source: Source::Original,
             provider: Provider::Cpu,
             threads: Threads {

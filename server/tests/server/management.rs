@@ -133,7 +133,7 @@ async fn models_are_loaded_and_unloaded_by_request() {
     assert_eq!(loaded.status, 200, "{}", loaded.text());
     let document = loaded.json();
     assert_eq!(document["versions"][0]["state"], "READY");
-    for stage in ["read", "verify", "session", "warmup", "features"] {
+    for stage in ["read", "verify", "place", "session", "warmup", "features"] {
         let seconds = document["versions"][0]["seconds"][stage].as_f64().unwrap();
         let series = format!("tierlab_model_load_seconds{{model=\"adds\",stage=\"{stage}\"}}");
         assert_eq!(server.metric(&series).await, seconds, "{series}");

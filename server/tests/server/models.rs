@@ -1,7 +1,7 @@
 //! Graphs of all kinds, each alone in its folder: every data type, no batch dimension, external weights, inputs that a
 //! graph refuses.
 
-use crate::harness::{Data, Server, on_tier, tensor};
+use crate::harness::{Data, PATIENCE, Server, on_tier, tensor};
 use bytes::Bytes;
 use tierlab_models::onnx::messages::{DATA_EXTERNAL, ElementType, StringStringEntryProto};
 use tierlab_models::onnx::{GraphBuilder, ModelProto};
@@ -214,8 +214,12 @@ async fn a_graph_without_a_batch_dimension_runs_request_by_request() {
     assert!(reply.error().contains("the model wants [2, 2]"), "{}", reply.text());
 }
 
-#[tokio::test]
-async fn external_weights_beside_the_graph_are_read_too() {
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A model that adds 10 and 20, which lie in a file beside it, not at its beginning.
+fn external_weights() -> Data {
     let mut graph = GraphBuilder::new("external");
     let x = graph.input("x", ElementType::Float, &[-1, 2]);
     let weights = graph.constant("weights", ElementType::Float, &[2], Bytes::new());
@@ -224,7 +228,7 @@ async fn external_weights_beside_the_graph_are_read_too() {
     let mut model = graph.finish("adds external weights");
     let tensor_proto = &mut model.graph.as_mut().unwrap().initializer[0];
     tensor_proto.data_location = DATA_EXTERNAL;
-    for (key, value) in [("location", "weights.bin"), ("offset", "4"), ("length", "8")] {
+    for (key, value) in [("location", "w/weights.bin"), ("offset", "4"), ("length", "8")] {
         tensor_proto.external_data.push(StringStringEntryProto {
             key: key.into(),
             value: value.into(),
@@ -232,16 +236,79 @@ async fn external_weights_beside_the_graph_are_read_too() {
     }
     let data = Data::generate(&[], 0);
     data.add_model("external", &model);
-    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-    std::fs::write(data.path("models/external/1/weights.bin"), floats(&[9.0, 10.0, 20.0])).unwrap();
+    std::fs::create_dir(data.path("models/external/1/w")).unwrap();
+    std::fs::write(data.path("models/external/1/w/weights.bin"), floats(&[9.0, 10.0, 20.0])).unwrap();
+    data
+}
+
+async fn sums(server: &Server) -> Vec<f32> {
+    let input = tensor("x", DataType::Fp32, &[1, 2], floats(&[1.0, 2.0]));
+    server.infer("external", vec![input]).await.floats()
+}
+
+#[tokio::test]
+async fn external_weights_beside_the_graph_are_read_too() {
+    let data = external_weights();
     let server = Server::start(&on_tier(&data, "memory"), &[]);
-    let reply = server
-        .infer(
-            "external",
-            vec![tensor("x", DataType::Fp32, &[1, 2], floats(&[1.0, 2.0]))],
-        )
+    assert_eq!(sums(&server).await, [11.0, 22.0]);
+}
+
+/// As with a tensor of 2 GiB, from a smaller size on.
+#[tokio::test]
+async fn large_weights_are_mapped_from_a_local_disk_that_is_clean_after_the_load() {
+    let data = external_weights();
+    std::fs::write(data.path("models/external/config.toml"), "[instances]\ncount = 2\n").unwrap();
+    let disk = tempfile::tempdir().unwrap();
+    let folder = format!("runtime.weights.folder={}", disk.path().display());
+    let explicit = ["repository.control=explicit", "admin.enabled=true", "models=[\"*\"]"];
+    let mapping = [folder.as_str(), "runtime.weights.map_from_bytes=8"];
+    let server = Server::start(&on_tier(&data, "memory"), &[&mapping[..], &explicit].concat());
+    assert_eq!(sums(&server).await, [11.0, 22.0]);
+    let mapped = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
+        maps.lines().filter(|line| line.contains("tierlab-weights-")).count()
+    };
+    assert!(mapped() > 0, "ONNX Runtime took the weights from somewhere else");
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0);
+    let placing = server
+        .metric("tierlab_model_load_seconds{model=\"external\",stage=\"place\"}")
         .await;
-    assert_eq!(reply.floats(), [11.0, 22.0]);
+    assert!(placing > 0.0 && server.log().contains("place_s="), "{}", server.log());
+    let reply = server.post("/v2/repository/models/external/load", "").await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert!(reply.json()["versions"][0]["seconds"]["place"].as_f64().unwrap() > 0.0);
+    assert_eq!(sums(&server).await, [11.0, 22.0]);
+    let reply = server.post("/v2/repository/models/external/unload", "").await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let began = std::time::Instant::now();
+    while mapped() > 0 {
+        assert!(began.elapsed() < PATIENCE, "the mapping outlives its model");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn large_weights_that_find_no_room_are_refused_with_the_key_to_set() {
+    let data = external_weights();
+    data.add_model("good", &gather());
+    let disk = tempfile::tempdir().unwrap();
+    let folder = format!("runtime.weights.folder={}", disk.path().display());
+    let small = [
+        "runtime.weights.map_from_bytes=8",
+        "runtime.weights.max_bytes=11",
+        &folder,
+    ];
+    let server = Server::start(&on_tier(&data, "memory"), &small);
+    let reply = server.get("/v2/models/external").await;
+    assert_eq!(reply.status, 503);
+    for part in [
+        "models/external/1/model.onnx",
+        "runtime.weights.max_bytes",
+        disk.path().to_str().unwrap(),
+    ] {
+        assert!(reply.error().contains(part), "{} should name {part}", reply.error());
+    }
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]
