@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-loadgen fuzz selfcheck deny clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-loadgen fuzz selfcheck deny advisories clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -95,8 +95,12 @@ fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable 
 selfcheck: build ## prove the load generator: stall injection, pacing, histogram precision
 	$(BIN)/tierlab-loadgen selfcheck
 
-deny: ## licences, duplicate and banned crates, sources (needs: cargo install cargo-deny)
-	$(CARGO) deny check bans licenses sources
+deny: ## licences, duplicate and banned crates, sources; not advisories (needs: cargo install --locked cargo-deny)
+	$(CARGO) deny --locked check bans licenses sources
+	$(CARGO) deny --locked --manifest-path fuzz/Cargo.toml --all-features --config deny.toml check bans licenses sources
+
+advisories: ## known vulnerabilities and yanked crates; fetches RustSec's database from GitHub (needs cargo-deny too)
+	$(CARGO) deny --locked check advisories
 
 clean-data: ## remove generated models, tables and what was published from them
 	rm -rf models/repository models/features data
