@@ -166,10 +166,10 @@ fn sweep(parent: &Path) {
         match lock.try_lock() {
             Ok(()) => match fs::remove_dir_all(entry.path()) {
                 Ok(()) => {
-                    tracing::info!(folder = %entry.path().display(), "removed: weights that a server left behind")
+                    tracing::info!(folder = %entry.path().display(), "removed: weights that a server left behind");
                 }
                 Err(error) => {
-                    tracing::warn!(folder = %entry.path().display(), %error, "weights that a server left behind")
+                    tracing::warn!(folder = %entry.path().display(), %error, "weights that a server left behind");
                 }
             },
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
