@@ -4,8 +4,8 @@
 //! The measuring half, in the order in which a step passes it:
 //! - [`plan`]: TOML to a validated plan
 //! - [`schedule`], [`keys`], [`payload`]: when requests are due, which entities they ask for, and their bodies
-//! - [`pacer`]: releases tickets at their due times, from a thread of its own
-//! - [`driver`]: goose users that take tickets, send and read the reply; [`grpc`]: the connections of those over gRPC
+//! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the line in which users wait for them
+//! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the connections of those over gRPC
 //! - [`workers`]: the same by several processes, each with its share of the schedule
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`gpu`], [`environment`]: what the server counted, and where the run was made
@@ -51,5 +51,6 @@ pub mod scrape;
 pub mod search;
 pub mod selfcheck;
 pub mod sweep;
+pub mod tickets;
 pub mod trace;
 pub mod workers;

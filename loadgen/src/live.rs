@@ -12,8 +12,9 @@
 //! What the table says is for the eye: its buckets are 1/32 of their values wide. No result is made of it. As in results,
 //! latencies are of all requests due in the window, failures with their age, from the scheduled send.
 
-use crate::pacer::{Clock, Counts, Tickets};
+use crate::pacer::Clock;
 use crate::record::Sample;
+use crate::tickets::{Counts, Tickets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -256,6 +257,8 @@ mod tests {
     use crate::plan::Arrivals;
     use crate::record::{Failure, Outcome};
     use crate::schedule::Schedule;
+    use crate::tickets::tests::Clerk;
+    use crate::tickets::{Next, Taker};
     use proptest::prelude::*;
     use std::time::Instant;
 
@@ -302,8 +305,9 @@ mod tests {
         assert!(past.len() <= 6, "{past:?}");
     }
 
-    #[tokio::test]
-    async fn a_look_adds_up_the_parts_of_a_step() {
+    #[test]
+    fn a_look_adds_up_the_parts_of_a_step() {
+        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
         let watch = Watch::on();
         let meter = watch.0.clone().unwrap();
         assert_eq!(meter.look(&mut VecDeque::new()), Seen::Preparing);
@@ -313,13 +317,18 @@ mod tests {
             let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
             let clock = Clock::starting_at(Instant::now());
             watch.starts(&tickets, clock);
-            let pacer = crate::pacer::start(Arc::clone(&tickets), clock).unwrap();
+            crate::pacer::start(Arc::clone(&tickets), clock)
+                .unwrap()
+                .join()
+                .unwrap();
             for (outcome, in_window) in [
                 (Outcome::Ok, true),
                 (Outcome::Failed(Failure::Timeout), true),
                 (Outcome::Ok, false),
             ] {
-                let ticket = tickets.take().await.unwrap();
+                let Next::Ticket(ticket) = tickets.next(&taker) else {
+                    panic!("none waits")
+                };
                 tickets.finish();
                 let (sent_us, done_us) = (ticket.due_us, ticket.due_us + if in_window { 20 } else { 900 });
                 let timings = None;
@@ -332,8 +341,7 @@ mod tests {
                 };
                 watch.over(&sample, in_window);
             }
-            tickets.take().await.unwrap();
-            tokio::task::spawn_blocking(|| pacer.join().unwrap()).await.unwrap();
+            assert!(matches!(tickets.next(&taker), Next::Ticket(_)));
         }
         let Seen::Figures(figures) = meter.look(&mut VecDeque::new()) else {
             panic!("not begun")

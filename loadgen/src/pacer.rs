@@ -1,23 +1,25 @@
-//! Releases tickets at their due times. In: a schedule. Out: tickets that goose users take, and what the pacer saw.
+//! Releases tickets at their due times. In: a schedule. Out: tickets handed to goose users, and what the pacer saw.
 //!
 //! The pacer owns a named OS thread, sleeps to absolute deadlines with a timer slack of 1 ns, and never waits for anybody:
-//! a ticket that finds every user busy stays in line, its due time unchanged, so that its wait counts as latency
+//! a ticket that finds every user busy waits in the line, its due time unchanged, so that its wait counts as latency
 //! (open loop). Due times are the schedule's; the moment of waking is never read as one.
 
 use crate::record::Sample;
 use crate::schedule::Schedule;
+use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 
-/// The in-flight count is sampled once in every span of this length, at a random point of it, so that samples
-/// cannot fall into step with constant arrivals.
-const SAMPLE_EVERY_US: u64 = 2_000;
+/// The in-flight count is sampled about so often in a window: once in every span of equal length, at a random point of
+/// it, so that samples cannot fall into step with constant arrivals.
+const SAMPLES: u64 = 500;
+/// Lengths of such a span: every sample wakes the thread.
+const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
 /// The longest sleep between two looks at the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
@@ -45,90 +47,6 @@ impl Clock {
     }
 }
 
-/// Leave to send one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
-    /// Which request of the schedule.
-    pub index: usize,
-    /// When it is due, on the step's clock.
-    pub due_us: u64,
-}
-
-/// The line of released tickets. Takers wait in order of arrival; released tickets wait without bound but for the
-/// schedule's length.
-#[derive(Debug)]
-pub struct Tickets {
-    schedule: Arc<Schedule>,
-    takers: usize,
-    released: Semaphore,
-    next: AtomicUsize,
-    finished: AtomicUsize,
-    stopped: AtomicBool,
-}
-
-impl Tickets {
-    /// A line for `takers` takers.
-    #[must_use]
-    pub fn new(schedule: Arc<Schedule>, takers: usize) -> Self {
-        Self {
-            schedule,
-            takers,
-            released: Semaphore::new(0),
-            next: AtomicUsize::new(0),
-            finished: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
-        }
-    }
-
-    /// Waits for a ticket; `None` once there are no more. Each ticket taken must be [`Tickets::finish`]ed.
-    pub async fn take(&self) -> Option<Ticket> {
-        self.released.acquire().await.ok()?.forget();
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let due_us = *self.schedule.due_us.get(index)?;
-        Some(Ticket { index, due_us })
-    }
-
-    /// Says that a ticket's request is over.
-    pub fn finish(&self) {
-        self.finished.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Ends the step early: no further ticket is released or can be taken.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.released.close();
-    }
-
-    /// What has happened by `now_us` on the step's clock; a few loads, which nobody waits for.
-    #[must_use]
-    pub fn counts(&self, now_us: u64) -> Counts {
-        let due_us = &self.schedule.due_us;
-        // In this order, so that no request is over before it is sent.
-        let over = self.finished.load(Ordering::Acquire);
-        Counts {
-            due: due_us.partition_point(|&due_us| due_us <= now_us),
-            // At the end each taker takes once in vain.
-            sent: self.next.load(Ordering::Relaxed).min(due_us.len()),
-            over,
-        }
-    }
-
-    fn in_flight(&self, released: usize) -> usize {
-        released.saturating_sub(self.finished.load(Ordering::Relaxed))
-    }
-}
-
-/// Requests of a step by one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Whose due time had come.
-    pub due: usize,
-    /// That users had taken.
-    pub sent: usize,
-    /// That were over.
-    pub over: usize,
-}
-
 /// What the pacer saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
@@ -151,44 +69,83 @@ pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Obser
 }
 
 fn pace(tickets: &Tickets, clock: Clock) -> Observed {
-    let schedule = &tickets.schedule;
-    let mut rng = ChaCha8Rng::seed_from_u64(schedule.due_us.len() as u64);
-    let mut sample_span = schedule.window_start_us;
-    let mut sample_at = sample_span + rng.random_range(0..SAMPLE_EVERY_US);
-    let (mut seen, mut samples) = (0_u64, 0_u64);
+    let schedule = tickets.schedule();
+    let mut looks = Looks::new(schedule);
     let mut limit_hit = false;
     let mut released = 0;
-    while !tickets.stopped.load(Ordering::Relaxed) {
+    while !tickets.is_stopped() {
         let now_us = clock.now_us();
         let mut due = 0;
         while let Some(&due_us) = schedule.due_us.get(released + due).filter(|&&due_us| due_us <= now_us) {
-            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers;
+            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers();
             due += 1;
         }
         if due > 0 {
             released += due;
-            tickets.released.add_permits(due);
+            tickets.release(due);
         }
-        if sample_at <= now_us && sample_at < schedule.window_end_us {
-            seen += tickets.in_flight(released) as u64;
-            samples += 1;
-            // A late wake-up skips the spans that it slept through.
-            sample_span += SAMPLE_EVERY_US * ((now_us - sample_span) / SAMPLE_EVERY_US).max(1);
-            sample_at = sample_span + rng.random_range(0..SAMPLE_EVERY_US);
-        }
+        looks.look(now_us, || tickets.in_flight(released));
         let next_due = schedule.due_us.get(released).copied();
-        let next_sample = Some(sample_at).filter(|&at| at < schedule.window_end_us);
-        let Some(wake_us) = next_due.into_iter().chain(next_sample).min() else {
+        let Some(wake_us) = next_due.into_iter().chain(looks.next_us()).min() else {
             break;
         };
         let sleep = clock.at(wake_us).saturating_duration_since(Instant::now());
-        thread::sleep(sleep.min(LONGEST_SLEEP));
+        if !sleep.is_zero() {
+            thread::sleep(sleep.min(LONGEST_SLEEP));
+        }
     }
-    // One more for each taker, which finds the schedule at its end.
-    tickets.released.add_permits(tickets.takers);
+    tickets.close();
     Observed {
         limit_hit,
-        mean_in_flight: seen as f64 / samples.max(1) as f64,
+        mean_in_flight: looks.mean(),
+    }
+}
+
+/// Looks at the in-flight count over a window.
+struct Looks {
+    rng: ChaCha8Rng,
+    end_us: u64,
+    every_us: u64,
+    span_us: u64,
+    at_us: u64,
+    seen: u64,
+    count: u64,
+}
+
+impl Looks {
+    fn new(schedule: &Schedule) -> Self {
+        let window_us = schedule.window_end_us - schedule.window_start_us;
+        let every_us = (window_us / SAMPLES).clamp(*SAMPLE_SPAN_US.start(), *SAMPLE_SPAN_US.end());
+        let mut rng = ChaCha8Rng::seed_from_u64(schedule.due_us.len() as u64);
+        Self {
+            at_us: schedule.window_start_us + rng.random_range(0..every_us),
+            span_us: schedule.window_start_us,
+            end_us: schedule.window_end_us,
+            every_us,
+            rng,
+            seen: 0,
+            count: 0,
+        }
+    }
+
+    /// When to look next.
+    fn next_us(&self) -> Option<u64> {
+        Some(self.at_us).filter(|&at_us| at_us < self.end_us)
+    }
+
+    fn look(&mut self, now_us: u64, in_flight: impl FnOnce() -> usize) {
+        if self.next_us().is_none_or(|at_us| now_us < at_us) {
+            return;
+        }
+        self.seen += in_flight() as u64;
+        self.count += 1;
+        // A late wake-up skips the spans that it slept through.
+        self.span_us += self.every_us * ((now_us - self.span_us) / self.every_us).max(1);
+        self.at_us = self.span_us + self.rng.random_range(0..self.every_us);
+    }
+
+    fn mean(&self) -> f64 {
+        self.seen as f64 / self.count.max(1) as f64
     }
 }
 
@@ -210,27 +167,61 @@ pub fn minimal_timer_slack() -> io::Result<()> {
 pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> {
     let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
     let clock = Clock::starting_at(Instant::now() + Duration::from_millis(20));
-    let pacer = start(Arc::clone(&tickets), clock)?;
-    let mut samples = Vec::with_capacity(tickets.schedule.due_us.len());
-    while let Some(ticket) = tickets.take().await {
-        let now_us = clock.now_us();
-        tickets.finish();
-        samples.push(Sample {
-            due_us: ticket.due_us,
-            sent_us: now_us,
-            done_us: now_us,
-            outcome: crate::record::Outcome::Ok,
-            timings: None,
-        });
+    let probe = Arc::new_cyclic(|me| Probe {
+        me: Weak::clone(me),
+        clock,
+        samples: Mutex::new(Vec::with_capacity(tickets.schedule().due_us.len())),
+        tickets: Arc::clone(&tickets),
+    });
+    let taker: Arc<dyn Taker> = probe.clone();
+    tickets.next(&taker);
+    let pacer = start(tickets, clock)?;
+    let joined = tokio::task::spawn_blocking(|| pacer.join()).await?;
+    joined.map_err(|_| io::Error::other("the pacer panicked"))?;
+    Ok(std::mem::take(&mut probe.samples()))
+}
+
+/// A user that looks at the clock and is done.
+struct Probe {
+    me: Weak<Self>,
+    clock: Clock,
+    tickets: Arc<Tickets>,
+    samples: Mutex<Vec<Sample>>,
+}
+
+impl Probe {
+    fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    pacer.join().map_err(|_| io::Error::other("the pacer panicked"))?;
-    Ok(samples)
+}
+
+impl Taker for Probe {
+    fn hand(&self, ticket: Ticket) {
+        let Some(me) = self.me.upgrade() else { return };
+        let me: Arc<dyn Taker> = me;
+        let mut next = Next::Ticket(ticket);
+        while let Next::Ticket(ticket) = next {
+            let now_us = self.clock.now_us();
+            self.samples().push(Sample {
+                due_us: ticket.due_us,
+                sent_us: now_us,
+                done_us: now_us,
+                outcome: crate::record::Outcome::Ok,
+                timings: None,
+            });
+            self.tickets.finish();
+            next = self.tickets.next(&me);
+        }
+    }
+
+    fn end(&self) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::Arrivals;
+    use crate::tickets::tests::Clerk;
 
     fn schedule(rate: f64, millis: u64) -> Arc<Schedule> {
         let window = Duration::from_millis(millis);
@@ -246,28 +237,31 @@ mod tests {
         assert!(samples.iter().all(|sample| sample.sent_us >= sample.due_us));
     }
 
-    #[tokio::test]
-    async fn a_user_that_never_finishes_hits_the_limit_and_later_tickets_wait() {
+    #[test]
+    fn a_user_that_never_finishes_hits_the_limit_and_later_tickets_wait() {
         let tickets = Arc::new(Tickets::new(schedule(500.0, 100), 1));
+        let clerk = Arc::new(Clerk::default());
+        let taker: Arc<dyn Taker> = clerk.clone();
+        assert_eq!(tickets.next(&taker), Next::Later);
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
-        let first = tickets.take().await.unwrap();
-        assert_eq!(first.index, 0);
-        let observed = tokio::task::spawn_blocking(|| pacer.join().unwrap()).await.unwrap();
+        let observed = pacer.join().unwrap();
+        assert_eq!(*clerk.handed.lock().unwrap(), [0]);
         assert!(observed.limit_hit);
         assert!(observed.mean_in_flight > 1.0, "{observed:?}");
         for index in 1..50 {
-            assert_eq!(tickets.take().await.unwrap().index, index);
+            assert!(matches!(tickets.next(&taker), Next::Ticket(ticket) if ticket.index == index));
         }
-        assert!(tickets.take().await.is_none());
+        assert_eq!(tickets.next(&taker), Next::Never);
     }
 
-    #[tokio::test]
-    async fn stopping_ends_pacer_and_takers() {
+    #[test]
+    fn stopping_ends_pacer_and_takers() {
         let tickets = Arc::new(Tickets::new(schedule(1.0, 3_600_000), 2));
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
         tickets.stop();
-        assert!(tickets.take().await.is_none());
-        tokio::task::spawn_blocking(|| pacer.join().unwrap()).await.unwrap();
+        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
+        assert_eq!(tickets.next(&taker), Next::Never);
+        pacer.join().unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 """MLCommons LoadGen in its server scenario against an HTTP server, for scripts/bench/loadgen.
 
-  python mlperf_loadgen_peer.py --port P --rate R --seconds S
+  python mlperf_loadgen_peer.py --port P --rate R --seconds S [--warmup S]
 
 LoadGen makes the schedule, issues queries and times them; what it drives is one thread with an epoll loop over
 non-blocking sockets and requests made in advance, so that little time is lost between its call and the send. Prints as
@@ -98,7 +98,7 @@ def settings(rate, seconds):
     return test
 
 
-def run(port, rate, seconds):
+def run(port, rate, seconds, warmup_s):
     # LoadGen's thread must not wait 5 ms for ours at every call.
     sys.setswitchinterval(1e-5)
     client = Client(port)
@@ -113,18 +113,20 @@ def run(port, rate, seconds):
         lg.DestroyQSL(samples)
         lg.DestroySUT(sut)
         folder = pathlib.Path(folder)
-        return report(client, (folder / "mlperf_log_summary.txt").read_text(), (folder / "mlperf_log_trace.json").read_text())
+        return report(client, (folder / "mlperf_log_summary.txt").read_text(), (folder / "mlperf_log_trace.json").read_text(),
+                      warmup_s)
 
 
-def report(client, summary, trace):
+def report(client, summary, trace, warmup_s):
     def latency(percent):
         return int(re.search(rf"^{percent:.2f} percentile latency \(ns\)\s*: (\d+)", summary, re.M)[1]) / 1e3
 
-    # `ts` of a sample's trace is its scheduled time.
-    lags = sorted(int(ns) / 1e3 for ns in re.findall(r'"issue_start_ns": ?(\d+)', trace))
+    # `ts` of a sample's trace is its scheduled time in microseconds.
+    samples = sorted((float(us), int(ns) / 1e3) for us, ns in re.findall(r'"ts":([\d.]+),"args":\{[^{}]*"issue_start_ns": ?(\d+)', trace))
+    lags = sorted(lag for due, lag in samples if due >= samples[0][0] + warmup_s * 1e6)
     if not lags:
-        raise SystemExit("LoadGen's trace has no samples")
-    return {"requests": len(lags), "failed": client.failed,
+        raise SystemExit("LoadGen's trace has no samples after the warm-up")
+    return {"requests": len(samples), "failed": client.failed,
             "p50_us": latency(50), "p95_us": latency(95), "p99_us": latency(99),
             "lag_p50_us": lags[len(lags) // 2], "lag_p99_us": lags[int(len(lags) * 0.99)],
             "summary": summary.splitlines()[:20]}
@@ -135,5 +137,6 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--warmup", type=float, default=0.0, help="seconds of which no send lag counts")
     given = parser.parse_args()
-    print(json.dumps(run(given.port, given.rate, given.seconds)))
+    print(json.dumps(run(given.port, given.rate, given.seconds, given.warmup)))
