@@ -1,26 +1,76 @@
 //! The feature join: entity ids to the rows of a table on the feature tier, and rows to input tensors.
 //!
-//! In: ids. Out: one contiguous tensor per joined column, and the time spent where. Every row is proven by its own
-//! checksum before a byte of it is used; one that fails is forgotten by what lies around the tier and read once more. All
-//! rows of a request are one read of the tier. Knows nothing of HTTP or sessions.
+//! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
+//! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
+//! ([`Landing`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
+//! one read of the tier. Knows nothing of HTTP or sessions.
+
+mod rows;
+mod table;
 
 use crate::batch::Part;
 use crate::refusal::{Reason, Refusal};
 use crate::repository::LoadError;
 use crate::stopwatch::Stopwatch;
-use bytes::Bytes;
+use rows::Rows;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use table::OpenTable;
 use tierlab_protocol::metadata::JoinedMetadata;
 use tierlab_protocol::model::FEATURES_PREFIX;
-use tierlab_protocol::table::{self, Column, TableHeader};
-use tierlab_protocol::tensor::TensorSpec;
+use tierlab_protocol::table::{self as format, Column, TableError};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_storage::device::DeviceReads;
 use tierlab_storage::wrappers::DamagedRows;
-use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
+use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError, Tier};
+use tokio::task::JoinHandle;
 
 /// Rows of this many bytes together are checked and laid out off the async threads.
 const HEAVY_BYTES: usize = 1 << 20;
+
+/// Where rows are read to, and what proves them there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Landing {
+    /// Host memory: each row is proven before it is used.
+    Host,
+    /// Device memory and nowhere else.
+    Device {
+        /// Of so many requests, one has its rows copied back and proven before they are used: 1 for all, 0 for none. Other
+        /// than with 1, the whole table is proven when it is opened.
+        prove_every: u32,
+    },
+}
+
+impl Landing {
+    /// Whether rows may be used that nothing has proven on their way, so that the table has to be proven as it lies.
+    fn trusts_the_table(self) -> bool {
+        matches!(self, Self::Device { prove_every } if prove_every != 1)
+    }
+
+    /// Whether the rows of a request are to be proven, by its number.
+    fn proves(self, request: u64) -> bool {
+        match self {
+            Self::Host => true,
+            Self::Device { prove_every } => prove_every != 0 && request.is_multiple_of(u64::from(prove_every)),
+        }
+    }
+
+    /// What belongs beside every figure; none on the host, where every row is proven.
+    pub(crate) fn note(self) -> Option<String> {
+        let Self::Device { prove_every } = self else {
+            return None;
+        };
+        Some(match prove_every {
+            0 => "rows on the device: the table was proven when it was opened, no row on its way".to_owned(),
+            1 => "rows on the device: each proven by a copy back".to_owned(),
+            n => format!(
+                "rows on the device: the table was proven when it was opened, and the rows of 1 request in {n} on their way"
+            ),
+        })
+    }
+}
 
 /// The tiers that tables are read from.
 #[derive(Clone)]
@@ -31,27 +81,29 @@ pub(crate) struct FeatureTier {
     pub(crate) rows: Arc<dyn Tier>,
     /// The kind, for messages and metrics.
     pub(crate) kind: &'static str,
+    /// Where rows are read to.
+    pub(crate) landing: Landing,
     /// Rows that came damaged.
     pub(crate) damaged: DamagedRows,
 }
 
-/// A table as it was when it was opened.
-#[derive(Debug)]
-struct OpenTable {
-    object: Object,
-    header: TableHeader,
-    /// [`TableHeader::header_len`], which costs a serialisation of the schema.
-    first_row: u64,
-}
-
-impl OpenTable {
-    fn row_range(&self, id: i64) -> Option<Range<u64>> {
-        if !self.header.ids().contains(&id) {
-            return None;
+impl FeatureTier {
+    /// The device that rows are read to, where they are; it must be that of the sessions.
+    pub(crate) fn device(&self) -> Option<u32> {
+        match self.landing {
+            Landing::Host => None,
+            Landing::Device { .. } => self.rows.device().map(DeviceReads::ordinal),
         }
-        let stride = u64::from(self.header.stride);
-        let start = self.first_row + id.abs_diff(self.header.first_id) * stride;
-        Some(start..start + stride)
+    }
+
+    /// Opens a table, and proves it where its rows will be trusted.
+    async fn open_table(&self, path: &ObjectPath) -> Result<OpenTable, LoadError> {
+        let open = OpenTable::open(&*self.uncached, path).await?;
+        if self.landing.trusts_the_table() {
+            open.prove(&*self.uncached).await?;
+            tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
+        }
+        Ok(open)
     }
 }
 
@@ -63,8 +115,10 @@ pub(crate) struct Join {
     /// Input of the graph, by index, and the column that fills it.
     columns: Vec<(usize, Column)>,
     inputs: Vec<String>,
-    /// One task opens a replaced table again; the others wait for it.
-    reopening: tokio::sync::Mutex<()>,
+    /// Requests so far.
+    requests: AtomicU64,
+    /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
+    reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
 }
 
 /// What a join gives: the index of an input, and its tensor.
@@ -81,30 +135,18 @@ impl Join {
         inputs: &[TensorSpec],
         wanted: &[(usize, String)],
     ) -> Result<Self, LoadError> {
-        let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", table::EXTENSION))?;
-        let open = open_table(&*tier.uncached, &path).await?;
+        let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
+        let open = tier.open_table(&path).await?;
         let mut columns = Vec::new();
         for (input, name) in wanted {
-            let spec = &inputs[*input];
-            let column = open.header.schema.column(name).ok_or_else(|| {
-                let have: Vec<&str> = open
-                    .header
-                    .schema
-                    .columns
-                    .iter()
-                    .map(|column| column.name.as_str())
-                    .collect();
-                LoadError::at(
-                    &path,
-                    format!(
-                        "no column `{name}` for input `{}`; it has {}",
-                        spec.name,
-                        have.join(", ")
-                    ),
-                )
-            })?;
-            check_fit(spec, column).map_err(|what| LoadError::at(&path, what))?;
-            columns.push((*input, column.clone()));
+            let column = open.column_for(&inputs[*input], name);
+            let column = column.map_err(|what| LoadError::at(&path, what))?;
+            if tier.landing != Landing::Host && column.dtype == DataType::Bool {
+                let what =
+                    format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
+                return Err(LoadError::at(&path, what));
+            }
+            columns.push((*input, column));
         }
         let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
         let table = RwLock::new(Arc::new(open));
@@ -114,6 +156,7 @@ impl Join {
             table,
             columns,
             inputs,
+            requests: AtomicU64::new(0),
             reopening: tokio::sync::Mutex::default(),
         })
     }
@@ -151,40 +194,60 @@ impl Join {
     /// # Errors
     /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails.
     pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let (open, mut rows) = self.read(ids, watch).await?;
         let heavy = ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES;
-        let damaged = work(heavy, || damaged(&open, ids, &rows));
-        if !damaged.is_empty() {
-            self.mend(&open, ids, &damaged, &mut rows, watch).await?;
+        if self.tier.landing.proves(request) {
+            let damaged = self.damaged(&open, ids, &rows, heavy)?;
+            if !damaged.is_empty() {
+                self.mend(&open, ids, &damaged, &mut rows, watch).await?;
+            }
         }
-        let joined = work(heavy, || self.lay_out(ids.len(), &rows));
+        let joined = work(heavy, || rows.lay_out(&self.columns));
         watch.mark(Stage::Join);
         Ok(joined)
     }
 
     /// The rows as the tier has them, and the table that they are of.
-    async fn read(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<(Arc<OpenTable>, Vec<Bytes>), Refusal> {
+    async fn read(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<(Arc<OpenTable>, Rows), Refusal> {
         let mut open = self.current();
         let mut reopened = false;
         loop {
             let ranges = self.ranges(&open, ids)?;
             watch.mark(Stage::Join);
-            match self.tier.rows.read_many(&open.object, &ranges).await {
-                Ok(read) => {
-                    account(watch, &read.cost);
-                    return Ok((open, read.parts));
+            match Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await {
+                Ok((rows, cost)) => {
+                    account(watch, &cost);
+                    return Ok((open, rows));
                 }
                 Err(error) if error.kind() == ErrorKind::Changed && !reopened => {
                     watch.mark(Stage::Tier);
                     open = self.reopen(&open).await?;
                     reopened = true;
                 }
-                Err(error) => {
-                    watch.mark(Stage::Tier);
-                    return Err(Refusal::tier(self.tier.kind, &error));
-                }
+                Err(error) => return Err(self.failed(&error, watch)),
             }
         }
+    }
+
+    fn failed(&self, error: &StorageError, watch: &mut Stopwatch) -> Refusal {
+        watch.mark(Stage::Tier);
+        Refusal::tier(self.tier.kind, error)
+    }
+
+    fn damaged(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        rows: &Rows,
+        heavy: bool,
+    ) -> Result<Vec<(usize, TableError)>, Refusal> {
+        // A copy from the device waits.
+        let waits = heavy || matches!(rows, Rows::Device(_));
+        work(waits, || rows.damaged(open, ids)).map_err(|e| {
+            let error = StorageError::new(e.kind, self.path.as_str(), e.detail);
+            Refusal::tier(self.tier.kind, &error)
+        })
     }
 
     /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
@@ -192,43 +255,36 @@ impl Join {
         &self,
         open: &OpenTable,
         ids: &[i64],
-        damaged: &[usize],
-        rows: &mut [Bytes],
+        damaged: &[(usize, TableError)],
+        rows: &mut Rows,
         watch: &mut Stopwatch,
     ) -> Result<(), Refusal> {
-        let ids: Vec<i64> = damaged.iter().map(|&at| ids[at]).collect();
-        let ranges = self.ranges(open, &ids)?;
+        let damaged_ids: Vec<i64> = damaged.iter().map(|(at, _)| ids[*at]).collect();
+        let damaged_ranges = self.ranges(open, &damaged_ids)?;
         watch.mark(Stage::Join);
-        self.tier.rows.forget(&open.object, &ranges).await;
-        let read = self.tier.rows.read_many(&open.object, &ranges).await;
-        let read = read.map_err(|error| {
-            watch.mark(Stage::Tier);
-            Refusal::tier(self.tier.kind, &error)
-        })?;
-        account(watch, &read.cost);
-        let mut refusal = None;
-        for ((&at, &id), row) in damaged.iter().zip(&ids).zip(read.parts) {
-            match open.header.check_row(id, &row) {
-                Ok(()) => self.tier.damaged.mended.inc(),
-                Err(e) => {
-                    self.tier.damaged.refused.inc();
-                    refusal.get_or_insert_with(|| Refusal::new(Reason::Corrupt, format!("{}: {e}", self.path)));
-                }
-            }
-            rows[at] = row;
-        }
-        match refusal {
-            None => {
-                tracing::warn!(object = %self.path, rows = ids.len(), "damaged rows were right when read again");
-                Ok(())
-            }
-            Some(refusal) => {
-                tracing::error!(error = %refusal, "a damaged row is not served");
-                // Nobody keeps it, so that it is right once the object is.
-                self.tier.rows.forget(&open.object, &ranges).await;
-                Err(refusal)
-            }
-        }
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        let places = rows.to_read_again(damaged, ids.len());
+        let ids: Vec<i64> = places.iter().map(|&at| ids[at]).collect();
+        let ranges = self.ranges(open, &ids)?;
+        let read = Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await;
+        let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
+        account(watch, &cost);
+        let still = self.damaged(open, &ids, &again, false)?;
+        self.tier.damaged.refused.inc_by(still.len() as u64);
+        self.tier
+            .damaged
+            .mended
+            .inc_by(damaged.len().saturating_sub(still.len()) as u64);
+        let Some((_, error)) = still.first() else {
+            tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
+            rows.replace(&places, again);
+            return Ok(());
+        };
+        let refusal = Refusal::new(Reason::Corrupt, format!("{}: {error}", self.path));
+        tracing::error!(error = %refusal, "a damaged row is not served");
+        // Nobody keeps it, so that it is right once the object is.
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        Err(refusal)
     }
 
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
@@ -248,44 +304,25 @@ impl Join {
             .collect()
     }
 
-    /// Rows that are known to be right, as tensors.
-    fn lay_out(&self, count: usize, rows: &[Bytes]) -> Joined {
-        let shape_rows = i64::try_from(count).unwrap_or(i64::MAX);
-        let joined = self.columns.iter().map(|(input, column)| {
-            let from = column.offset as usize;
-            let len = column.byte_len().unwrap_or(0);
-            let mut data = Vec::with_capacity(len * count);
-            for row in rows {
-                data.extend_from_slice(&row[from..from + len]);
-            }
-            let mut shape = Vec::with_capacity(column.shape.len() + 1);
-            shape.push(shape_rows);
-            shape.extend_from_slice(&column.shape);
-            (
-                *input,
-                Part {
-                    shape,
-                    data: data.into(),
-                },
-            )
-        });
-        joined.collect()
-    }
-
     fn current(&self) -> Arc<OpenTable> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Opens the table again after the tier said that it has changed. A table of another schema is refused.
     async fn reopen(&self, stale: &Arc<OpenTable>) -> Result<Arc<OpenTable>, Refusal> {
-        let _one = self.reopening.lock().await;
+        let mut reopening = self.reopening.lock().await;
         let current = self.current();
         if !Arc::ptr_eq(&current, stale) {
             return Ok(current);
         }
-        let fresh = open_table(&*self.tier.uncached, &self.path)
-            .await
-            .map_err(|e| Refusal::new(Reason::Corrupt, format!("the table was replaced: {e}")))?;
+        let task = reopening.get_or_insert_with(|| {
+            let (tier, path) = (self.tier.clone(), self.path.clone());
+            tokio::spawn(async move { tier.open_table(&path).await })
+        });
+        let opened = task.await;
+        *reopening = None;
+        let opened = opened.unwrap_or_else(|_| Err(LoadError::new("opening it panicked")));
+        let fresh = opened.map_err(|e| Refusal::new(Reason::Corrupt, format!("the table was replaced: {e}")))?;
         for (_, column) in &self.columns {
             if fresh.header.schema.column(&column.name) != Some(column) {
                 let what = format!(
@@ -302,14 +339,6 @@ impl Join {
     }
 }
 
-/// The rows that fail their checksum, by their place.
-fn damaged(open: &OpenTable, ids: &[i64], rows: &[Bytes]) -> Vec<usize> {
-    let rows = ids.iter().zip(rows).enumerate();
-    rows.filter(|(_, (id, row))| open.header.check_row(**id, row).is_err())
-        .map(|(at, _)| at)
-        .collect()
-}
-
 /// Does some work, off the async threads' path where it is heavy.
 fn work<T>(heavy: bool, work: impl FnOnce() -> T) -> T {
     if heavy {
@@ -317,37 +346,6 @@ fn work<T>(heavy: bool, work: impl FnOnce() -> T) -> T {
     } else {
         work()
     }
-}
-
-/// Reads and checks a table's header.
-async fn open_table(tier: &dyn Tier, path: &ObjectPath) -> Result<OpenTable, LoadError> {
-    let bad = |e: table::TableError| LoadError::at(path, e);
-    let object = tier.stat(path).await?;
-    let read = async |range: Range<u64>| -> Result<Bytes, StorageError> { Ok(tier.read(&object, range).await?.bytes) };
-    let mut bytes = read(0..object.size.min(table::ALIGN)).await?;
-    let len = table::header_len(&bytes).map_err(bad)?;
-    if len > bytes.len() as u64 && len <= object.size {
-        bytes = read(0..len).await?;
-    }
-    let header = TableHeader::decode(&bytes, object.size).map_err(bad)?;
-    let first_row = header.header_len();
-    Ok(OpenTable {
-        object,
-        header,
-        first_row,
-    })
-}
-
-fn check_fit(input: &TensorSpec, column: &Column) -> Result<(), String> {
-    let dims = input.shape.get(1..).unwrap_or_default();
-    let same = dims.len() == column.shape.len() && dims.iter().zip(&column.shape).all(|(&a, &b)| a == b || a == -1);
-    if same && input.dtype == column.dtype {
-        return Ok(());
-    }
-    Err(format!(
-        "column `{}` is {} {:?} per row, input `{}` wants {} {dims:?}",
-        column.name, column.dtype, column.shape, input.name, input.dtype
-    ))
 }
 
 /// Splits the time of a read between cache and tier, and keeps how the rows were got.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierlab_server::{Addresses, Config, ConfigError, Listeners, LogFormat, Sources};
+use tierlab_server::{Addresses, Config, ConfigError, Listeners, LogFormat, ServerError, Sources};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -76,7 +76,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tierlab-server: {error:#}");
-            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+            let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
+            ExitCode::from(if of_the_config || error.is::<ConfigError>() {
+                2
+            } else {
+                1
+            })
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
 use crate::connections::{Front, Terms};
-use crate::features::FeatureTier;
+use crate::features::{FeatureTier, Landing};
 use crate::grpc;
 use crate::http;
 use crate::management::{Management, Workshop};
@@ -217,7 +217,8 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
         Runtime::load(&config.search, config.providers.clone()).map_err(|e| ServerError::Load(e.to_string()))?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
-    let info = features.rows.info();
+    let mut info = features.rows.info();
+    info.notes.extend(features.landing.note());
     let version = runtime.version.clone();
     let workshop = Workshop {
         tier,
@@ -284,7 +285,16 @@ async fn open_tiers(
         uncached: wrap(&features, Role::Feature, &off)?,
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
+        landing: config.landing,
         damaged: storage_metrics.damaged_rows(kind),
     };
+    if features.landing != Landing::Host && features.device().is_none() {
+        let what = format!(
+            "\"device\" needs a feature tier that reads into device memory, of kind `gds` with nothing around it; this one \
+             is `{kind}` ({})",
+            features.rows.info().wrappers.join(", ")
+        );
+        return Err(ConfigError::at("features.rows", what).into());
+    }
     Ok((wrap(&models, Role::Model, &off)?, features))
 }

@@ -5,6 +5,7 @@
 //! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
 //! dropped here, before any work is done for them. Knows nothing of ONNX Runtime.
 
+pub(crate) mod elements;
 mod pace;
 pub(crate) mod rule;
 pub(crate) mod split;
@@ -12,20 +13,21 @@ pub(crate) mod split;
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{FeatureStage, SessionClock};
 use crate::trace::Link;
+use elements::Elements;
 use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tierlab_protocol::infer::{Data, Tensor};
+use tierlab_protocol::infer::Tensor;
 use tokio::sync::oneshot;
 
-/// One input of one request: shape and raw little-endian data.
+/// One input of one request: its shape and its elements.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) shape: Vec<i64>,
-    pub(crate) data: Data,
+    pub(crate) data: Elements,
 }
 
 /// What comes back from a session.

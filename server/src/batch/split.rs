@@ -4,7 +4,6 @@
 //! memory; later, one answer. The pieces may run in different batches and sessions.
 
 use super::{Done, Part};
-use crate::tensors::rows_of;
 use bytes::BytesMut;
 use tierlab_protocol::tensor::TensorSpec;
 
@@ -19,7 +18,7 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
             shape[0] = i64::try_from(to - from).unwrap_or(i64::MAX);
             Part {
                 shape,
-                data: rows_of(&part.data, input.dtype, rows, from, to),
+                data: part.data.rows(input.dtype, rows, from, to),
             }
         });
         (share.collect(), to - from)
@@ -90,7 +89,7 @@ mod tests {
             let now = Instant::now();
             let done = pieces.into_iter().map(|(parts, rows)| Done {
                 outputs: parts.into_iter().zip(&inputs).map(|(part, spec)| Tensor {
-                    name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data,
+                    name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data.host().unwrap().clone(),
                 }).collect(),
                 run_started: now,
                 run_ended: now,
@@ -99,7 +98,7 @@ mod tests {
             let whole = join(done.collect()).unwrap();
             for (output, part) in whole.outputs.iter().zip(&parts) {
                 prop_assert_eq!(&output.shape, &shape);
-                prop_assert_eq!(&output.data, &part.data);
+                prop_assert_eq!(&output.data, part.data.host().unwrap());
             }
         }
     }

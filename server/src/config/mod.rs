@@ -15,6 +15,7 @@ pub(crate) use telemetry::TelemetryConfig;
 
 use crate::admission::Limits;
 use crate::connections::Terms;
+use crate::features::Landing;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
 use crate::runtime::Search;
@@ -22,7 +23,7 @@ use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::runtime::provider::Providers;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
-use raw::{Raw, RawControl, RawRepository, RawWeights};
+use raw::{Raw, RawControl, RawFeatures, RawRepository, RawRows, RawWeights};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,6 +100,8 @@ pub struct Config {
     pub(crate) feature_tier: TierConfig,
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
+    /// Where feature rows are read to.
+    pub(crate) landing: Landing,
     pub(crate) limits: Limits,
     pub(crate) connections: Terms,
     pub(crate) search: Search,
@@ -222,9 +225,11 @@ impl Config {
                 "{file}: `models` holds `{name}`, no plain name (letters, digits, `.`, `_`, `-`)"
             ));
         }
+        let cache = cache(&feature_tier_name)?;
         Ok(Self {
             listen,
             grpc_listen,
+            landing: landing_of(&raw.features, &cache, sources)?,
             management: Settings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
@@ -233,7 +238,7 @@ impl Config {
             },
             model_tier,
             feature_tier,
-            cache: cache(&feature_tier_name)?,
+            cache,
             limits: Limits {
                 max_in_flight: raw.admission.max_in_flight,
                 max_body_bytes: raw.admission.max_body_bytes,
@@ -284,6 +289,25 @@ impl Config {
     #[must_use]
     pub fn worker_threads(&self) -> usize {
         self.worker_threads
+    }
+}
+
+fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<Landing, ConfigError> {
+    let file = sources.config.display();
+    match raw.rows {
+        RawRows::Host if raw.prove_every != 1 => fail(format!(
+            "{file}: `features.prove_every` is {}, and on the host every row is proven: it goes with `features.rows = \
+             \"device\"`",
+            raw.prove_every
+        )),
+        RawRows::Host => Ok(Landing::Host),
+        RawRows::Device if cache.capacity_bytes > 0 => fail(format!(
+            "{file}: `features.rows = \"device\"` needs `cache.capacity_bytes = 0`: what never comes to the host cannot be \
+             kept there"
+        )),
+        RawRows::Device => Ok(Landing::Device {
+            prove_every: raw.prove_every,
+        }),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) struct Raw {
     // Checked here; what is in force depends on the tier.
     #[serde(rename = "cache")]
     _cache: CacheConfig,
+    pub(super) features: RawFeatures,
     pub(super) admission: RawAdmission,
     pub(super) connections: RawConnections,
     pub(super) access: RawAccess,
@@ -41,6 +42,7 @@ impl Default for Raw {
             model_tier: None,
             feature_tier: None,
             _cache: CacheConfig::default(),
+            features: RawFeatures::default(),
             admission: RawAdmission::default(),
             connections: RawConnections::default(),
             access: RawAccess::default(),
@@ -53,6 +55,29 @@ impl Default for Raw {
             telemetry: RawTelemetry::default(),
         }
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawFeatures {
+    pub(super) rows: RawRows,
+    pub(super) prove_every: u32,
+}
+
+impl Default for RawFeatures {
+    fn default() -> Self {
+        Self {
+            rows: RawRows::Host,
+            prove_every: 1,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawRows {
+    Host,
+    Device,
 }
 
 #[derive(Debug, Deserialize)]

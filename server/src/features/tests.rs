@@ -1,12 +1,13 @@
 use super::*;
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tierlab_protocol::table::TableSchema;
+use tierlab_protocol::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
-use tierlab_storage::TierConfig;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
+use tierlab_storage::{Object, TierConfig};
 
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {
@@ -37,6 +38,7 @@ fn feature_tier(tier: Arc<dyn Tier>) -> FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
         kind: "memory",
+        landing: Landing::Host,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("memory"),
     }
 }
@@ -73,6 +75,8 @@ async fn rows_become_tensors_in_the_order_of_the_ids() {
     assert_eq!((*input, &part.shape[..]), (0, &[4, 2][..]));
     let floats: Vec<f32> = part
         .data
+        .host()
+        .unwrap()
         .whole()
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
@@ -163,7 +167,7 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     // Damaged on its way into the cache, and right when read again: nobody notices but the metrics.
     flipping.flips.store(1, Ordering::SeqCst);
     let joined = join.rows(&[12, 12, 109], &mut watch).await.unwrap();
-    let data = joined[0].1.data.whole();
+    let data = joined[0].1.data.host().unwrap().whole();
     let seconds = data.chunks_exact(4).step_by(2);
     let seconds: Vec<f32> = seconds.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(seconds, [24.0, 24.0, 218.0]);

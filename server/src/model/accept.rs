@@ -85,7 +85,7 @@ impl Terms<'_> {
                 let these_rows = if self.signature.batched { tensor.shape[0] } else { 1 };
                 accepted.parts[index] = Some(Part {
                     shape: tensor.shape,
-                    data: tensor.data,
+                    data: tensor.data.into(),
                 });
                 usize::try_from(these_rows).unwrap_or(usize::MAX)
             };

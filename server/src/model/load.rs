@@ -158,9 +158,13 @@ impl Loader {
         let Report {
             mut signature,
             provider,
+            binds_device,
             optimized,
             ..
         } = reports.swap_remove(0);
+        if !config.joined.is_empty() {
+            self.check_device(binds_device, provider).map_err(bad)?;
+        }
         if let Some(manifest) = &manifest {
             check_manifest(manifest, &signature).map_err(bad)?;
         }
@@ -212,6 +216,21 @@ impl Loader {
             seconds,
             optimized,
         })
+    }
+
+    /// Rows that are read to a device must be read to the one that the sessions are bound to.
+    fn check_device(&self, binds: Option<u32>, provider: &str) -> Result<(), String> {
+        let Some(lands) = self.features.device().filter(|&lands| binds != Some(lands)) else {
+            return Ok(());
+        };
+        let binds = match binds {
+            Some(device) => format!("device {device} (`runtime.cuda.device_id`)"),
+            None => format!("none: they run on `{provider}`, or take or give text"),
+        };
+        Err(format!(
+            "`features.rows = \"device\"` reads its rows to CUDA device {lands}, and its sessions can be bound to {binds}; \
+             `features.rows = \"host\"` serves it"
+        ))
     }
 
     fn report_seconds(&self, model: &str, seconds: &LoadSeconds) {

@@ -4,9 +4,13 @@
 //! no lock around it. A run that fails is made again request by request, so that one bad request fails alone; a panic
 //! fails its batch and not the process.
 
+#[cfg(test)]
+mod bed;
 pub(crate) mod clock;
 pub(crate) mod cpus;
 pub(crate) mod delivery;
+pub(crate) mod device;
+pub(crate) mod foreign;
 pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod warmup;
@@ -52,6 +56,16 @@ pub(crate) struct Engine {
 struct RunError {
     message: String,
     bad_input: bool,
+}
+
+impl RunError {
+    /// What was sent does not fit the graph.
+    fn misfit(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            bad_input: true,
+        }
+    }
 }
 
 impl From<String> for RunError {
@@ -170,10 +184,6 @@ impl Engine {
             buffers,
             pinned,
         } = self;
-        let bad = |message| RunError {
-            message,
-            bad_input: true,
-        };
         let shape_of = |i: usize| {
             let mut shape = requests[0][i].shape.clone();
             if signature.batched {
@@ -185,7 +195,7 @@ impl Engine {
         let values = if let Some(pinned) = pinned {
             for (i, spec) in signature.inputs.iter().enumerate() {
                 let parts = requests.iter().map(|request| &request[i]);
-                pinned.bind(spec, shape_of(i), parts).map_err(bad)?;
+                pinned.bind(spec, shape_of(i), parts)?;
             }
             started = Instant::now();
             pinned.run(session)?
@@ -193,7 +203,10 @@ impl Engine {
             for (i, buffer) in buffers.iter_mut().enumerate() {
                 buffer.clear();
                 for request in requests {
-                    buffer.push(&request[i].data).map_err(bad)?;
+                    let Some(data) = request[i].data.host() else {
+                        return Err("rows in device memory, and a session that has none".to_owned().into());
+                    };
+                    buffer.push(data).map_err(RunError::misfit)?;
                 }
             }
             let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());

@@ -50,6 +50,8 @@ pub(crate) struct Report {
     pub(crate) signature: Signature,
     /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
+    /// The CUDA device whose memory its inputs can be bound to.
+    pub(crate) binds_device: Option<u32>,
     /// Whether it was built from a graph that had been optimised before.
     pub(crate) optimized: bool,
     pub(crate) session_time: Duration,
@@ -79,6 +81,7 @@ pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
             PinnedRun::new(&session, &signature.inputs, &signature.outputs, host).map_err(|e| e.to_string())?
         }
     };
+    let binds_device = pinned.as_ref().map(|_| runtime.cuda_device());
     let mut engine = Engine {
         session,
         signature: signature.clone(),
@@ -90,6 +93,7 @@ pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
     let report = Report {
         signature,
         provider,
+        binds_device,
         optimized,
         session_time,
         warmup_time: began.elapsed(),

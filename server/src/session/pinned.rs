@@ -1,26 +1,32 @@
 //! Runs of a session on a GPU, with the host's side of every copy in pinned memory.
 //!
-//! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts are laid out straight into pinned
-//! input tensors, which ONNX Runtime copies to the device by itself. Memory comes from ONNX Runtime's own arenas. **Has not
-//! run on a GPU**: the tests run it with the CPU's memory in the place of pinned memory.
+//! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts on the host are laid out straight
+//! into pinned input tensors, which ONNX Runtime copies to the device by itself; where a part lies on the device already,
+//! the input's tensor is made there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run on
+//! a GPU**: the tests run it with the CPU's memory in the place of both.
 
+use super::RunError;
+use super::device::DeviceInputs;
 use crate::batch::Part;
+use crate::batch::elements::Elements;
 use crate::tensors;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
 use std::borrow::Cow;
+use tierlab_protocol::infer::Data;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
-/// The binding of a session, and where its tensors lie on the host.
+/// The binding of a session, and where its tensors lie. The binding comes first: it points to what comes after it.
 #[derive(Debug)]
 pub(crate) struct PinnedRun {
     binding: IoBinding,
     inputs: Allocator,
+    pub(super) device: DeviceInputs,
     outputs: MemoryInfo<'static>,
 }
 
-/// Where pinned tensors are allocated.
+/// Where tensors are allocated: pinned ones, and those on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
     /// Memory that a CUDA device copies from and to by itself.
@@ -38,6 +44,15 @@ impl Host {
             Self::Plain => (AllocationDevice::CPU, 0),
         };
         MemoryInfo::new(device, id, AllocatorType::Device, kind)
+    }
+
+    fn device_memory(self) -> ort::Result<MemoryInfo<'static>> {
+        let (device, id) = match self {
+            Self::Cuda(id) => (AllocationDevice::CUDA, i32::try_from(id).unwrap_or(i32::MAX)),
+            #[cfg(test)]
+            Self::Plain => (AllocationDevice::CPU, 0),
+        };
+        MemoryInfo::new(device, id, AllocatorType::Device, MemoryType::Default)
     }
 }
 
@@ -60,28 +75,35 @@ impl PinnedRun {
         Ok(Some(Self {
             binding,
             inputs: Allocator::new(session, host.memory(MemoryType::CPUInput)?)?,
+            device: DeviceInputs::new(Allocator::new(session, host.device_memory()?)?),
             outputs: memory,
         }))
     }
 
-    /// Lays the parts of one input out behind each other, in pinned memory, and binds them.
+    /// Binds one input: the parts behind each other, in device memory where one of them lies there, else in pinned memory.
     ///
     /// # Errors
-    /// Parts that are not of the shape; ONNX Runtime's.
-    pub(crate) fn bind<'a>(
+    /// Parts that are not of the shape, which is the requests' fault; the device's and ONNX Runtime's, which is not.
+    pub(super) fn bind<'a>(
         &mut self,
         spec: &TensorSpec,
         shape: Vec<i64>,
-        parts: impl Iterator<Item = &'a Part>,
-    ) -> Result<(), String> {
-        let text = |e: ort::Error| e.to_string();
-        let element = tensors::element_type(spec.dtype).ok_or("text is not bound")?;
-        let mut tensor = DynTensor::new(&self.inputs, element, shape).map_err(text)?;
-        // In one piece each: an element may lie across two.
-        let whole: Vec<Cow<'_, [u8]>> = parts.map(|part| part.data.whole()).collect();
-        let mut bytes = whole.iter().map(AsRef::as_ref);
-        lay_out(&mut tensor, element, &mut bytes)?;
-        self.binding.bind_input(&spec.name, &tensor).map_err(text)
+        parts: impl Iterator<Item = &'a Part> + Clone,
+    ) -> Result<(), RunError> {
+        let element = tensors::element_type(spec.dtype).ok_or_else(|| RunError::misfit("text is not bound"))?;
+        let is_on_device = |part: &Part| matches!(part.data, Elements::Device(_));
+        let tensor = if parts.clone().any(is_on_device) {
+            self.device.tensor(&spec.name, (element, &shape), parts)?
+        } else {
+            let mut tensor = DynTensor::new(&self.inputs, element, shape)?;
+            // In one piece each: an element may lie across two.
+            let host = parts.filter_map(|part| part.data.host());
+            let whole: Vec<Cow<'_, [u8]>> = host.map(Data::whole).collect();
+            let mut bytes = whole.iter().map(AsRef::as_ref);
+            lay_out(&mut tensor, element, &mut bytes).map_err(RunError::misfit)?;
+            tensor
+        };
+        Ok(self.binding.bind_input(&spec.name, &tensor)?)
     }
 
     /// Runs, and waits until every output is in pinned memory.
@@ -148,51 +170,13 @@ fn lay_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::provider::{Provider, Providers};
-    use crate::runtime::{Graph, Runtime, Search, Source, Threads};
-    use crate::session::open::{Recipe, open};
-    use crate::session::warmup::Warmup;
-    use std::sync::Arc;
-    use tierlab_models::generators::{ModelKind, Request, Size};
-    use tierlab_models::onnx;
-
-    fn parts(rows: usize, seed: f32) -> Vec<Part> {
-        let elements = (0..rows * 64).map(|i| (i as f32 * 0.37 + seed).sin());
-        let data: Vec<u8> = elements.flat_map(f32::to_le_bytes).collect();
-        vec![Part {
-            shape: vec![rows as i64, 64],
-            data: data.into(),
-        }]
-    }
+    use crate::session::bed;
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
     #[test]
     fn a_bound_session_answers_as_an_unbound_one() {
-        let runtime = Runtime::load(&Search::default(), Providers::default()).unwrap();
-        let request = Request {
-            kind: ModelKind::Mlp,
-            size: Size::Small,
-            seed: 1,
-        };
-        let mut model = Vec::new();
-        onnx::write_model(&request.build(), &mut model).unwrap();
-        let recipe = Recipe {
-            runtime,
-            graph: Graph::alone(model.into()),
-            source: Source::Original,
-            provider: Provider::Cpu,
-            threads: Threads {
-                intra_op: 1,
-                inter_op: 1,
-            },
-            batching: true,
-            warmup: Arc::new(Warmup::default()),
-        };
-        let mut plain = open(&recipe).unwrap().engine;
-        let mut bound = open(&recipe).unwrap().engine;
-        let (inputs, outputs) = (&bound.signature.inputs, &bound.signature.outputs);
-        bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, Host::Plain).unwrap();
-        assert!(bound.pinned.is_some());
+        let [mut plain, mut bound] = bed::engines();
+        let parts = bed::parts;
         let mut kept = Vec::new();
         for (first, second) in [(1, 3), (8, 1), (2, 30), (1, 1)] {
             let requests = [parts(first, 0.1), parts(second, 0.9)];
@@ -212,10 +196,8 @@ mod tests {
             shape: vec![2, 64],
             data: vec![0; 64 * 4].into(),
         }];
-        assert!(
-            bound.run_parts(&[&short], &[2]).is_err(),
-            "fewer bytes than the shape says"
-        );
+        let refused = bound.run_parts(&[&short], &[2]).err().unwrap();
+        assert!(refused.bad_input, "fewer bytes than the shape says");
         assert!(bound.run_parts(&[&parts(2, 0.5)], &[2]).is_ok());
     }
 }

@@ -126,3 +126,37 @@ fn a_gpu_that_is_not_there_is_one_message_with_everything_that_was_looked_for() 
         assert_eq!(message.matches("tierlab-server: ").count(), 1, "one message: {message}");
     }
 }
+
+/// Rows that are read to a device need a tier that does so, and sessions on that device: nothing is served otherwise.
+#[test]
+fn rows_on_a_device_are_refused_where_no_session_can_be_bound_to_them() {
+    let data = Data::generate(&[ModelKind::Ctr], 100);
+    let standin = StandIn::build();
+    let libraries = format!("tiers.gds.libraries=[\"{}\"]", standin.folder().display());
+    let arguments = |tier: &str, set: &[&str]| {
+        let mut arguments = on_tier(&data, tier);
+        for set in [&["features.rows=device", "cache.capacity_bytes=0"], set].concat() {
+            arguments.extend(["--set".to_owned(), set.to_owned()]);
+        }
+        arguments
+    };
+    let refused = |arguments: &[String]| {
+        let output = refused(arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), message)
+    };
+    let (code, message) = refused(&arguments("nvme", &[]));
+    assert_eq!(code, Some(2), "{message}");
+    assert!(
+        message.contains("`features.rows`") && message.contains("kind `gds`"),
+        "{message}"
+    );
+    let (code, message) = refused(&arguments(
+        "gds",
+        &[libraries.as_str(), "models=[\"ctr\"]", "runtime.provider=cpu"],
+    ));
+    assert_eq!(code, Some(1), "{message}");
+    for named in ["`features.rows = \"device\"`", "CUDA device 0", "they run on `cpu`"] {
+        assert!(message.contains(named), "no {named} in {message}");
+    }
+}

@@ -34,6 +34,7 @@ pub use pool::{DeviceBytes, DevicePool};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{Object, ReadCost};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::ops::Range;
 
 /// Ranges of an object in device memory.
@@ -47,9 +48,26 @@ pub struct Landed {
     pub cost: ReadCost,
 }
 
+impl Landed {
+    /// Copies every range to the host and waits: one copy of all that was read, whatever the number of ranges. The parts
+    /// share its memory, so they are for a look and not for keeping.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn to_host(&self) -> Result<Vec<Bytes>, DeviceError> {
+        let mut all = vec![0; self.bytes.len()];
+        self.bytes.to_host(0, &mut all)?;
+        let all = Bytes::from(all);
+        Ok(self.parts.iter().map(|part| all.slice(part.clone())).collect())
+    }
+}
+
 /// A tier that can read into device memory.
 #[async_trait]
 pub trait DeviceReads: Send + Sync {
+    /// The number of the device.
+    fn ordinal(&self) -> u32;
+
     /// Reads many ranges into device memory: all of them, or an error. The future may be dropped at any moment: the read
     /// owns its memory until it has ended.
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError>;

@@ -57,10 +57,20 @@ impl DevicePool {
     /// A pool of at most so many bytes.
     #[must_use]
     pub fn new(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
+        Self::with(gpu, limit_bytes, gpu.cufile.is_some())
+    }
+
+    /// A pool of memory that cuFile never reads into.
+    #[must_use]
+    pub fn unregistered(gpu: &Arc<Gpu>, limit_bytes: usize) -> Arc<Self> {
+        Self::with(gpu, limit_bytes, false)
+    }
+
+    fn with(gpu: &Arc<Gpu>, limit_bytes: usize, registers: bool) -> Arc<Self> {
         Arc::new(Self {
             gpu: Arc::clone(gpu),
             limit_bytes,
-            registers: gpu.cufile.is_some(),
+            registers,
             kept: Mutex::default(),
         })
     }

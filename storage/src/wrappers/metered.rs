@@ -41,6 +41,11 @@ impl Metered {
 /// Only handed out where the tier below can do it.
 #[async_trait]
 impl DeviceReads for Metered {
+    fn ordinal(&self) -> u32 {
+        // Handed out only where what lies below has a device.
+        self.inner.device().map_or(u32::MAX, DeviceReads::ordinal)
+    }
+
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
         let below = self.inner.device().ok_or_else(|| {
             let what = "this tier does not read into device memory";

@@ -39,6 +39,7 @@ static struct setting {
 } settings[] = {
     {"way", WAY_P2P},    /* how cuFile serves reads: 0 peer to peer, 1 nvidia-fs, 2 POSIX */
     {"short", 0},        /* bytes that one cuFileRead gives at most; 0 for all */
+    {"flip", 0},         /* so many next cuFileReads give bytes with a bit turned */
     {"delay_us", 0},     /* time that one cuFileRead takes */
     {"read_errno", 0},   /* cuFileRead fails with -1 and this errno */
     {"read_code", 0},    /* cuFileRead fails with minus this cuFile code */
@@ -367,7 +368,8 @@ PUBLIC CUfileError_t cuFileDriverOpen(void) {
 }
 PUBLIC CUfileError_t cuFileDriverClose(void) {
     pthread_mutex_lock(&lock);
-    if (counts[HANDLES] || counts[BUFFERS]) counts[VIOLATIONS]++;
+    /* Opens are counted; the last close takes everything with it. */
+    if (counts[DRIVERS] == 1 && (counts[HANDLES] || counts[BUFFERS])) counts[VIOLATIONS]++;
     pthread_mutex_unlock(&lock);
     count(DRIVERS, -1);
     return file_error(0);
@@ -439,6 +441,10 @@ PUBLIC ssize_t cuFileRead(void *handle, void *base, size_t len, off_t offset, of
     ssize_t came = read_aligned(((struct handle *)handle)->fd, real(at), len, offset);
     if (came < 0) return -1;
     pthread_mutex_lock(&lock);
+    if (set_to("flip")) {
+        standin_set("flip", set_to("flip") - 1);
+        for (ssize_t i = 0; i < came; i++) real(at)[i] ^= 1;
+    }
     counts[READS]++;
     counts[UNALIGNED_READS] += unaligned;
     if (stats_on && stats_level >= 3) {

@@ -184,6 +184,10 @@ impl GdsTier {
 
 #[async_trait]
 impl DeviceReads for GdsTier {
+    fn ordinal(&self) -> u32 {
+        self.gpu.ordinal()
+    }
+
     async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
         check_ranges(object, ranges)?;
         let file = self.open_file(object).await?;

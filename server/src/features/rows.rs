@@ -1,0 +1,117 @@
+//! The rows of one request, as they came: on the host, or in device memory.
+//!
+//! In: a tier's answer. Out: which rows are damaged, and the tensors that the others fill. Rows on a device are proven by
+//! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
+
+use super::table::OpenTable;
+use super::{Joined, Landing};
+use crate::batch::Part;
+use crate::batch::elements::{DeviceRows, Elements};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use tierlab_protocol::table::{Column, TableError};
+use tierlab_storage::device::{self, DeviceError, Landed};
+use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
+
+/// Rows, one a range asked for.
+#[derive(Debug)]
+pub(super) enum Rows {
+    Host(Vec<Bytes>),
+    Device(Arc<Landed>),
+}
+
+impl Rows {
+    /// Reads rows to where they are wanted.
+    pub(super) async fn read(
+        tier: &dyn Tier,
+        landing: Landing,
+        object: &Object,
+        ranges: &[Range<u64>],
+    ) -> Result<(Self, ReadCost), StorageError> {
+        if landing == Landing::Host {
+            let read = tier.read_many(object, ranges).await?;
+            return Ok((Self::Host(read.parts), read.cost));
+        }
+        let device = tier.device().ok_or_else(|| {
+            let what = "this tier does not read into device memory";
+            StorageError::new(ErrorKind::Unsupported, object.path.as_str(), what)
+        })?;
+        let landed = device.read_to_device(object, ranges).await?;
+        let cost = landed.cost;
+        Ok((Self::Device(Arc::new(landed)), cost))
+    }
+
+    /// The rows that fail their checksum, by their place.
+    ///
+    /// # Errors
+    /// A copy back from the device that fails.
+    pub(super) fn damaged(&self, table: &OpenTable, ids: &[i64]) -> Result<Vec<(usize, TableError)>, DeviceError> {
+        let copied;
+        let rows = match self {
+            Self::Host(rows) => rows,
+            Self::Device(landed) => {
+                copied = landed.to_host()?;
+                &copied
+            }
+        };
+        let rows = ids.iter().zip(rows).enumerate();
+        let damaged = rows.filter_map(|(at, (id, row))| Some((at, table.header.check_row(*id, row).err()?)));
+        Ok(damaged.collect())
+    }
+
+    /// The rows that are read again where some are damaged, by their place: these alone on the host. On a device it is all
+    /// of them, so that they lie in one stretch of memory again.
+    pub(super) fn to_read_again(&self, damaged: &[(usize, TableError)], count: usize) -> Vec<usize> {
+        match self {
+            Self::Host(_) => damaged.iter().map(|(at, _)| *at).collect(),
+            Self::Device(_) => (0..count).collect(),
+        }
+    }
+
+    /// Puts rows that were read again into the places of those before.
+    pub(super) fn replace(&mut self, places: &[usize], again: Self) {
+        match (self, again) {
+            (Self::Host(rows), Self::Host(again)) => {
+                for (&at, row) in places.iter().zip(again) {
+                    rows[at] = row;
+                }
+            }
+            (rows, again) => *rows = again,
+        }
+    }
+
+    /// Rows that are known to be right, as one tensor a column.
+    pub(super) fn lay_out(self, columns: &[(usize, Column)]) -> Joined {
+        let count = match &self {
+            Self::Host(rows) => rows.len(),
+            Self::Device(landed) => landed.parts.len(),
+        };
+        let lay_out = |(input, column): &(usize, Column)| {
+            let mut shape = Vec::with_capacity(column.shape.len() + 1);
+            shape.push(i64::try_from(count).unwrap_or(i64::MAX));
+            shape.extend_from_slice(&column.shape);
+            let data = self.elements(column);
+            (*input, Part { shape, data })
+        };
+        columns.iter().map(lay_out).collect()
+    }
+
+    fn elements(&self, column: &Column) -> Elements {
+        let offset = column.offset as usize;
+        let len = column.byte_len().unwrap_or(0);
+        match self {
+            Self::Host(rows) => {
+                let mut data = Vec::with_capacity(len * rows.len());
+                for row in rows {
+                    data.extend_from_slice(&row[offset..offset + len]);
+                }
+                data.into()
+            }
+            Self::Device(landed) => {
+                let column = device::Column { offset, len };
+                Elements::Device(DeviceRows::new(Arc::clone(landed), column))
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
+
+use super::Engine;
+use super::open::{Recipe, open};
+use super::pinned::{Host, PinnedRun};
+use super::warmup::Warmup;
+use crate::batch::Part;
+use crate::runtime::provider::{Provider, Providers};
+use crate::runtime::{Graph, Runtime, Search, Source, Threads};
+use std::sync::Arc;
+use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::onnx;
+
+/// The model's only input.
+pub(super) const INPUT: &str = "input";
+/// Elements of a row of it, FP32.
+pub(super) const WIDTH: usize = 64;
+
+/// The input for so many rows.
+pub(super) fn parts(rows: usize, seed: f32) -> Vec<Part> {
+    let elements = (0..rows * WIDTH).map(|i| (i as f32 * 0.37 + seed).sin());
+    let data: Vec<u8> = elements.flat_map(f32::to_le_bytes).collect();
+    vec![Part {
+        shape: vec![rows as i64, WIDTH as i64],
+        data: data.into(),
+    }]
+}
+
+/// One engine as it is; one that is bound, with plain memory in the place of pinned memory and of the device's.
+pub(super) fn engines() -> [Engine; 2] {
+    let runtime = Runtime::load(&Search::default(), Providers::default()).unwrap();
+    let request = Request {
+        kind: ModelKind::Mlp,
+        size: Size::Small,
+        seed: 1,
+    };
+    let mut model = Vec::new();
+    onnx::write_model(&request.build(), &mut model).unwrap();
+    let recipe = Recipe {
+        runtime,
+        graph: Graph::alone(model.into()),
+        source: Source::Original,
+        provider: Provider::Cpu,
+        threads: Threads {
+            intra_op: 1,
+            inter_op: 1,
+        },
+        batching: true,
+        warmup: Arc::new(Warmup::default()),
+    };
+    let plain = open(&recipe).unwrap().engine;
+    let mut bound = open(&recipe).unwrap().engine;
+    let (inputs, outputs) = (&bound.signature.inputs, &bound.signature.outputs);
+    bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, Host::Plain).unwrap();
+    assert!(bound.pinned.is_some());
+    [plain, bound]
+}
