@@ -139,7 +139,10 @@ pub struct IdleByCause {
     pub busy: f64,
     /// A session ran, the GPU did not: copies over the bus, launches, laying out.
     pub copy_and_host: f64,
-    /// Idle while a request of the model read its features.
+    /// Idle while a request of the model was queued: waiting for company in its batch, or for the session to wake.
+    #[serde(default)]
+    pub queue_wait: f64,
+    /// Idle while a request of the model read its features, and none was queued.
     pub storage_wait: f64,
     /// Idle without anything to do.
     pub no_requests: f64,
@@ -155,8 +158,8 @@ pub fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
             .filter(|server| !server.gpus.is_empty())
     };
     let state = |name: &str| -> f64 { servers().filter_map(|server| server.session_seconds.get(name)).sum() };
-    let (compute, storage, none) = (state("compute"), state("storage_wait"), state("no_requests"));
-    let whole = compute + storage + none;
+    let waits = ["queue_wait", "storage_wait", "no_requests"].map(state);
+    let whole = state("compute") + waits.iter().sum::<f64>();
     if whole <= 0.0 {
         return None;
     }
@@ -171,13 +174,15 @@ pub fn idle_by_cause(repeats: &[Repeat]) -> Option<IdleByCause> {
         .sum();
     let busy = (busy / windows.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     // The sessions' waits share what is left when they say that they waited longer than the GPU was idle.
-    let (storage, none) = (storage / whole, none / whole);
-    let scale = ((1.0 - busy) / (storage + none).max(f64::MIN_POSITIVE)).min(1.0);
+    let idle = waits.iter().sum::<f64>() / whole;
+    let scale = ((1.0 - busy) / idle.max(f64::MIN_POSITIVE)).min(1.0);
+    let [queue_wait, storage_wait, no_requests] = waits.map(|wait| wait / whole * scale);
     Some(IdleByCause {
         busy,
-        copy_and_host: (1.0 - busy - (storage + none) * scale).max(0.0),
-        storage_wait: storage * scale,
-        no_requests: none * scale,
+        copy_and_host: (1.0 - busy - idle * scale).max(0.0),
+        queue_wait,
+        storage_wait,
+        no_requests,
     })
 }
 

@@ -21,7 +21,7 @@ pub const IN_FLIGHT_LIMIT: &str = "tierlab_in_flight_limit_requests";
 pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
 /// Rows of each run of a session, histogram, by `model`.
 pub const BATCH_ROWS: &str = "tierlab_batch_rows";
-/// Time of a session's thread, by `model`, `session` and `state` (compute, storage_wait, no_requests).
+/// Time of a session's thread, by `model`, `session` and `state` (compute, queue_wait, storage_wait, no_requests).
 pub const SESSION_SECONDS: &str = "tierlab_session_seconds_total";
 /// Time to load a model, gauge of its latest load, by `model` and `stage` (read, verify, place, session, warmup, features).
 pub const MODEL_LOAD_SECONDS: &str = "tierlab_model_load_seconds";

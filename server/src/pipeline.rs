@@ -190,7 +190,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
 async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch) -> Result<Vec<Part>, Refusal> {
     let Accepted { mut parts, ids, .. } = accepted;
     if let Some(join) = model.join.as_ref().filter(|_| !ids.is_empty()) {
-        let _in_stage = model.stage.enter();
+        let _in_stage = model.inflow.enter();
         for (input, part) in join.rows(&ids, watch).await? {
             parts[input] = Some(part);
         }

@@ -22,7 +22,7 @@ pub struct ServerDelta {
     /// Bytes that the cache may hold; 0 without one.
     #[serde(default)]
     pub cache_capacity_bytes: f64,
-    /// Seconds of all session threads by state: compute, storage_wait, no_requests.
+    /// Seconds of all session threads by state: compute, queue_wait, storage_wait, no_requests.
     pub session_seconds: BTreeMap<String, f64>,
     /// Mean rows per run of the session.
     pub mean_batch_rows: f64,

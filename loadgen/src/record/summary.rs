@@ -55,7 +55,7 @@ pub struct Summary {
     pub tier_requests_per_inference: Option<f64>,
     /// Mean in flight, counted, and rate × mean latency (Little's law).
     pub in_flight: (f64, f64),
-    /// What session threads spent their time on, as shares: compute, storage_wait, no_requests; empty where the server
+    /// What session threads spent their time on, as shares: compute, queue_wait, storage_wait, no_requests; empty where the server
     /// did not say.
     #[serde(default)]
     pub session_shares: Vec<(String, f64)>,

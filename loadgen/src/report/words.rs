@@ -229,6 +229,7 @@ pub(crate) fn sessions(summary: &Summary) -> Option<String> {
         .map(|(state, share)| {
             let what = match state.as_str() {
                 "compute" => "computing",
+                "queue_wait" => "idle with requests queued",
                 "storage_wait" => "waiting for storage",
                 "no_requests" => "without requests",
                 other => other,

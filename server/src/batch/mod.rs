@@ -11,7 +11,7 @@ pub(crate) mod rule;
 pub(crate) mod split;
 
 use crate::refusal::{Reason, Refusal};
-use crate::session::clock::{FeatureStage, SessionClock};
+use crate::session::clock::{Inflow, SessionClock};
 use crate::trace::Link;
 use elements::Elements;
 use pace::Pace;
@@ -89,7 +89,7 @@ pub(crate) struct BatchQueue {
     wake: Condvar,
     rule: Rule,
     capacity: usize,
-    stage: Arc<FeatureStage>,
+    inflow: Arc<Inflow>,
     depth: IntGauge,
     pace: Pace,
 }
@@ -127,13 +127,13 @@ impl State {
 
 impl BatchQueue {
     /// A queue of at most `capacity` requests.
-    pub(crate) fn new(rule: Rule, capacity: usize, stage: Arc<FeatureStage>, depth: IntGauge) -> Arc<Self> {
+    pub(crate) fn new(rule: Rule, capacity: usize, inflow: Arc<Inflow>, depth: IntGauge) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             wake: Condvar::new(),
             rule,
             capacity,
-            stage,
+            inflow,
             depth,
             pace: Pace::default(),
         })
@@ -155,6 +155,9 @@ impl BatchQueue {
         self.pace
             .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
         let now = job.enqueued;
+        if state.jobs.is_empty() {
+            self.inflow.set_queued(true, now);
+        }
         state.rows += job.rows;
         self.pace.set_queued(state.rows);
         // Most jobs go to the end, where the search begins.
@@ -193,7 +196,7 @@ impl BatchQueue {
                 rows: state.rows,
                 oldest_age: first.enqueued.elapsed(),
                 session_was_idle: session_was_idle || state.closed,
-                upcoming: self.stage.requests(),
+                upcoming: self.inflow.reading(),
                 last_run,
             };
             match self.rule.decide(&view) {
@@ -207,6 +210,9 @@ impl BatchQueue {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
                     self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    if state.jobs.is_empty() {
+                        self.inflow.set_queued(false, Instant::now());
+                    }
                     if !batch.is_empty() {
                         clock.turn(true);
                         return Some(batch);

@@ -31,21 +31,22 @@ fn alive(rows: usize, width: i64) -> (Job, Replies) {
 }
 
 fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
-    let stage = FeatureStage::new();
+    let inflow = Inflow::new();
     let counter = || Counter::new("a", "a").unwrap();
     let seconds = SessionSeconds {
         compute: counter(),
+        queue_wait: counter(),
         storage_wait: counter(),
         no_requests: counter(),
     };
-    let clock = SessionClock::new(Arc::clone(&stage), seconds);
+    let clock = SessionClock::new(Arc::clone(&inflow), seconds);
     let rule = Rule {
         max_rows,
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
     (
-        BatchQueue::new(rule, capacity, stage, IntGauge::new("b", "b").unwrap()),
+        BatchQueue::new(rule, capacity, inflow, IntGauge::new("b", "b").unwrap()),
         clock,
     )
 }

@@ -214,6 +214,7 @@ impl Metrics {
         let state = |state: &str| self.session_seconds.with_label_values(&[model, &instance, state]);
         SessionSeconds {
             compute: state("compute"),
+            queue_wait: state("queue_wait"),
             storage_wait: state("storage_wait"),
             no_requests: state("no_requests"),
         }
@@ -323,6 +324,7 @@ pub(crate) struct SpanCounts {
 /// Where the time of one session's thread goes.
 pub(crate) struct SessionSeconds {
     pub(crate) compute: Counter,
+    pub(crate) queue_wait: Counter,
     pub(crate) storage_wait: Counter,
     pub(crate) no_requests: Counter,
 }

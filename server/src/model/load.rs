@@ -15,7 +15,7 @@ use crate::runtime::mapped::{MappedWeights, Room};
 use crate::runtime::optimized::OptimizedCache;
 use crate::runtime::provider::Provider;
 use crate::runtime::{Graph, Runtime, Source, Threads, Weights};
-use crate::session::clock::{FeatureStage, SessionClock};
+use crate::session::clock::{Inflow, SessionClock};
 use crate::session::cpus;
 use crate::session::delivery::Delivery;
 use crate::session::open::{Recipe, Report, open};
@@ -173,7 +173,7 @@ impl Loader {
         let join = self.open_join(&config, &signature, object.as_str()).await?;
         seconds.features = began.elapsed().as_secs_f64();
         self.report_seconds(&name, &seconds);
-        let stage = FeatureStage::new();
+        let inflow = Inflow::new();
         let metrics = self.metrics.for_model(&name, self.features.kind);
         let max_rows = if signature.batched {
             config.max_batch_size as usize
@@ -191,16 +191,16 @@ impl Loader {
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
         let depth = metrics.queue_depth.clone();
-        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&stage), depth);
+        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&inflow), depth);
         let stats = Stats::default();
-        let threads = self.assign(sessions, &name, &queue, &stage, (&metrics, &stats.runs()));
+        let threads = self.assign(sessions, &name, &queue, &inflow, (&metrics, &stats.runs()));
         let model = Model {
             name,
             version: version.to_string(),
             signature,
             join,
             share: Arc::default(),
-            stage,
+            inflow,
             metrics,
             stats,
             max_rows,
@@ -309,12 +309,12 @@ impl Loader {
         sessions: Vec<SpawnedSession>,
         name: &str,
         queue: &Arc<BatchQueue>,
-        stage: &Arc<FeatureStage>,
+        inflow: &Arc<Inflow>,
         (metrics, runs): (&ModelMetrics, &Arc<Runs>),
     ) -> Vec<JoinHandle<()>> {
         let mut threads = Vec::new();
         for (instance, session) in (0..).zip(sessions) {
-            let clock = SessionClock::new(Arc::clone(stage), self.metrics.for_session(name, instance));
+            let clock = SessionClock::new(Arc::clone(inflow), self.metrics.for_session(name, instance));
             self.metrics.watch_clock(&clock);
             let counts = RunCounts {
                 batch_rows: metrics.batch_rows.clone(),

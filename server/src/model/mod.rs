@@ -17,7 +17,7 @@ use crate::features::Join;
 use crate::metrics::ModelMetrics;
 use crate::runtime::mapped::Room;
 use crate::session::Signature;
-use crate::session::clock::FeatureStage;
+use crate::session::clock::Inflow;
 use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -33,8 +33,8 @@ pub(crate) struct Model {
     pub(crate) join: Option<Join>,
     /// Its requests in flight.
     pub(crate) share: Arc<Share>,
-    /// Requests of this model that are in the feature stage.
-    pub(crate) stage: Arc<FeatureStage>,
+    /// Its requests on their way to the sessions.
+    pub(crate) inflow: Arc<Inflow>,
     pub(crate) metrics: ModelMetrics,
     pub(crate) stats: Stats,
     /// Rows of one run at most.

@@ -82,7 +82,7 @@ async fn a_sweep_that_asked_for_gds_and_got_posix_is_invalid() {
         assert!(point["summary"]["joules_per_inference"].as_f64().unwrap() > 0.0);
         let time = &point["summary"]["gpu_time"];
         let share = |cause: &str| time[cause].as_f64().unwrap();
-        let sum = ["busy", "copy_and_host", "storage_wait", "no_requests"]
+        let sum = ["busy", "copy_and_host", "queue_wait", "storage_wait", "no_requests"]
             .map(share)
             .iter()
             .sum::<f64>();

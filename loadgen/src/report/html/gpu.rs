@@ -14,10 +14,10 @@ pub(super) fn section(run: &Run) -> String {
     }
     let mut out = String::from(
         "<p class=\"soft\">Busy: share of the window in which a kernel ran, by NVML. The rest is idle: while a session ran \
-         (copies over the bus, launches, the host's part), while requests read their features, without requests. Energy is \
-         of the whole machine's GPUs. Reads: by cuFile's own counters.</p><div class=\"scroll\"><table><thead><tr>\
+         (copies over the bus, launches, the host's part), while requests were queued, while they read their features, without \
+         requests. Energy is of the whole machine's GPUs. Reads: by cuFile's own counters.</p><div class=\"scroll\"><table><thead><tr>\
          <th>tier</th><th>cache</th><th>mode</th><th class=\"n\">rps</th><th class=\"n\">busy</th>\
-         <th class=\"n\">copies, host</th><th class=\"n\">storage</th><th class=\"n\">no requests</th>\
+         <th class=\"n\">copies, host</th><th class=\"n\">queue</th><th class=\"n\">storage</th><th class=\"n\">no requests</th>\
          <th class=\"n\">J/inference</th><th>path</th><th class=\"n\">direct reads</th><th class=\"n\">POSIX reads</th></tr>\
          </thead><tbody>",
     );
@@ -50,6 +50,7 @@ fn row(point: &Point) -> Option<String> {
     );
     out += &share(|time| time.busy);
     out += &share(|time| time.copy_and_host);
+    out += &share(|time| time.queue_wait);
     out += &share(|time| time.storage_wait);
     out += &share(|time| time.no_requests);
     out += &number(summary.joules_per_inference.map(digits3));
