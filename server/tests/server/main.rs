@@ -7,6 +7,7 @@ mod clients;
 mod device;
 mod faults;
 mod flight;
+mod gpu_check;
 mod grpc;
 mod harness;
 mod lifecycle;
