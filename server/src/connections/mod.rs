@@ -33,8 +33,6 @@ pub(crate) use tls::{Files, Tls};
 
 /// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Headers of a request at most.
-const MAX_HEADERS: usize = 100;
 /// HTTP/2 streams of one connection at most.
 const MAX_STREAMS: u32 = 256;
 /// The pause after `accept` failed, when the process is out of file descriptors, say.
@@ -141,8 +139,8 @@ fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS);
+        // A hundred headers at most is hyper's own bound: to set one, whatever it is, fills two lists for each request.
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
