@@ -218,6 +218,10 @@ fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
     };
     // Neighbours of one host are joined by as many of the other, which depend on them as much.
     into.autocorrelation_time += other.autocorrelation_time - 1.0;
+    into.tail_autocorrelation_time = into
+        .tail_autocorrelation_time
+        .zip(other.tail_autocorrelation_time)
+        .map(|(a, b)| a + b - 1.0);
     into.bands = bands::merge([into.bands.as_slice(), other.bands.as_slice()]);
     into.server = fuller(into.server.take(), other.server.clone());
     into.mix_share = into.mix_share.zip(other.mix_share).map(|(a, b)| MixShare {

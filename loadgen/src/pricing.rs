@@ -3,16 +3,15 @@
 //! In: the file, the instance and the tiers of a plan. Out: [`Pricing`], or an error that says which key is missing
 //! or wrong. Must not know of measurements.
 
-use crate::record::{InstancePrice, Pricing};
-use serde::Deserialize;
+mod file;
+
+use crate::record::Pricing;
+use file::{PriceFile, Priced, names};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Bytes of the gigabyte that storage services charge by: 2^30.
 const BYTES_PER_GB: f64 = 1_073_741_824.0;
-
-/// What `[tiers]` says of a tier that costs nothing beyond the instance.
-const INCLUDED: &str = "included";
 
 /// Why prices could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -78,79 +77,6 @@ pub enum PricingError {
     },
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PriceFile {
-    instances: BTreeMap<String, Instance>,
-    memory: Option<Memory>,
-    #[serde(default)]
-    needs: BTreeMap<String, Vec<Need>>,
-    storage: BTreeMap<String, Storage>,
-    tiers: BTreeMap<String, String>,
-}
-
-/// What an instance must have for a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Need {
-    LocalDisk,
-    Gpu,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Memory {
-    usd_per_gib_hour: f64,
-    provider: String,
-    region: String,
-    as_of: String,
-    checked: bool,
-    source: String,
-    #[serde(default, rename = "note")]
-    _note: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Instance {
-    usd_per_hour: f64,
-    #[serde(default)]
-    memory_gib: f64,
-    #[serde(default)]
-    local_disk: bool,
-    #[serde(default)]
-    gpus: u32,
-    provider: String,
-    region: String,
-    as_of: String,
-    checked: bool,
-    source: String,
-    // Read so that it is checked; people read the file itself.
-    #[serde(default, rename = "note")]
-    _note: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Storage {
-    #[serde(default)]
-    usd_per_1000_get_requests: f64,
-    // A run only reads: this price is checked, and not used.
-    #[serde(default)]
-    usd_per_1000_put_requests: f64,
-    #[serde(default)]
-    usd_per_gb_read: f64,
-    #[serde(default)]
-    usd_per_hour: f64,
-    provider: String,
-    region: String,
-    as_of: String,
-    checked: bool,
-    source: String,
-    #[serde(default, rename = "note")]
-    _note: String,
-}
-
 /// Reads the prices of one instance type and some tiers.
 ///
 /// # Errors
@@ -176,26 +102,27 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
     };
     let mut pricing = Pricing {
         instance: instance.to_owned(),
-        usd_per_hour: priced.usd_per_hour,
-        usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.usd_per_gib_hour),
+        usd_per_hour: priced.price.usd_per_hour,
+        usd_per_gib_hour: file.memory.as_ref().map_or(0.0, |memory| memory.price.usd_per_gib_hour),
         instances: file
             .instances
             .iter()
-            .map(|(name, instance)| instance.price(name))
+            .map(|(name, instance)| instance.named(name))
             .collect(),
         instances_by_tier: BTreeMap::new(),
         usd_per_hour_by_tier: BTreeMap::new(),
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
-        sources: vec![priced.describe(instance)],
+        sources: vec![priced.line(instance)],
     };
-    pricing.sources.extend(file.memory.as_ref().map(Memory::describe));
+    pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));
     for tier in tiers {
         pricing.instances_by_tier.insert(tier.clone(), file.instances_for(tier));
         let Some(storage) = file.storage_of(path, tier)? else {
             continue;
         };
-        let entry = &file.storage[storage];
+        let priced = &file.storage[storage];
+        let entry = &priced.price;
         let mut put = |prices: fn(&mut Pricing) -> &mut BTreeMap<String, f64>, price: f64| {
             if price > 0.0 {
                 prices(&mut pricing).insert(tier.clone(), price);
@@ -210,196 +137,12 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
             |pricing| &mut pricing.usd_per_byte,
             entry.usd_per_gb_read / BYTES_PER_GB,
         );
-        let source = entry.describe(tier, storage);
+        let source = priced.line(tier, storage);
         if !pricing.sources.contains(&source) {
             pricing.sources.push(source);
         }
     }
     Ok(pricing)
-}
-
-impl PriceFile {
-    /// The instances that a tier can be had on.
-    fn instances_for(&self, tier: &str) -> Vec<String> {
-        let needs = self.needs.get(tier).map_or(&[][..], Vec::as_slice);
-        let has = |instance: &Instance, need: &Need| match need {
-            Need::LocalDisk => instance.local_disk,
-            Need::Gpu => instance.gpus > 0,
-        };
-        self.instances
-            .iter()
-            .filter(|(_, instance)| needs.iter().all(|need| has(instance, need)))
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-
-    /// The storage price of a tier; `None` where the instance's price includes it.
-    fn storage_of(&self, path: &Path, tier: &str) -> Result<Option<&str>, PricingError> {
-        let (path, known) = (path.to_owned(), names(&self.storage));
-        match self.tiers.get(tier).map(String::as_str) {
-            None => Err(PricingError::UnknownTier {
-                path,
-                tier: tier.to_owned(),
-                known,
-            }),
-            Some(INCLUDED) => Ok(None),
-            Some(storage) if self.storage.contains_key(storage) => Ok(Some(storage)),
-            Some(storage) => {
-                let (tier, storage) = (tier.to_owned(), storage.to_owned());
-                Err(PricingError::UnknownStorage {
-                    path,
-                    tier,
-                    storage,
-                    known,
-                })
-            }
-        }
-    }
-
-    fn check(&self, path: &Path) -> Result<(), PricingError> {
-        let instances = self.instances.iter().flat_map(|(name, i)| {
-            [("usd_per_hour", i.usd_per_hour), ("memory_gib", i.memory_gib)]
-                .map(|(key, value)| (format!("instances.\"{name}\".{key}"), value))
-        });
-        let memory = self
-            .memory
-            .iter()
-            .map(|memory| ("memory.usd_per_gib_hour".to_owned(), memory.usd_per_gib_hour));
-        let storage = self.storage.iter().flat_map(|(name, s)| {
-            [
-                ("usd_per_1000_get_requests", s.usd_per_1000_get_requests),
-                ("usd_per_1000_put_requests", s.usd_per_1000_put_requests),
-                ("usd_per_gb_read", s.usd_per_gb_read),
-                ("usd_per_hour", s.usd_per_hour),
-            ]
-            .map(|(key, value)| (format!("storage.{name}.{key}"), value))
-        });
-        for (key, value) in instances.chain(memory).chain(storage) {
-            if !value.is_finite() || value < 0.0 {
-                return Err(PricingError::BadPrice {
-                    path: path.to_owned(),
-                    key,
-                    value,
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Where and when a price was valid.
-struct Provenance<'a> {
-    provider: &'a str,
-    region: &'a str,
-    as_of: &'a str,
-    checked: bool,
-    source: &'a str,
-}
-
-impl Provenance<'_> {
-    fn describe(&self, name: &str, price: &str) -> String {
-        let Self {
-            provider,
-            region,
-            as_of,
-            checked,
-            source,
-        } = self;
-        let note = if *checked { "" } else { " (from memory, not checked)" };
-        format!("{name}: {price}, {provider} {region}, as of {as_of}{note}, {source}")
-    }
-}
-
-impl Memory {
-    fn describe(&self) -> String {
-        let Self {
-            provider,
-            region,
-            as_of,
-            checked,
-            source,
-            ..
-        } = self;
-        let provenance = Provenance {
-            provider,
-            region,
-            as_of,
-            checked: *checked,
-            source,
-        };
-        provenance.describe(
-            "memory of a cache",
-            &format!("${} per GiB and hour", self.usd_per_gib_hour),
-        )
-    }
-}
-
-impl Instance {
-    fn price(&self, name: &str) -> InstancePrice {
-        InstancePrice {
-            name: name.to_owned(),
-            usd_per_hour: self.usd_per_hour,
-            checked: self.checked,
-        }
-    }
-
-    fn describe(&self, name: &str) -> String {
-        let Self {
-            provider,
-            region,
-            as_of,
-            checked,
-            source,
-            ..
-        } = self;
-        let provenance = Provenance {
-            provider,
-            region,
-            as_of,
-            checked: *checked,
-            source,
-        };
-        provenance.describe(name, &format!("${}/h", self.usd_per_hour))
-    }
-}
-
-impl Storage {
-    fn describe(&self, tier: &str, name: &str) -> String {
-        let prices: Vec<String> = [
-            (self.usd_per_1000_get_requests, "1,000 GET requests"),
-            (self.usd_per_gb_read, "GB read"),
-            (self.usd_per_hour, "hour"),
-        ]
-        .iter()
-        .filter(|(usd, _)| *usd > 0.0)
-        .map(|(usd, unit)| format!("${usd} per {unit}"))
-        .collect();
-        let price = if prices.is_empty() {
-            "free of charge".to_owned()
-        } else {
-            prices.join(", ")
-        };
-        let Self {
-            provider,
-            region,
-            as_of,
-            checked,
-            source,
-            ..
-        } = self;
-        let provenance = Provenance {
-            provider,
-            region,
-            as_of,
-            checked: *checked,
-            source,
-        };
-        provenance.describe(&format!("{tier}: {name}"), &price)
-    }
-}
-
-fn names<T>(map: &BTreeMap<String, T>) -> String {
-    map.keys().cloned().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -519,13 +262,13 @@ mod tests {
         for (instance, priced) in &file.instances {
             let pricing = load(&shipped(), instance, &all).unwrap();
             assert!(pricing.usd_per_hour > 0.0 && pricing.usd_per_request["s3"] > 0.0);
-            assert!(priced.memory_gib > 0.0 && pricing.usd_per_gib_hour > 0.0);
+            assert!(priced.price.memory_gib > 0.0 && pricing.usd_per_gib_hour > 0.0);
             let had_on = |tier: &str| pricing.instances_by_tier[tier].len();
             assert!(0 < had_on("gds") && had_on("gds") < had_on("nvme") && had_on("nvme") < had_on("s3"));
-            assert!(priced.source.starts_with("https://") && !priced.as_of.is_empty());
+            assert!(priced.provenance.source.starts_with("https://") && !priced.provenance.as_of.is_empty());
         }
         for priced in file.storage.values() {
-            assert!(priced.source.starts_with("https://") && !priced.as_of.is_empty());
+            assert!(priced.provenance.source.starts_with("https://") && !priced.provenance.as_of.is_empty());
         }
     }
 }

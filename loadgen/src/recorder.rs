@@ -2,6 +2,7 @@
 //! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
 
 use crate::analysis;
+use crate::analysis::dependence::Dependence;
 use crate::driver::Finished;
 use crate::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
 use crate::schedule::Schedule;
@@ -10,10 +11,10 @@ use std::collections::BTreeMap;
 
 /// Significant decimal digits of every histogram.
 const DIGITS: u8 = 3;
-/// A block is about this long: several are needed inside a repeat to see how it varied.
-const BLOCK_S: f64 = 0.5;
-/// Blocks of one window.
-const BLOCKS: std::ops::RangeInclusive<usize> = 2..=10;
+/// The fewest requests of a time block on average, so that it shows a distribution and not a request.
+const BLOCK_REQUESTS: f64 = 20.0;
+/// Blocks of one window: latency over time is drawn from them.
+const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
 
 /// What names a repeat.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         window.sort_unstable_by_key(|sample| sample.due_us);
         window
     };
+    let latencies: Vec<u64> = window.iter().map(Sample::latency_us).collect();
+    let dependence = Dependence::of(&latencies);
     let mut errors = BTreeMap::new();
     for sample in &window {
         if let Outcome::Failed(failure) = sample.outcome {
@@ -65,10 +68,8 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
             &finished.samples,
             &(schedule.window_start_us..schedule.window_end_us),
         )),
-        autocorrelation_time: {
-            let latencies: Vec<u64> = window.iter().map(Sample::latency_us).collect();
-            analysis::dependence::autocorrelation_time(&latencies)
-        },
+        autocorrelation_time: dependence.body,
+        tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: analysis::backlog_slope(&window),
         bands: analysis::bands(&window),
         server,
@@ -78,8 +79,19 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     }
 }
 
+/// Into how many blocks a window of as many requests is cut.
+fn time_blocks(requests: usize) -> usize {
+    ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
+}
+
 fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
-    let blocks = ((schedule.window_s() / BLOCK_S).round() as usize).clamp(*BLOCKS.start(), *BLOCKS.end());
+    let blocks = time_blocks(
+        schedule
+            .due_us
+            .iter()
+            .filter(|&&due_us| schedule.in_window(due_us))
+            .count(),
+    );
     let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
     let by_block = |value: fn(&Sample) -> u64| {
         let mut values = vec![Vec::new(); blocks];

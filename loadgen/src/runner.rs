@@ -8,9 +8,15 @@
 
 mod hunt;
 mod mixed;
+mod naming;
+mod place;
 mod send;
 
+pub use naming::factors;
+pub use place::{new_folder, sha256};
 pub use send::{Measured, Senders, measure, route, step};
+
+use naming::{line, name};
 
 use crate::analysis;
 use crate::analysis::curves::same_but_rate;
@@ -21,15 +27,14 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::plan::{Load, Plan};
 use crate::progress::Progress;
-use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
+use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
 use crate::schedule::{host_seed, step_seed};
-use hdrhistogram::Histogram;
 use reqwest::Url;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierlab_protocol::tensor::TensorSpec;
 
@@ -346,96 +351,4 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         cold_starts: preamble.cold_starts,
         points: Vec::new(),
     }
-}
-
-/// What tells this point from the others.
-#[must_use]
-pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
-    Factors {
-        tier: target.tier.clone(),
-        cache: target.cache.clone(),
-        cache_share: target.cache_share,
-        model: model.to_owned(),
-        mode: load.mode,
-        batch_size: load.batch_size,
-        offered_rps: load.rate,
-        arrivals: plan.arrivals.to_string(),
-        keys: match target.content_of(model) {
-            Content::Joined(_) => plan.keys.to_string(),
-            Content::Inline(_) => "inline".into(),
-        },
-        mix: None,
-    }
-}
-
-fn name(factors: &Factors) -> String {
-    format!(
-        "{} {} {}×{} at {}/s",
-        factors.tier, factors.cache, factors.mode, factors.batch_size, factors.offered_rps
-    )
-}
-
-/// One finished step in one line.
-fn line(factors: &Factors, repeat: &Repeat) -> String {
-    let mut latency = match repeat.histograms.latency.first() {
-        Some(first) => Histogram::new_from(first),
-        None => return format!("{}: nothing was scheduled", name(factors)),
-    };
-    latency.auto(true);
-    for block in &repeat.histograms.latency {
-        // Cannot fail: the sum resizes itself.
-        let _ = latency.add(block);
-    }
-    let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
-    let errors: u64 = repeat.errors.values().sum();
-    let mut line = format!(
-        "{}, repeat {}: p50 {:.2} ms, p99 {:.2} ms, {:.0}/s, {errors} errors",
-        name(factors),
-        repeat.index + 1,
-        millis(0.5),
-        millis(0.99),
-        repeat.achieved_rps,
-    );
-    if let Some(server) = &repeat.server {
-        let lookups = server.cache_hits + server.cache_misses;
-        if lookups > 0.0 {
-            line += &format!(", {:.0} % hits", server.cache_hits / lookups * 100.0);
-        }
-    } else {
-        line += ", the server's metrics were not there";
-    }
-    line
-}
-
-/// The folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
-///
-/// # Errors
-/// A folder of that name holds something already.
-pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf, RunError> {
-    let stamp = rfc3339(SystemTime::now()).replace([':', '-'], "");
-    let folder = out.join(name.map_or_else(|| format!("{}-{stamp}", plan.name), ToOwned::to_owned));
-    let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
-    if taken {
-        return Err(RunError::Usage(format!(
-            "{} holds a result already; choose another --name, remove it, or go on with it by --resume",
-            folder.display()
-        )));
-    }
-    std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
-    Ok(folder)
-}
-
-/// SHA-256 of files, by path.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn sha256(files: &[&Path]) -> Result<BTreeMap<String, String>, RunError> {
-    use sha2::{Digest, Sha256};
-    files
-        .iter()
-        .map(|file| {
-            let bytes = std::fs::read(file).map_err(RunError::io(file))?;
-            Ok((file.display().to_string(), hex::encode(Sha256::digest(bytes))))
-        })
-        .collect()
 }

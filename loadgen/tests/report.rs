@@ -70,9 +70,13 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
             merged.add(block).unwrap();
         }
         let number = |name: &str| row[column(name)].parse::<f64>();
-        let time = point.summary.as_ref().unwrap().autocorrelation_time;
+        let summary = point.summary.as_ref().unwrap();
+        let dependence = analysis::dependence::Dependence {
+            body: summary.autocorrelation_time,
+            tail: summary.tail_autocorrelation_time,
+        };
         for (name, quantile) in [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)] {
-            let printable = analysis::percentile::is_printable(quantile, merged.len(), time);
+            let printable = analysis::percentile::is_printable(quantile, merged.len(), dependence.at(quantile));
             assert_eq!(number(name).is_ok(), printable, "{name} {row:?}");
             let Ok(us) = number(name) else { continue };
             assert!(

@@ -3,8 +3,9 @@
 //! In: the samples of one step's window. Out: the mean composition of the latency per percentile band, and the slope
 //! of the latency over the window. Knows nothing of verdicts, nor of other steps.
 
+use super::sections::mean_interval;
 use super::student::Z95;
-use crate::record::{Band, Interval, Reads, Sample};
+use crate::record::{Band, Interval, Reads, Repeat, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// The bands: name, and the shares of the requests, sorted by latency, between which they lie.
@@ -88,6 +89,7 @@ fn band(name: &str, samples: &[&Sample]) -> Band {
         name: name.to_owned(),
         count: samples.len() as u64,
         mean_us: latency / count,
+        over_repeats_us: None,
         parts_us,
         reads: mean_reads,
     }
@@ -127,6 +129,27 @@ pub fn merge<'a>(steps: impl IntoIterator<Item = &'a [Band]>) -> Vec<Band> {
     let order = |band: &Band| BANDS.iter().position(|(name, ..)| *name == band.name);
     merged.sort_by_key(order);
     merged
+}
+
+/// The bands of all repeats of a point: every repeat is cut into bands by itself, so that a slow one does not fill the
+/// slowest band alone, and the intervals are over the repeats' means, on the scale of their logarithm as for percentiles.
+#[must_use]
+pub fn over_repeats(repeats: &[Repeat]) -> Vec<Band> {
+    let mut bands = merge(repeats.iter().map(|repeat| repeat.bands.as_slice()));
+    for band in &mut bands {
+        let of_repeats = repeats.iter().flat_map(|repeat| &repeat.bands);
+        let means: Vec<f64> = of_repeats
+            .filter(|other| other.name == band.name)
+            .map(|other| other.mean_us.max(1.0).ln())
+            .collect();
+        band.over_repeats_us = mean_interval(&means).map(|interval| Interval {
+            value: band.mean_us,
+            // The mean by requests may differ from that by repeats.
+            lo: interval.lo.exp().min(band.mean_us),
+            hi: interval.hi.exp().max(band.mean_us),
+        });
+    }
+    bands
 }
 
 fn absorb(into: &mut Band, band: &Band) {
@@ -301,6 +324,31 @@ mod tests {
         });
         let merged = merge([&one[..], &two[..]]);
         assert_eq!((merged[0].reads.cache_hits, merged[0].reads.device_us), (2.0, 30.0));
+    }
+
+    #[test]
+    fn the_interval_of_a_band_is_over_the_repeats() {
+        let repeat = |us: u64| Repeat {
+            bands: bands(&vec![sample(0, 0, us, None); 100]),
+            ..Repeat::empty()
+        };
+        let all = over_repeats(&[repeat(90), repeat(100), repeat(110)]);
+        // Student's t for two degrees of freedom: the logarithms are 4.6017 ± 4.303 × 0.10040 / sqrt(3).
+        for band in &all {
+            let interval = band.over_repeats_us.unwrap();
+            assert!((interval.value - 100.0).abs() < 1e-9);
+            assert!(
+                (interval.hi - 127.9).abs() < 0.2 && (interval.lo - 77.6).abs() < 0.2,
+                "{interval:?}"
+            );
+        }
+        assert_eq!(all.len(), 4);
+        assert!(
+            over_repeats(&[repeat(90)])
+                .iter()
+                .all(|band| band.over_repeats_us.is_none())
+        );
+        assert_eq!(over_repeats(&[]), []);
     }
 
     #[test]

@@ -337,6 +337,7 @@ mod tests {
             name: "p0-50".to_owned(),
             count: 10,
             mean_us: 1.0,
+            over_repeats_us: None,
             parts_us: Vec::new(),
             reads: Reads {
                 cache_hits: 1.0,

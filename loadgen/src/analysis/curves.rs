@@ -132,7 +132,11 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
     };
     let (table_a, table_b) = (table(a, b), table(b, a));
     let printable = |table: &BlockTable, point: &Point| {
-        is_printable(quantile, table.samples(), super::autocorrelation_time(&point.repeats))
+        is_printable(
+            quantile,
+            table.samples(),
+            super::dependence(&point.repeats).at(quantile),
+        )
     };
     if !printable(&table_a, a) || !printable(&table_b, b) {
         return None;

@@ -1,8 +1,11 @@
 //! How far one request's latency tells the next one's.
 //!
-//! In: the latencies of a step in the order in which they were due. Out: its autocorrelation time, the number of
-//! requests that say as much as one independent request: 1 where each is its own, some dozens behind a queue. Knows
-//! nothing of percentiles.
+//! In: the latencies of a step in the order in which they were due. Out: its autocorrelation times, the number of
+//! requests that say as much as one independent request: 1 where each is its own, some dozens behind a queue.
+//!
+//! A percentile rests on one thing about each request: whether it lies above. How far that depends on its neighbours is not
+//! the same everywhere. A machine that is a tenth slower for half a second moves all of a thousand requests a little, and
+//! says nothing of the few that met a stall; behind a queue the slow ones come together. So the tail has a time of its own.
 
 /// The longest run of requests looked at in one piece, and the number of pieces: enough for a stable answer, and a bound
 /// on the work.
@@ -11,17 +14,68 @@ const PIECES: usize = 8;
 /// A dependence smaller than this many standard deviations of what independent requests show by chance is none.
 const CHANCE: f64 = 3.0;
 
+/// Where the tail begins: the p95 and the p99 count by it.
+const TAIL_FROM: f64 = 0.9;
+/// The share of the requests that the tail's time looks at, where it is at least [`TAIL_REQUESTS`] of them.
+const TAIL_SHARE: f64 = 0.05;
+/// So few requests still show whether they come together.
+const TAIL_REQUESTS: f64 = 16.0;
+
+/// The autocorrelation times of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dependence {
+    /// Of all latencies.
+    pub body: f64,
+    /// Of whether a request is among the slow ones.
+    pub tail: f64,
+}
+
+impl Dependence {
+    /// Of latencies in the order in which they were due.
+    #[must_use]
+    pub fn of(latencies_us: &[u64]) -> Self {
+        Self {
+            body: autocorrelation_time(latencies_us),
+            tail: tail_autocorrelation_time(latencies_us),
+        }
+    }
+
+    /// What a percentile counts by.
+    #[must_use]
+    pub fn at(self, quantile: f64) -> f64 {
+        if quantile < TAIL_FROM { self.body } else { self.tail }
+    }
+}
+
+/// The time of the slowest twentieth: of being among them or not. At least 1.
+#[must_use]
+pub fn tail_autocorrelation_time(latencies_us: &[u64]) -> f64 {
+    let mut sorted = latencies_us.to_vec();
+    sorted.sort_unstable();
+    let slow = (TAIL_SHARE * sorted.len() as f64).max(TAIL_REQUESTS) as usize;
+    let Some(&limit) = sorted.len().checked_sub(slow + 1).and_then(|last| sorted.get(last)) else {
+        return autocorrelation_time(latencies_us);
+    };
+    let above: Vec<f64> = latencies_us.iter().map(|&us| f64::from(us > limit)).collect();
+    let share = above.iter().sum::<f64>() / above.len() as f64;
+    integrated(&above.iter().map(|above| above - share).collect::<Vec<_>>())
+}
+
 /// The integrated autocorrelation time of the ranks of the latencies, `1 + 2 Σ ρ(k)`, summed over pairs of lags as long
 /// as a pair is positive (Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992). Ranks, because a
 /// single stall would otherwise be all that is seen. At least 1.
 #[must_use]
 pub fn autocorrelation_time(latencies_us: &[u64]) -> f64 {
-    let ranks = ranks(latencies_us);
-    let pieces: Vec<&[f64]> = if ranks.len() <= PIECE * PIECES {
-        vec![&ranks[..]]
+    integrated(&ranks(latencies_us))
+}
+
+/// Of values about their mean.
+fn integrated(values: &[f64]) -> f64 {
+    let pieces: Vec<&[f64]> = if values.len() <= PIECE * PIECES {
+        vec![values]
     } else {
-        let apart = (ranks.len() - PIECE) / (PIECES - 1);
-        (0..PIECES).map(|piece| &ranks[piece * apart..][..PIECE]).collect()
+        let apart = (values.len() - PIECE) / (PIECES - 1);
+        (0..PIECES).map(|piece| &values[piece * apart..][..PIECE]).collect()
     };
     let looked_at: usize = pieces.iter().map(|piece| piece.len()).sum();
     let longest = pieces.first().map_or(0, |piece| piece.len() / 4);
@@ -109,6 +163,28 @@ mod tests {
         // Longer than what is looked at in one piece.
         let time = autocorrelation_time(&modulated(0.9, 300_000, 4));
         assert!(time > 15.0 && time < 24.0, "{time}");
+    }
+
+    #[test]
+    fn the_tail_has_a_time_of_its_own() {
+        // All requests are slower and faster together, the few that stall do so each for itself.
+        let mut slow = modulated(0.99, 4_000, 5);
+        for (index, us) in slow.iter_mut().enumerate() {
+            *us += if (index * 7_919) % 97 < 6 { 1_000_000 } else { 0 };
+        }
+        let found = Dependence::of(&slow);
+        assert!(found.body > 20.0 && found.tail < 1.5, "{found:?}");
+        // They come together.
+        let mut bursts = modulated(0.0, 4_000, 5);
+        for (index, us) in bursts.iter_mut().enumerate() {
+            *us += if index % 400 < 20 { 1_000_000 } else { 0 };
+        }
+        let found = Dependence::of(&bursts);
+        assert!(
+            found.tail > 10.0 && found.at(0.99) == found.tail && found.at(0.5) == found.body,
+            "{found:?}"
+        );
+        assert_eq!(Dependence::of(&[7; 500]).tail, 1.0);
     }
 
     proptest! {

@@ -3,7 +3,8 @@
 //! In: a point with its histograms. Out: numbers to draw. Knows nothing of how they are drawn.
 
 use super::percentile::{BlockTable, is_printable};
-use crate::record::Point;
+use crate::record::{Histograms, Point};
+use hdrhistogram::Histogram;
 
 /// The shares of the requests that a cumulative curve is told at: dense in the tail, since that is what it is drawn for.
 /// Even steps of `-log10(1 - share)`, from the fastest to one in ten thousand.
@@ -15,10 +16,10 @@ const NINES: f64 = 4.0;
 #[must_use]
 pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     let table = BlockTable::new(point.repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
-    let time = super::autocorrelation_time(&point.repeats);
+    let dependence = super::dependence(&point.repeats);
     (0..=STEPS)
         .map(|step| 1.0 - 10_f64.powf(-NINES * f64::from(step) / f64::from(STEPS)))
-        .take_while(|share| *share < 0.5 || is_printable(*share, table.samples(), time))
+        .take_while(|share| *share < 0.5 || is_printable(*share, table.samples(), dependence.at(*share)))
         .filter_map(|share| Some((share, table.pooled_quantile(share)? as f64)))
         .collect()
 }
@@ -53,28 +54,48 @@ impl Grid {
     }
 }
 
-/// How a point's latency changed: for each repeat, for each time block, the share of the block's requests in each band of
-/// the grid. A block without requests has no shares.
+/// How a point's latency changed in one repeat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverTime {
+    /// Length of a column, in seconds; the last may be shorter.
+    pub column_s: f64,
+    /// For each column, the share of its requests in each band of the grid; nothing for a column without requests.
+    pub columns: Vec<Vec<f64>>,
+}
+
+/// How a point's latency changed, repeat by repeat: its time blocks, as many of them together as leave `most` columns.
 #[must_use]
-pub fn over_time(point: &Point, grid: &Grid) -> Vec<Vec<Vec<f64>>> {
-    let block = |histogram: &hdrhistogram::Histogram<u64>| {
-        let mut shares = vec![0.0; grid.bands];
-        for value in histogram.iter_recorded() {
-            shares[grid.band(value.value_iterated_to() as f64)] +=
-                value.count_since_last_iteration() as f64 / histogram.len() as f64;
+pub fn over_time(point: &Point, grid: &Grid, most: usize) -> Vec<OverTime> {
+    let one = |histograms: &Histograms| {
+        let together = histograms.latency.len().div_ceil(most.max(1)).max(1);
+        OverTime {
+            column_s: histograms.block_s * together as f64,
+            columns: histograms
+                .latency
+                .chunks(together)
+                .map(|blocks| shares(blocks, grid))
+                .collect(),
         }
-        if histogram.is_empty() { Vec::new() } else { shares }
     };
-    let repeats = point.repeats.iter();
-    repeats
-        .map(|repeat| repeat.histograms.latency.iter().map(block).collect())
-        .collect()
+    point.repeats.iter().map(|repeat| one(&repeat.histograms)).collect()
+}
+
+fn shares(blocks: &[Histogram<u64>], grid: &Grid) -> Vec<f64> {
+    let all: u64 = blocks.iter().map(Histogram::len).sum();
+    if all == 0 {
+        return Vec::new();
+    }
+    let mut shares = vec![0.0; grid.bands];
+    for value in blocks.iter().flat_map(Histogram::iter_recorded) {
+        shares[grid.band(value.value_iterated_to() as f64)] += value.count_since_last_iteration() as f64 / all as f64;
+    }
+    shares
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Histograms, Mode, Repeat};
+    use crate::record::{Factors, Mode, Repeat};
     use proptest::prelude::*;
 
     /// A point of one repeat with these latencies in each time block.
@@ -128,8 +149,22 @@ mod tests {
             to_us: 1e6,
             bands: 4,
         };
-        let shares = over_time(&point(&[&[150, 200], &[150, 500_000, 600_000, 150], &[]]), &grid);
-        assert_eq!(shares, [[vec![1.0, 0.0, 0.0, 0.0], vec![0.5, 0.0, 0.0, 0.5], vec![]]]);
+        let stalled = point(&[&[150, 200], &[150, 500_000, 600_000, 150], &[]]);
+        let [told] = &over_time(&stalled, &grid, 3)[..] else {
+            panic!("one repeat")
+        };
+        assert_eq!(
+            told.columns,
+            [vec![1.0, 0.0, 0.0, 0.0], vec![0.5, 0.0, 0.0, 0.5], vec![]]
+        );
+        // Two columns hold two blocks and one, by the number of their requests.
+        let [told] = &over_time(&stalled, &grid, 2)[..] else {
+            panic!("one repeat")
+        };
+        assert_eq!(told.column_s, 2.0);
+        let third = 1.0 / 3.0;
+        assert!((told.columns[0][0] - 2.0 * third).abs() < 1e-9 && (told.columns[0][3] - third).abs() < 1e-9);
+        assert!(told.columns.len() == 2 && told.columns[1].is_empty());
         assert_eq!([1.0, 1e9].map(|us| grid.band(us)), [0, 3]);
     }
 
@@ -137,8 +172,8 @@ mod tests {
         #[test]
         fn every_request_of_a_block_is_in_one_band(us in prop::collection::vec(1_u64..10_000_000, 1..80)) {
             let grid = Grid { from_us: 50.0, to_us: 1e6, bands: 17 };
-            let shares = over_time(&point(&[&us]), &grid);
-            prop_assert!((shares[0][0].iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            let told = over_time(&point(&[&us]), &grid, 9);
+            prop_assert!((told[0].columns[0].iter().sum::<f64>() - 1.0).abs() < 1e-9);
         }
     }
 }

@@ -83,6 +83,7 @@ mod tests {
                 name: "p0-50".into(),
                 count: requests,
                 mean_us: 10.0 + infer_us,
+                over_repeats_us: None,
                 parts_us: vec![("network".into(), 10.0), ("infer".into(), infer_us)],
                 reads,
             }],

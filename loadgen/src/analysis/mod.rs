@@ -38,6 +38,7 @@ pub use mix_shares::mix_shares;
 
 use crate::gpu;
 use crate::record::{Interval, Limits, Point, Pricing, Repeat, Summary};
+use dependence::Dependence;
 use hdrhistogram::Histogram;
 use percentile::{BlockTable, is_printable};
 use std::collections::BTreeMap;
@@ -57,8 +58,9 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
     let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);
     let lag_p99_us = clock(repeats, |repeat| &repeat.histograms.lag).pooled_quantile(0.99);
     let samples = latency.samples();
-    let time = autocorrelation_time(repeats);
-    let [p50_us, p95_us, p99_us] = [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile, time));
+    let dependence = dependence(repeats);
+    let [p50_us, p95_us, p99_us] =
+        [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile, dependence.at(quantile)));
     let [p95_bound_us, p99_bound_us] =
         [0.95, 0.99].map(|quantile| early_stopping::bound(&latency, quantile).map(|us| us as f64));
     let achieved_rps = rate_interval(repeats);
@@ -76,7 +78,10 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
         steps: repeats.iter().map(verdict::Step::from).collect(),
     };
-    let printable = |us: Option<u64>| us.filter(|_| is_printable(0.99, samples, time)).map(|us| us as f64);
+    let printable = |us: Option<u64>| {
+        us.filter(|_| is_printable(0.99, samples, dependence.tail))
+            .map(|us| us as f64)
+    };
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
@@ -87,7 +92,8 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         p99_us,
         p95_bound_us,
         p99_bound_us,
-        autocorrelation_time: time,
+        autocorrelation_time: dependence.body,
+        tail_autocorrelation_time: dependence.tail,
         service_p99_us: printable(service_p99_us),
         lag_p99_us: printable(lag_p99_us),
         achieved_rps,
@@ -107,7 +113,7 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         joules_per_inference: gpu::joules_per_inference(repeats),
         gpu_time: gpu::idle_by_cause(repeats),
         session_shares: session_shares(repeats),
-        bands: bands::merge(repeats.iter().map(|repeat| repeat.bands.as_slice())),
+        bands: bands::over_repeats(repeats),
         tail: tail::tail(repeats),
         verdict: verdict::verdict(&evidence, limits),
     }
@@ -136,13 +142,16 @@ fn clock(repeats: &[Repeat], of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Bl
 }
 
 /// Of all repeats: each counted by its samples.
-fn autocorrelation_time(repeats: &[Repeat]) -> f64 {
+fn dependence(repeats: &[Repeat]) -> Dependence {
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
-    let weighted: f64 = repeats
-        .iter()
-        .map(|repeat| repeat.autocorrelation_time * repeat.scheduled as f64)
-        .sum();
-    (weighted / scheduled.max(1) as f64).max(1.0)
+    let mean = |of: fn(&Repeat) -> f64| {
+        let weighted: f64 = repeats.iter().map(|repeat| of(repeat) * repeat.scheduled as f64).sum();
+        (weighted / scheduled.max(1) as f64).max(1.0)
+    };
+    Dependence {
+        body: mean(|repeat| repeat.autocorrelation_time),
+        tail: mean(|repeat| repeat.tail_autocorrelation_time.unwrap_or(repeat.autocorrelation_time)),
+    }
 }
 
 /// A percentile with its 95 % interval; `None` where there are too few samples for how much they depend on each other,

@@ -26,8 +26,14 @@ pub fn samples_needed(quantile: f64) -> u64 {
 /// up for that (`results/coverage`).
 #[must_use]
 pub fn is_printable(quantile: f64, samples: u64, autocorrelation_time: f64) -> bool {
+    samples >= samples_wanted(quantile, autocorrelation_time)
+}
+
+/// From how many samples of this autocorrelation time a percentile is printed.
+#[must_use]
+pub fn samples_wanted(quantile: f64, autocorrelation_time: f64) -> u64 {
     let time = autocorrelation_time.max(1.0);
-    samples as f64 / time >= samples_needed(quantile) as f64 * time.min(2.0)
+    (samples_needed(quantile) as f64 * time * time.min(2.0)).ceil() as u64
 }
 
 /// The cumulative counts of all blocks over one common, sorted table of values.

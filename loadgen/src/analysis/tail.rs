@@ -76,6 +76,7 @@ mod tests {
             name: name.to_owned(),
             count: 10,
             mean_us: factor * parts.iter().map(|(_, us)| us).sum::<f64>(),
+            over_repeats_us: None,
             parts_us: parts
                 .iter()
                 .map(|(name, us)| ((*name).to_owned(), factor * us))

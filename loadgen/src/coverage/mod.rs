@@ -13,7 +13,7 @@ mod table;
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 
-use crate::analysis::dependence::autocorrelation_time;
+use crate::analysis::dependence::Dependence;
 use crate::analysis::latency_interval;
 use crate::analysis::percentile::{BlockTable, samples_needed};
 use crate::analysis::sections::{OUTSIDE, Pairing, difference};
@@ -210,22 +210,24 @@ fn on_every_core<S: Copy + Sync, R: Send>(
     found.into_iter().map(|(_, found)| found).collect()
 }
 
-/// One configuration's latencies: its table, and the autocorrelation time as a report takes it.
-fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> (BlockTable, f64) {
-    let mut times = 0.0;
+/// One configuration's latencies: its table, and how they depend on each other, as a report takes it.
+fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> (BlockTable, Dependence) {
+    let mut dependence = Dependence { body: 0.0, tail: 0.0 };
     let repeats: Vec<Vec<Histogram<u64>>> = factors
         .iter()
         .map(|factor| {
             let latencies = setting.law.sample(rng, setting.samples);
             // Rounded down to whole microseconds would be half of one too little.
             let latencies: Vec<u64> = latencies.iter().map(|us| (us * factor).round() as u64).collect();
-            times += autocorrelation_time(&latencies);
+            let found = Dependence::of(&latencies);
+            dependence.body += found.body / factors.len() as f64;
+            dependence.tail += found.tail / factors.len() as f64;
             let block = latencies.len().div_ceil(BLOCKS);
             latencies.chunks(block).map(histogram).collect()
         })
         .collect();
     let table = BlockTable::new(repeats.iter().map(Vec::as_slice));
-    (table, times / factors.len() as f64)
+    (table, dependence)
 }
 
 fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
@@ -254,9 +256,9 @@ fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
         let factors: Vec<f64> = (0..setting.repeats)
             .map(|_| laws::weather(&mut rng, setting.spread))
             .collect();
-        let (table, time) = point(setting, &factors, &mut rng);
+        let (table, dependence) = point(setting, &factors, &mut rng);
         for (row, &(_, quantile, truth)) in rows.iter_mut().zip(&truths) {
-            let Some(interval) = latency_interval(&table, quantile, time) else {
+            let Some(interval) = latency_interval(&table, quantile, dependence.at(quantile)) else {
                 continue;
             };
             row.printed += 1;

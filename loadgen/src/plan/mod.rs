@@ -5,24 +5,27 @@
 
 mod arrivals;
 mod columns;
+mod keys;
 mod lab;
+mod loads;
 mod mix;
 mod place;
 mod raw;
 mod search;
+mod wire;
 
 pub use arrivals::{Arrivals, Process, Shape, Trace};
+pub use keys::KeyDistribution;
 pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, Origin, TierPlan};
+pub use loads::Load;
 pub use mix::{Mix, Part};
 pub use search::SearchPlan;
+pub use wire::{Encoding, Protocol};
 
 use crate::payload::Form;
-use crate::record::{Limits, Mode};
-use serde::Deserialize;
+use crate::record::Limits;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::model::is_plain_name;
 
@@ -41,88 +44,6 @@ pub struct PlanError {
     pub line: Option<usize>,
     /// The key, and what is wrong with it.
     pub what: String,
-}
-
-/// How tensors are sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// As JSON numbers.
-    #[default]
-    Json,
-    /// With the binary tensor extension, both ways.
-    Binary,
-}
-
-/// What requests go over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// The Open Inference Protocol over HTTP/1.1.
-    #[default]
-    Http,
-    /// The same over gRPC, tensors always binary.
-    Grpc,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        })
-    }
-}
-
-/// Which entities are asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum KeyDistribution {
-    /// Each as often as any other.
-    Uniform,
-    /// The entity of rank r with a frequency proportional to r^-exponent.
-    Zipf {
-        /// The exponent, above 0.
-        exponent: f64,
-    },
-    /// One after the other through the table, over and over.
-    Sequential,
-    /// Those of a file, in its order, over and over.
-    File {
-        /// As the plan names it.
-        file: PathBuf,
-        /// At least one.
-        ids: Arc<[i64]>,
-    },
-}
-
-impl fmt::Display for KeyDistribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
-            Self::Sequential => f.write_str("sequential"),
-            Self::File { file, .. } => write!(f, "file({})", file.file_name().unwrap_or_default().to_string_lossy()),
-        }
-    }
-}
-
-/// One load: a mode, a batch size and a rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
-    /// Real-time or batch.
-    pub mode: Mode,
-    /// Entities per request; 1 in real-time mode.
-    pub batch_size: u32,
-    /// Requests per second.
-    pub rate: f64,
-}
-
-impl Load {
-    /// The same load at another rate.
-    #[must_use]
-    pub fn at(self, rate: f64) -> Self {
-        Self { rate, ..self }
-    }
 }
 
 /// A validated plan.
@@ -267,7 +188,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         }
         (_, encoding) => encoding.unwrap_or_default(),
     };
-    let keys = keys(raw.keys, base)?;
+    let keys = keys::validate(raw.keys, base)?;
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
@@ -284,7 +205,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     if raw.load.is_empty() && mixes.is_empty() {
         return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`".into());
     }
-    let loads = loads(&raw.load, raw.warmup_s, raw.step_s)?;
+    let loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
     let steps = search::Steps {
         warmup_s: raw.warmup_s,
         step_s: raw.step_s,
@@ -317,106 +238,6 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         prices,
         limits: raw.limits,
     })
-}
-
-fn keys(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
-    use raw::RawDistribution as Raw;
-    let foreign = |key: &str, owner: &str| Err(format!("`keys.{key}` belongs to `keys.distribution = \"{owner}\"`"));
-    if raw.distribution != Raw::Zipf && raw.exponent.is_some() {
-        return foreign("exponent", "zipf");
-    }
-    if raw.distribution != Raw::File && raw.file.is_some() {
-        return foreign("file", "file");
-    }
-    if raw.distribution != Raw::File && raw.column.is_some() {
-        return foreign("column", "file");
-    }
-    match raw.distribution {
-        Raw::Uniform => Ok(KeyDistribution::Uniform),
-        Raw::Sequential => Ok(KeyDistribution::Sequential),
-        Raw::Zipf => {
-            let Some(exponent) = raw.exponent else {
-                return Err("`keys.exponent` is missing: zipf needs one, as 1.1".into());
-            };
-            within("keys.exponent", exponent, 0.01, 10.0)?;
-            Ok(KeyDistribution::Zipf { exponent })
-        }
-        Raw::File => {
-            let Some(file) = raw.file else {
-                return Err("`keys.file` is missing: a CSV file with a column of entity ids".into());
-            };
-            let column = columns::Column {
-                key: "keys.file",
-                name: raw.column.unwrap_or_else(|| "entity_id".into()),
-            };
-            let path = below(base, &file);
-            let ids = columns::ids(&path, &column)?;
-            if ids.is_empty() {
-                return Err(format!("`keys.file`: {} has no ids", path.display()));
-            }
-            Ok(KeyDistribution::File { file, ids: ids.into() })
-        }
-    }
-}
-
-fn loads(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
-    let mut loads = Vec::new();
-    for (i, load) in raw.iter().enumerate() {
-        let batch_sizes = match load.mode {
-            Mode::Realtime if load.batch_sizes.is_empty() => &[1][..],
-            Mode::Realtime => {
-                return Err(format!(
-                    "`load[{i}].batch_sizes` does not belong to `mode = \"realtime\"`, which sends one entity per request"
-                ));
-            }
-            Mode::Batch if load.batch_sizes.is_empty() => {
-                return Err(format!(
-                    "`load[{i}].batch_sizes` is missing: `mode = \"batch\"` needs at least one"
-                ));
-            }
-            Mode::Batch => &load.batch_sizes,
-        };
-        if load.rates.is_empty() {
-            return Err(format!("`load[{i}].rates` is empty"));
-        }
-        for &batch_size in batch_sizes {
-            // A batch of one would be real-time under another name.
-            let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
-            within(
-                &format!("load[{i}].batch_sizes"),
-                f64::from(batch_size),
-                least,
-                65_536.0,
-            )?;
-            for &rate in &load.rates {
-                within(&format!("load[{i}].rates"), rate, 0.01, MAX_RATE)?;
-                if rate * step_s < 1.0 {
-                    return Err(format!(
-                        "`load[{i}].rates`: {rate} per second sends nothing in a step of {step_s} s"
-                    ));
-                }
-                if rate * (warmup_s + step_s) > MAX_REQUESTS_PER_STEP {
-                    return Err(format!(
-                        "`load[{i}].rates`: {rate} per second is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten `step_s`"
-                    ));
-                }
-                loads.push(Load {
-                    mode: load.mode,
-                    batch_size,
-                    rate,
-                });
-            }
-        }
-    }
-    for (i, load) in loads.iter().enumerate() {
-        if loads[..i].contains(load) {
-            return Err(format!(
-                "`load`: {} × {} at {} per second stands twice",
-                load.mode, load.batch_size, load.rate
-            ));
-        }
-    }
-    Ok(loads)
 }
 
 fn limits(limits: &Limits) -> Result<(), String> {

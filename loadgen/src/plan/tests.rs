@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::Mode;
 use proptest::prelude::*;
 
 const HEAD: &str = "name = \"t\"\nmodel = \"ctr\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n";

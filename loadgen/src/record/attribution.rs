@@ -12,6 +12,9 @@ pub struct Band {
     pub count: u64,
     /// Mean latency, in microseconds.
     pub mean_us: f64,
+    /// The mean with its 95 % interval over the repeats, where there are at least two; absent in a single repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_repeats_us: Option<Interval>,
     /// Mean microseconds by part, in the order of the request: `send_lag`, `network`, then the server's stages.
     pub parts_us: Vec<(String, f64)>,
     /// What their replies said of the reads behind them.

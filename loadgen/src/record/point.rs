@@ -93,6 +93,10 @@ pub struct Repeat {
     /// How many requests say as much as one independent one; 1 where they do not depend on each other.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
+    /// The same of whether a request is among the slow ones, which is what the p95 and the p99 rest on; absent in results
+    /// made before it was told apart.
+    #[serde(default)]
+    pub tail_autocorrelation_time: Option<f64>,
     /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
     pub backlog_slope: Interval,
     /// Where the time went, per percentile band of latency.
@@ -139,6 +143,7 @@ impl Repeat {
             mean_in_flight: 0.0,
             in_flight_by_stays: None,
             autocorrelation_time: independent(),
+            tail_autocorrelation_time: None,
             backlog_slope: Interval::default(),
             bands: Vec::new(),
             server: None,

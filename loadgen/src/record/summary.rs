@@ -37,6 +37,10 @@ pub struct Summary {
     /// Mean of the repeats' autocorrelation times.
     #[serde(default = "independent")]
     pub autocorrelation_time: f64,
+    /// The same of whether requests are among the slow ones, which is what the p95 and the p99 count by; that of all
+    /// latencies in results made before it was told apart.
+    #[serde(default = "independent")]
+    pub tail_autocorrelation_time: f64,
     /// Service time p99, in microseconds.
     pub service_p99_us: Option<f64>,
     /// Send lag p99, in microseconds.

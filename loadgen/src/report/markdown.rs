@@ -4,7 +4,7 @@
 
 use super::best::{self, Best};
 use super::units::{NONE, digits3, dollars, latency_interval, percent, rate, thousands};
-use super::{certificate_words, cold_starts, cost_words, words};
+use super::{caution_words, certificate_words, cold_starts, cost_words, percentiles, reach_words, words};
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::side_by_side;
 use crate::record::{Point, Run};
@@ -18,7 +18,7 @@ pub(crate) fn text(run: &Run) -> String {
         for curve in &curves {
             let _ = writeln!(out, "- {}.", plain(&words::sentence(run, curve)));
         }
-        for line in words::reaches(run, &curves)
+        for line in reach_words::reaches(run, &curves)
             .into_iter()
             .chain(cost_words::mix_shares(run, &curves))
         {
@@ -36,7 +36,7 @@ pub(crate) fn text(run: &Run) -> String {
         "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; {NONE}: too few \
          independent samples.\n\n## What to beware of\n\n"
     );
-    let cautions = words::cautions(run);
+    let cautions = caution_words::cautions(run);
     if cautions.is_empty() {
         out += "- Nothing: every point is valid.\n";
     }
@@ -69,29 +69,33 @@ fn facts(run: &Run) -> String {
     )
 }
 
-/// Per tier and cache: the best rate, the tail at a common one, the price at the best, and what dominates.
+/// Per tier and cache: the best rate, the tail at a common one (the highest percentile that all have there), the price at the best, and what dominates.
 fn executive(run: &Run, curves: &[Curve<'_>]) -> String {
     let common = common_rate(&curves.iter().collect::<Vec<_>>());
     let at = common.map_or_else(|| "a common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
+    let at_common: Vec<Option<&Point>> = curves
+        .iter()
+        .map(|curve| common.and_then(|rps| curve.valid_at(rps)))
+        .collect();
+    let (name, _, percentile) = percentiles::highest(&at_common);
     let mut out = row(&[
         "tier",
         "cache",
         &best::title(run),
-        &format!("p99 at {at}"),
+        &format!("{name} at {at}"),
         "$/10k at the highest rate",
         &format!("what dominates at {at}"),
     ]);
     out += &row(&["---", "---", "--:", "--:", "--:", "---"]);
-    for curve in curves {
+    for (curve, point) in curves.iter().zip(at_common) {
         let factors = curve.factors();
         let best = best::best(run, curve);
-        let point = common.and_then(|rps| curve.valid_at(rps));
         let summary = point.and_then(|point| point.summary.as_ref());
         out += &row(&[
             &words::tier(run, &factors.tier),
             &words::cache(factors),
             &best.as_ref().map_or_else(|| "none".to_owned(), Best::text),
-            &latency_interval(summary.and_then(|summary| summary.p99_us.as_ref())),
+            &latency_interval(summary.and_then(percentile).as_ref()),
             &best
                 .and_then(|best| price(best.point))
                 .unwrap_or_else(|| NONE.to_owned()),

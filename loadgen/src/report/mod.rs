@@ -4,6 +4,7 @@
 //! `report.html`, `report.md`), a terminal table, and comparisons. Must not measure, and must not compute statistics of its own.
 
 mod best;
+mod caution_words;
 mod certificate_words;
 mod cold_starts;
 mod compare;
@@ -12,6 +13,8 @@ mod hdr_log;
 mod html;
 mod journal;
 mod markdown;
+mod percentiles;
+mod reach_words;
 mod run_json;
 mod summary_csv;
 mod table;

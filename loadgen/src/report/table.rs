@@ -4,7 +4,7 @@
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
 use super::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use super::{certificate_words, cold_starts, cost_words, words};
+use super::{caution_words, certificate_words, cold_starts, cost_words, reach_words, words};
 use crate::analysis::curves::Curve;
 use crate::record::{Point, Run};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -51,10 +51,10 @@ pub(crate) fn text(run: &Run) -> String {
     let reached: Vec<String> = run
         .findings
         .iter()
-        .filter_map(|finding| words::reach(run, finding))
+        .filter_map(|finding| reach_words::reach(run, finding))
         .collect();
     if !reached.is_empty() {
-        text += &format!("\n{}\n", words::REACH);
+        text += &format!("\n{}\n", reach_words::REACH);
         for line in reached {
             text += &format!("• {line}\n");
         }
@@ -73,7 +73,7 @@ pub(crate) fn text(run: &Run) -> String {
             text += &format!("  {source}\n");
         }
     }
-    let cautions = words::cautions(run);
+    let cautions = caution_words::cautions(run);
     if !cautions.is_empty() {
         text += "\nBeware:\n";
         for caution in cautions {

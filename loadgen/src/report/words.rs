@@ -3,14 +3,11 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best;
-use super::certificate_words;
 use super::units::{latency, latency_interval, percent, percent_digits, rate, thousands};
 use crate::analysis::bands;
-use crate::analysis::curves::{Curve, curves, same_but_rate};
-use crate::analysis::{knee, littles_law};
-use crate::record::{
-    Band, Factors, Finding, Interval, Point, Reads, Run, SloFinding, SloOutcome, Summary, Tail, Verdict,
-};
+use crate::analysis::curves::{Curve, curves};
+use crate::analysis::knee;
+use crate::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {
@@ -181,7 +178,7 @@ pub(crate) fn attribution(point: &Point) -> String {
         (None, None) => ("the tail", None),
     };
     let figure = interval.map_or_else(
-        || "too few samples for a percentile".to_owned(),
+        || "too few independent samples for a percentile".to_owned(),
         |us| format!("{name} {}", latency_interval(Some(us))),
     );
     let Some(tail) = &summary.tail else {
@@ -194,7 +191,9 @@ pub(crate) fn attribution(point: &Point) -> String {
     };
     let mut details = vec![figure];
     if let Some(band) = summary.bands.iter().find(|band| band.name == tail.band) {
-        details.push(format!("the {which} take {} on average", latency(band.mean_us)));
+        let mean = band.over_repeats_us.as_ref();
+        let mean = mean.map_or_else(|| latency(band.mean_us), |interval| latency_interval(Some(interval)));
+        details.push(format!("the {which} take {mean} on average"));
         details.extend(tier_wait(tail, band));
         details.extend(misses(summary, band));
     }
@@ -251,145 +250,6 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
             percent(all)
         )
     })
-}
-
-/// What the interval of a highest rate is.
-pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \
-                                the lowest that certainly does not.";
-
-/// The sentences of [`reach`] that belong to the curves of a group.
-pub(crate) fn reaches(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let mine = |finding: &&Finding| {
-        curves
-            .iter()
-            .any(|curve| same_but_rate(curve.factors(), &finding.factors))
-    };
-    run.findings
-        .iter()
-        .filter(mine)
-        .filter_map(|finding| reach(run, finding))
-        .collect()
-}
-
-/// How far a curve goes under the run's objective, in one sentence; `None` without an objective.
-pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
-    let slo = run.slo.as_ref()?;
-    let objective = slo.objective.to_string();
-    let factors = &finding.factors;
-    let mut text = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
-    if factors.batch_size > 1 {
-        text += &format!(" ×{}", factors.batch_size);
-    }
-    let Some(found) = &finding.slo else {
-        return Some(format!(
-            "{text}: no rate could be judged by {objective}: too few samples"
-        ));
-    };
-    let not_met = |found: &SloFinding| {
-        found
-            .not_met
-            .as_ref()
-            .map_or_else(String::new, |next| format!("at {}/s {}", rate(next.rps), next.why))
-    };
-    text += &match (found.outcome, &found.highest_rps) {
-        (SloOutcome::NeverMet, _) | (_, None) => {
-            let why = found.not_met.as_ref().map_or_else(String::new, |next| {
-                let asked = if next.rps <= slo.lowest_rps {
-                    ", the lowest rate asked,"
-                } else {
-                    ""
-                };
-                format!(": at {}/s{asked} {}", rate(next.rps), next.why)
-            });
-            format!(": no rate with {objective}{why}")
-        }
-        (outcome, Some(highest)) => {
-            let [value, lo, hi] = [highest.value, highest.lo, highest.hi].map(rate);
-            let at = format!(": highest rate with {objective}: {value}/s [{lo}–{hi}]");
-            match outcome {
-                SloOutcome::MetAtHighest => format!(
-                    ": {objective} still holds at {value}/s, the highest rate asked; what the server can do lies above \
-                     (raise `search.max_rate`)"
-                ),
-                SloOutcome::MetAsFarAsMeasured => {
-                    format!(": {objective} still holds at {value}/s, the highest rate measured")
-                }
-                SloOutcome::Coarse => format!("{at}; the next rate measured is far above: {}", not_met(found)),
-                _ => format!("{at}; {}", not_met(found)),
-            }
-        }
-    };
-    if !found.contradicting_rps.is_empty() {
-        let rates: Vec<String> = found
-            .contradicting_rps
-            .iter()
-            .map(|&rps| format!("{}/s", rate(rps)))
-            .collect();
-        text += &format!("; measured otherwise at {}", rates.join(", "));
-    }
-    if let Some(knee) = finding.knee_rps {
-        text += &format!("; p95 turns up at {}/s", rate(knee));
-    }
-    Some(text)
-}
-
-/// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
-pub(crate) fn cautions(run: &Run) -> Vec<String> {
-    let mut cautions = Vec::new();
-    if run.interrupted {
-        cautions.push("The run was stopped before its last point; what is here was finished.".to_owned());
-    }
-    for resumed in &run.resumed {
-        let mut text = format!(
-            "Gone on with at {} after {} steps, servers and caches as they were then",
-            resumed.at, resumed.finished_steps
-        );
-        for difference in &resumed.differences {
-            text += &format!("; {difference}");
-        }
-        cautions.push(text + ".");
-    }
-    for failed in run.selfcheck.iter().filter(|check| !check.passed) {
-        cautions.push(format!(
-            "Self-check failed: {} (expected {}, measured {})",
-            failed.name, failed.expected, failed.measured
-        ));
-    }
-    cautions.extend(certificate_words::refused(run).map(|refused| refused + "."));
-    for tier in tiers(run) {
-        let what = match origin(run, tier) {
-            _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
-            "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
-            _ => continue,
-        };
-        cautions.push(format!("{tier} is {}: {what}.", run.environment.origins[tier]));
-    }
-    if !run.environment.shared_cores.is_empty() {
-        cautions.push(format!(
-            "On the same cores ran: {}.",
-            run.environment.shared_cores.join(", ")
-        ));
-    }
-    for point in &run.points {
-        cautions.extend(point_caution(run, point));
-    }
-    cautions
-}
-
-fn point_caution(run: &Run, point: &Point) -> Option<String> {
-    let name = name(run, &point.factors);
-    let Some(summary) = &point.summary else {
-        return Some(format!("{name}: not summarised"));
-    };
-    match &summary.verdict {
-        Verdict::Valid => littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
-            format!(
-                "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
-                index + 1
-            )
-        }),
-        verdict => Some(format!("{name}: {verdict}")),
-    }
 }
 
 /// A point's full name within a run.

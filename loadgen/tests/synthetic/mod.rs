@@ -258,6 +258,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         .filter(|s| s.is_ok() && (s.done_us as f64) < WINDOW_S * 1e6)
         .count() as f64;
     let good = samples.len() as u64 - errors;
+    let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
+    let dependence = analysis::dependence::Dependence::of(&latencies);
     Repeat {
         index,
         seed,
@@ -274,10 +276,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         in_flight_limit_hit: false,
         mean_in_flight: analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
         in_flight_by_stays: Some(analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64))),
-        autocorrelation_time: {
-            let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
-            analysis::dependence::autocorrelation_time(&latencies)
-        },
+        autocorrelation_time: dependence.body,
+        tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: if tier.name == "null" {
             Interval::default()
         } else {

@@ -1,4 +1,5 @@
-//! Latency against offered rate: a panel for the p50 and one for the p99, on the same logarithmic axis.
+//! Latency against offered rate: a panel for the p50 and one for the highest percentile that any point has, on the same
+//! logarithmic axis.
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
@@ -11,7 +12,8 @@ use crate::record::{Interval, Point, Summary};
 
 type Percentile = fn(&Summary) -> Option<Interval>;
 
-const PANELS: [(&str, Percentile); 2] = [("p50", |summary| summary.p50_us), ("p99", |summary| summary.p99_us)];
+const MEDIAN: (&str, Percentile) = ("p50", |summary| summary.p50_us);
+const TAILS: [(&str, Percentile); 2] = [("p99", |summary| summary.p99_us), ("p95", |summary| summary.p95_us)];
 
 /// The figure of a group.
 pub(super) fn figure(series: &[Series<'_>]) -> String {
@@ -19,9 +21,13 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
     let mut rates: Vec<f64> = points().map(|point| point.factors.offered_rps).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
-    let intervals = points()
-        .filter_map(|point| point.summary.as_ref())
-        .flat_map(|summary| PANELS.iter().filter_map(move |(_, percentile)| percentile(summary)));
+    let summaries = || points().filter_map(|point| point.summary.as_ref());
+    let tail = TAILS
+        .iter()
+        .find(|(_, of)| summaries().any(|summary| of(summary).is_some()));
+    let panels: Vec<(&str, Percentile)> = [MEDIAN].into_iter().chain(tail.copied()).collect();
+    let intervals =
+        summaries().flat_map(|summary| panels.iter().filter_map(move |(_, percentile)| percentile(summary)));
     let (low, high) = intervals.fold((f64::INFINITY, 0.0_f64), |(low, high), interval| {
         (
             low.min(interval.lo.max(interval.value / 20.0)),
@@ -47,7 +53,7 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
         .map(|tick| (tick, tick_label(tick)))
         .collect();
     let mut out = format!("<figure>{}<div class=\"panels\">", legend(series));
-    for (name, percentile) in PANELS {
+    for &(name, percentile) in &panels {
         out += &format!(
             "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name} latency against \
              offered rate\">{}",
@@ -62,10 +68,16 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
         }
         out += "</svg>";
     }
-    out += "</div><figcaption>Whiskers and bands are 95 % intervals. Filled markers are valid points; hollow ones are \
-            saturated or invalid and not to be used as latencies of their rate.</figcaption></figure>";
+    let missing = match tail {
+        Some(("p99", _)) => "",
+        _ => "No point has a p99: too few independent samples. ",
+    };
+    out += &format!("</div><figcaption>{missing}{CAPTION}</figcaption></figure>");
     out
 }
+
+const CAPTION: &str = "Whiskers and bands are 95 % intervals. Filled markers are valid points; hollow ones are \
+            saturated or invalid and not to be used as latencies of their rate.";
 
 fn curve(one: &Series<'_>, name: &str, percentile: Percentile, (x, y): (&Scale, &Scale)) -> String {
     let drawn: Vec<(&Point, &Summary, Interval)> = one

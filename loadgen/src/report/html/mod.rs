@@ -16,8 +16,9 @@ mod series;
 mod stages;
 mod tables;
 
+use super::percentiles;
 use super::units::thousands;
-use super::words;
+use super::{reach_words, words};
 use crate::analysis::curves::{Curve, common_rate};
 use crate::record::Run;
 use markup::escape;
@@ -66,7 +67,12 @@ fn article(run: &Run) -> String {
             out += &format!("<section><h2>{title}</h2>{intro}{text}</section>\n");
         }
     };
-    section("What came out", OUTCOME, &|curves, series| {
+    // Where a figure that everybody asks for is missing, the reader is told above the table that lacks it.
+    let missing = percentiles::missing_p99(run);
+    let missing = missing.map_or_else(String::new, |missing| {
+        format!("<p class=\"missing\">{}.</p>", escape(&missing))
+    });
+    section("What came out", &(OUTCOME.to_owned() + &missing), &|curves, series| {
         tables::headline(run, series, common(curves)) + &sentences(run, curves)
     });
     section("Latency against rate", "", &|_, series| latency::figure(series));
@@ -116,12 +122,13 @@ const OUTCOME: &str = "<p class=\"soft\">Latency runs from the scheduled send to
                        was offered and answered as planned; <em>saturated</em>: the server could not keep up; \
                        <em>invalid</em>: the measurement broke one of its own rules.</p>";
 const WHOLE: &str = "<p class=\"soft\">At the rate that all have in common, or else each at its highest.</p>";
-const OVER_TIME: &str = "<p class=\"soft\">Each column is a time block of the measured window, each row a band of latency; the darker, \
-                         the more of the block's requests. A stall is a column that reaches up, a saturated server a \
+const OVER_TIME: &str = "<p class=\"soft\">Each column is a piece of the measured window, each row a band of latency; the darker, \
+                         the more of the column's requests. A stall is a column that reaches up, a saturated server a \
                          slope, a cache that fills a slope downwards. At the same rates as above.</p>";
 const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of the requests (p0-50) to the slowest 1 % \
-                     (p99-100), cut into the server's own stages and what lies outside it. At the rate that all have in \
-                     common, or else the highest valid one.</p>";
+                     (p99-100), cut into the server's own stages and what lies outside it. Every repeat is cut into bands by \
+                     itself; [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
+                     else the highest valid one.</p>";
 const EVERY: &str = "<p class=\"soft\">n/a: too few independent samples (a p95 needs 72, a p99 368). Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator.</p>";
 
@@ -135,9 +142,12 @@ fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
         out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
     }
     out += "</ul>";
-    let reached = words::reaches(run, curves);
+    let reached = reach_words::reaches(run, curves);
     if !reached.is_empty() {
-        out += &format!("<p class=\"soft\">{}</p><ul class=\"findings\">", escape(words::REACH));
+        out += &format!(
+            "<p class=\"soft\">{}</p><ul class=\"findings\">",
+            escape(reach_words::REACH)
+        );
         for line in reached {
             out += &format!("<li>{}.</li>", escape(&line));
         }

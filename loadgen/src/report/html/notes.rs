@@ -2,6 +2,7 @@
 //!
 //! In: a run. Out: the page's last sections. Knows nothing of the figures.
 
+use super::super::caution_words;
 use super::super::certificate_words;
 use super::super::units::bytes;
 use super::super::words;
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 
 /// Points that are not valid, and everything else a reader has to know.
 pub(super) fn cautions(run: &Run) -> String {
-    let cautions = words::cautions(run);
+    let cautions = caution_words::cautions(run);
     if cautions.is_empty() {
         return "<p>Every point is valid, and nothing shared the machine's cores with the server.</p>".to_owned();
     }

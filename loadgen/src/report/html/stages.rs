@@ -12,7 +12,7 @@ use tierlab_protocol::timing::Stage;
 /// Parts whose colour wants light text on it.
 const DARK: [&str; 6] = ["send_lag", "decode", "tier", "infer", "encode", "unattributed"];
 /// Width of a bar on most screens, and of a letter on it, in CSS pixels: what tells whether a name fits.
-const BAR_PX: f64 = 205.0;
+const BAR_PX: f64 = 150.0;
 /// See [`BAR_PX`].
 const LETTER_PX: f64 = 6.3;
 
@@ -67,7 +67,7 @@ fn card(one: &Series<'_>, point: &Point) -> String {
             "<span>{}</span>{}<span>{}</span>",
             escape(&band.name),
             stack(band),
-            latency(band.mean_us)
+            mean(band)
         );
     }
     out += "</div>";
@@ -75,6 +75,18 @@ fn card(one: &Series<'_>, point: &Point) -> String {
         out += &format!("<p>Session threads: {}.</p>", escape(&sessions));
     }
     out + "</div>"
+}
+
+/// The band's mean, with its interval over the repeats.
+fn mean(band: &Band) -> String {
+    let interval = band.over_repeats_us.map_or_else(String::new, |interval| {
+        format!(
+            "<span class=\"ci\">[{}–{}]</span>",
+            latency(interval.lo),
+            latency(interval.hi)
+        )
+    });
+    latency(band.mean_us) + &interval
 }
 
 fn stack(band: &Band) -> String {

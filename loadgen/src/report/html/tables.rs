@@ -3,6 +3,7 @@
 //! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
 
 use super::super::best::{self, Best};
+use super::super::percentiles;
 use super::super::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use super::super::words;
 use super::markup::escape;
@@ -12,15 +13,6 @@ use crate::analysis::curves::{Difference, difference};
 use crate::analysis::sections::Pairing;
 use crate::record::{Interval, Point, Run, Summary, Verdict};
 
-/// A percentile by name.
-type Percentile = (&'static str, f64, fn(&Summary) -> Option<Interval>);
-
-const PERCENTILES: [Percentile; 3] = [
-    ("p99", 0.99, |summary| summary.p99_us),
-    ("p95", 0.95, |summary| summary.p95_us),
-    ("p50", 0.50, |summary| summary.p50_us),
-];
-
 /// The series of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and against the fastest, cost, and
 /// what dominates.
 pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) -> String {
@@ -28,7 +20,7 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         .iter()
         .map(|one| common.and_then(|rps| one.curve.valid_at(rps)))
         .collect();
-    let (name, quantile, percentile) = highest_percentile(&at_common);
+    let (name, quantile, percentile) = percentiles::highest(&at_common);
     let us = |point: &Point| point.summary.as_ref().and_then(percentile);
     let fastest = at_common
         .iter()
@@ -86,18 +78,6 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         out += "</tr>";
     }
     out + "</tbody></table></div>"
-}
-
-/// The highest percentile that every point has; the median where none does.
-fn highest_percentile(points: &[Option<&Point>]) -> Percentile {
-    let all_have = |percentile: &&Percentile| {
-        points
-            .iter()
-            .flatten()
-            .filter_map(|point| point.summary.as_ref())
-            .all(|summary| percentile.2(summary).is_some())
-    };
-    PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
 }
 
 /// The highest rate with what is known of the boundary.

@@ -1,0 +1,83 @@
+//! `[[load]]`: rates by mode and batch size. In: TOML. Out: every load, in the plan's order.
+
+use super::{MAX_RATE, MAX_REQUESTS_PER_STEP, raw, within};
+use crate::record::Mode;
+
+/// One load: a mode, a batch size and a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Real-time or batch.
+    pub mode: Mode,
+    /// Entities per request; 1 in real-time mode.
+    pub batch_size: u32,
+    /// Requests per second.
+    pub rate: f64,
+}
+
+impl Load {
+    /// The same load at another rate.
+    #[must_use]
+    pub fn at(self, rate: f64) -> Self {
+        Self { rate, ..self }
+    }
+}
+
+pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
+    let mut loads = Vec::new();
+    for (i, load) in raw.iter().enumerate() {
+        let batch_sizes = match load.mode {
+            Mode::Realtime if load.batch_sizes.is_empty() => &[1][..],
+            Mode::Realtime => {
+                return Err(format!(
+                    "`load[{i}].batch_sizes` does not belong to `mode = \"realtime\"`, which sends one entity per request"
+                ));
+            }
+            Mode::Batch if load.batch_sizes.is_empty() => {
+                return Err(format!(
+                    "`load[{i}].batch_sizes` is missing: `mode = \"batch\"` needs at least one"
+                ));
+            }
+            Mode::Batch => &load.batch_sizes,
+        };
+        if load.rates.is_empty() {
+            return Err(format!("`load[{i}].rates` is empty"));
+        }
+        for &batch_size in batch_sizes {
+            // A batch of one would be real-time under another name.
+            let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
+            within(
+                &format!("load[{i}].batch_sizes"),
+                f64::from(batch_size),
+                least,
+                65_536.0,
+            )?;
+            for &rate in &load.rates {
+                within(&format!("load[{i}].rates"), rate, 0.01, MAX_RATE)?;
+                if rate * step_s < 1.0 {
+                    return Err(format!(
+                        "`load[{i}].rates`: {rate} per second sends nothing in a step of {step_s} s"
+                    ));
+                }
+                if rate * (warmup_s + step_s) > MAX_REQUESTS_PER_STEP {
+                    return Err(format!(
+                        "`load[{i}].rates`: {rate} per second is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten `step_s`"
+                    ));
+                }
+                loads.push(Load {
+                    mode: load.mode,
+                    batch_size,
+                    rate,
+                });
+            }
+        }
+    }
+    for (i, load) in loads.iter().enumerate() {
+        if loads[..i].contains(load) {
+            return Err(format!(
+                "`load`: {} × {} at {} per second stands twice",
+                load.mode, load.batch_size, load.rate
+            ));
+        }
+    }
+    Ok(loads)
+}

@@ -1,0 +1,56 @@
+//! Which percentile stands for the tail: the highest that all points to be shown have; and what to do where that is not the
+//! p99.
+//!
+//! In: points. Out: a percentile, or a sentence. Knows nothing of markup.
+
+use crate::analysis::curves::is_valid;
+use crate::analysis::percentile::samples_wanted;
+use crate::record::{Interval, Point, Run, Summary};
+
+/// A percentile by name.
+pub(crate) type Percentile = (&'static str, f64, fn(&Summary) -> Option<Interval>);
+
+const PERCENTILES: [Percentile; 3] = [
+    ("p99", 0.99, |summary| summary.p99_us),
+    ("p95", 0.95, |summary| summary.p95_us),
+    ("p50", 0.50, |summary| summary.p50_us),
+];
+
+/// The highest percentile that every point has; the median where none does.
+pub(crate) fn highest(points: &[Option<&Point>]) -> Percentile {
+    let all_have = |percentile: &&Percentile| {
+        points
+            .iter()
+            .flatten()
+            .filter_map(|point| point.summary.as_ref())
+            .all(|summary| percentile.2(summary).is_some())
+    };
+    PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
+}
+
+/// How many valid points have no p99, why, and what would give them one; `None` where all have.
+pub(crate) fn missing_p99(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let mut longer: Vec<f64> = valid
+        .iter()
+        .filter_map(|point| point.summary.as_ref())
+        .filter(|summary| summary.p99_us.is_none())
+        .map(|summary| samples_wanted(0.99, summary.tail_autocorrelation_time) as f64 / summary.samples.max(1) as f64)
+        .collect();
+    longer.sort_by(f64::total_cmp);
+    let (least, most) = (longer.first()?, longer.last()?);
+    // Rounded up: a little more than enough is enough.
+    let [least, most] = [least, most].map(|times| (1.2 * times).ceil().max(2.0));
+    let times = if least < most {
+        format!("{least:.0} to {most:.0}")
+    } else {
+        format!("{most:.0}")
+    };
+    Some(format!(
+        "No p99 at {} of {} valid points: it takes 368 independent samples, and slow requests that come together count for \
+         fewer. It would take {times} times as many: raise `step_s` or `repeats` in the plan, leave out other rates, or run \
+         the long lab (`make lab-full`)",
+        longer.len(),
+        valid.len()
+    ))
+}

@@ -1,0 +1,67 @@
+//! Steps by name: what tells a point from the others, and a finished step in a line.
+//!
+//! In: plan, target and load; a finished repeat. Out: factors and text. Knows nothing of how a step is made.
+
+use super::{Content, Target};
+use crate::plan::{Load, Plan};
+use crate::record::{Factors, Repeat};
+use hdrhistogram::Histogram;
+
+/// What tells this point from the others.
+#[must_use]
+pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
+    Factors {
+        tier: target.tier.clone(),
+        cache: target.cache.clone(),
+        cache_share: target.cache_share,
+        model: model.to_owned(),
+        mode: load.mode,
+        batch_size: load.batch_size,
+        offered_rps: load.rate,
+        arrivals: plan.arrivals.to_string(),
+        keys: match target.content_of(model) {
+            Content::Joined(_) => plan.keys.to_string(),
+            Content::Inline(_) => "inline".into(),
+        },
+        mix: None,
+    }
+}
+
+pub(super) fn name(factors: &Factors) -> String {
+    format!(
+        "{} {} {}×{} at {}/s",
+        factors.tier, factors.cache, factors.mode, factors.batch_size, factors.offered_rps
+    )
+}
+
+/// One finished step in one line.
+pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
+    let mut latency = match repeat.histograms.latency.first() {
+        Some(first) => Histogram::new_from(first),
+        None => return format!("{}: nothing was scheduled", name(factors)),
+    };
+    latency.auto(true);
+    for block in &repeat.histograms.latency {
+        // Cannot fail: the sum resizes itself.
+        let _ = latency.add(block);
+    }
+    let millis = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
+    let errors: u64 = repeat.errors.values().sum();
+    let mut line = format!(
+        "{}, repeat {}: p50 {:.2} ms, p99 {:.2} ms, {:.0}/s, {errors} errors",
+        name(factors),
+        repeat.index + 1,
+        millis(0.5),
+        millis(0.99),
+        repeat.achieved_rps,
+    );
+    if let Some(server) = &repeat.server {
+        let lookups = server.cache_hits + server.cache_misses;
+        if lookups > 0.0 {
+            line += &format!(", {:.0} % hits", server.cache_hits / lookups * 100.0);
+        }
+    } else {
+        line += ", the server's metrics were not there";
+    }
+    line
+}
