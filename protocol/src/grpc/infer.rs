@@ -1,14 +1,15 @@
 //! Infer requests and replies as messages: the tensors of both fronts are the same from here on.
 //!
-//! In: a [`ModelInferRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
+//! In: a [`ReceivedRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
 //! message, whose outputs are raw, as Triton sends them. Source: KServe's `grpc_predict_v2.proto`.
 
+use super::ReceivedRequest;
 use super::messages::{
     InferRequestedOutputTensor, InferTensor, InferTensorContents, ModelInferRequest, ModelInferResponse,
     ParameterChoice, Parameters,
 };
 use crate::infer::{
-    BadRequest, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
+    BadRequest, Data, InferReply, InferRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, RequestedOutput, Tensor,
 };
 use crate::tensor::DataType;
 use bytes::Bytes;
@@ -17,8 +18,19 @@ impl TryFrom<ModelInferRequest> for InferRequest {
     type Error = BadRequest;
 
     /// # Errors
-    /// Whatever is missing, repeated, too many, not supported, or of another length than its shape says, by field.
+    /// As from a [`ReceivedRequest`].
     fn try_from(message: ModelInferRequest) -> Result<Self, BadRequest> {
+        ReceivedRequest::from(message).try_into()
+    }
+}
+
+impl TryFrom<ReceivedRequest> for InferRequest {
+    type Error = BadRequest;
+
+    /// # Errors
+    /// Whatever is missing, repeated, too many, not supported, or of another length than its shape says, by field.
+    fn try_from(received: ReceivedRequest) -> Result<Self, BadRequest> {
+        let ReceivedRequest { message, raw } = received;
         refuse_unsupported(&message.parameters, "request")?;
         if message.id.len() > MAX_NAME_BYTES {
             return bad(format!("`id` is longer than {MAX_NAME_BYTES} bytes"));
@@ -43,7 +55,7 @@ impl TryFrom<ModelInferRequest> for InferRequest {
         }
         Ok(Self {
             id: Some(message.id).filter(|id| !id.is_empty()),
-            inputs: inputs(message.inputs, message.raw_input_contents)?,
+            inputs: inputs(message.inputs, raw)?,
             outputs,
             // Outputs are always raw.
             binary_output: true,
@@ -91,7 +103,7 @@ fn requested(output: InferRequestedOutputTensor) -> Result<RequestedOutput, BadR
     })
 }
 
-fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadRequest> {
+fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequest> {
     if !raw.is_empty() && raw.len() != wire.len() {
         return bad(format!(
             "`raw_input_contents` has {} entries for {} inputs",
@@ -119,7 +131,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadReq
         let data = match (raw.next(), input.contents) {
             (Some(_), Some(_)) => return Err(refused("both `contents` and `raw_input_contents`".into())),
             (Some(raw), None) => raw,
-            (None, contents) => typed(dtype, &contents.unwrap_or_default()).map_err(refused)?,
+            (None, contents) => typed(dtype, &contents.unwrap_or_default()).map_err(refused)?.into(),
         };
         if tensors.iter().any(|other| other.name == input.name) {
             return Err(refused("the name stands twice".into()));
@@ -128,7 +140,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, BadReq
             name: input.name,
             dtype,
             shape: input.shape,
-            data: data.into(),
+            data,
         };
         tensor.check("input")?;
         tensors.push(tensor);

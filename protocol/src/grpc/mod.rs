@@ -11,7 +11,10 @@ mod documents;
 pub mod health;
 mod infer;
 pub mod messages;
+mod received;
 pub mod status;
+
+pub use received::ReceivedRequest;
 
 /// The full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";

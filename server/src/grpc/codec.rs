@@ -1,14 +1,15 @@
-//! Messages as they are on the wire: the pipeline reads and writes them itself, so that its stages show what that costs.
+//! Replies as they are on the wire: the pipeline writes them itself, so that its stages show what that costs.
 //!
-//! In: a framed message. Out: its bytes, without a copy; and the other way round, with one.
+//! In: a reply's bytes. Out: the same, laid behind their frame's prefix. Nothing comes in this way: messages are read by
+//! [`Arriving`](super::arriving::Arriving).
 
 use crate::admission::Account;
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{BufMut, Bytes};
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Hands bytes through.
+/// Hands replies through.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Raw;
 
@@ -31,7 +32,7 @@ impl Reply {
 
 impl Codec for Raw {
     type Encode = Reply;
-    type Decode = Bytes;
+    type Decode = ();
     type Encoder = Self;
     type Decoder = Self;
 
@@ -56,10 +57,10 @@ impl Encoder for Raw {
 }
 
 impl Decoder for Raw {
-    type Item = Bytes;
+    type Item = ();
     type Error = Status;
 
-    fn decode(&mut self, framed: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(framed.copy_to_bytes(framed.remaining())))
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(None)
     }
 }

@@ -6,25 +6,22 @@
 use super::arriving::{Arrived, Arriving, Kind};
 use super::codec::{Raw, Reply};
 use super::leaving::Leaving;
-use super::{Server, is_compressed, wire};
+use super::{Server, wire};
 use crate::admission::Account;
 use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
 use crate::stopwatch::Stopwatch;
 use crate::trace::Link;
+use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use http::HeaderMap;
-use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::grpc::SERVER_TIMING;
-use tierlab_protocol::grpc::messages::{
-    InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, ParameterChoice,
-};
-use tierlab_protocol::infer::{InferReply, InferRequest};
+use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
+use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
+use tierlab_protocol::infer::{Data, InferReply, InferRequest};
 use tierlab_protocol::timing::Stage;
 use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
@@ -34,7 +31,7 @@ const STREAM_WINDOW: usize = 32;
 
 /// A request on its way into the pipeline.
 struct Call {
-    message: ModelInferRequest,
+    received: ReceivedRequest,
     bytes: usize,
     /// When the client gives up.
     deadline: Option<Instant>,
@@ -53,7 +50,7 @@ impl Exchange for Call {
     }
 
     fn decode(self) -> Result<InferRequest, Refusal> {
-        Ok(InferRequest::try_from(self.message)?)
+        Ok(InferRequest::try_from(self.received)?)
     }
 
     fn encode(reply: InferReply, _: &[bool]) -> ModelInferResponse {
@@ -90,31 +87,62 @@ fn timeout(text: &str) -> Option<Duration> {
     })
 }
 
+/// A call: its messages are read here, its replies are laid on the wire by tonic.
+struct Messages {
+    state: Server,
+    head: http::request::Parts,
+    arriving: Arriving,
+    arrived: Arrived,
+}
+
+impl Messages {
+    fn of(state: &Server, request: Request, kind: Kind) -> Self {
+        let (head, body) = request.into_parts();
+        let arrived = Arrived::open(state);
+        Self {
+            arriving: Arriving::new(body, &head.headers, state, &arrived, kind),
+            state: Arc::clone(state),
+            head,
+            arrived,
+        }
+    }
+
+    /// Has `answered` give the replies. A compression that is not spoken is refused before.
+    async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
+    where
+        A: FnOnce(Arriving, Arrived, Server) -> F + Send,
+        F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
+        R: Stream<Item = Result<Reply, Status>> + Send + 'static,
+    {
+        let admission = Arc::clone(&self.state.pipeline.admission);
+        let mut grpc = wire(Raw, &self.head.headers, admission.limits.max_body_bytes);
+        // tonic calls it once, with a stream of what is no longer in the body.
+        let mut once = Some((answered, self.arriving, self.arrived, self.state));
+        let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
+            let call = once.take();
+            async move {
+                let (answered, arriving, arrived, state) = call.ok_or_else(|| Status::internal("called twice"))?;
+                answered(arriving, arrived, state).await
+            }
+        });
+        let request = http::Request::from_parts(self.head, Body::empty());
+        Leaving::count(grpc.streaming(service, request).await, &admission)
+    }
+}
+
 /// `ModelInfer`.
 pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
     let deadline = match deadline(request.headers()) {
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let limits = state.pipeline.admission.limits;
-    let (head, body) = request.into_parts();
-    let arrived = Arrived::open(&state);
-    let body = Arriving::new(body, &state, &arrived, Kind::Call);
-    let admission = Arc::clone(&state.pipeline.admission);
-    let inflated = is_compressed(&head.headers);
-    let mut grpc = wire(Raw, &head.headers, limits.max_body_bytes);
-    let service = tower::service_fn(move |message: tonic::Request<Bytes>| {
-        let (state, arrived, message) = (Arc::clone(&state), arrived.clone(), message.into_inner());
-        async move {
-            if inflated {
-                arrived.add(message.len())?;
-            }
-            let account = arrived.take(&state);
-            unary_reply(answer(&state, message, account, deadline).await)
-        }
-    });
-    let response = grpc.unary(service, http::Request::from_parts(head, body)).await;
-    Leaving::count(response, &admission)
+    let messages = Messages::of(&state, request, Kind::Call);
+    let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+        let message = arriving.only().await?;
+        let answer = answer(&state, message, arrived.take(&state), deadline).await;
+        Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
+    };
+    messages.answer(answered).await
 }
 
 /// What became of a call, and its stages where it came so far.
@@ -127,7 +155,7 @@ struct Answer {
     timings: Option<String>,
 }
 
-async fn answer(state: &Server, message: Bytes, account: Account, deadline: Option<Instant>) -> Answer {
+async fn answer(state: &Server, message: Data, account: Account, deadline: Option<Instant>) -> Answer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
     let refused = |id: String, account: Account, refusal: Refusal| {
@@ -139,16 +167,12 @@ async fn answer(state: &Server, message: Bytes, account: Account, deadline: Opti
             timings: None,
         }
     };
-    let mut message = match ModelInferRequest::decode(message) {
-        Ok(message) => message,
-        Err(error) => {
-            return refused(
-                String::new(),
-                account,
-                Refusal::bad(format!("malformed request: {error}")),
-            );
-        }
+    let mut received = match ReceivedRequest::decode(&message) {
+        Ok(received) => received,
+        Err(error) => return refused(String::new(), account, error.into()),
     };
+    drop(message);
+    let message = &mut received.message;
     let target = Target {
         model: std::mem::take(&mut message.model_name),
         version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
@@ -159,7 +183,7 @@ async fn answer(state: &Server, message: Bytes, account: Account, deadline: Opti
         Err(refusal) => return refused(id, account, refusal),
     };
     let call = Call {
-        message,
+        received,
         bytes,
         deadline,
     };
@@ -211,23 +235,14 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
-    let limit = state.pipeline.admission.limits.max_body_bytes;
-    let (head, body) = request.into_parts();
-    let arrived = Arrived::open(&state);
-    let body = Arriving::new(body, &state, &arrived, Kind::Stream);
-    let admission = Arc::clone(&state.pipeline.admission);
-    let mut grpc = wire(Raw, &head.headers, limit);
-    let service = tower::service_fn(move |requests: tonic::Request<Streaming<Bytes>>| {
-        let replies = replies(Arc::clone(&state), arrived.clone(), requests.into_inner());
-        async move { Ok::<_, Status>(tonic::Response::new(replies)) }
-    });
-    let response = grpc.streaming(service, http::Request::from_parts(head, body)).await;
-    Leaving::count(response, &admission)
+    let messages = Messages::of(&state, request, Kind::Stream);
+    let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
+    messages.answer(answered).await
 }
 
-fn replies(state: Server, arrived: Arrived, requests: Streaming<Bytes>) -> BoxStream<'static, Result<Reply, Status>> {
+fn replies(state: Server, arrived: Arrived, requests: Arriving) -> BoxStream<'static, Result<Reply, Status>> {
     let link = Link::here();
-    let reply = move |message: Result<Bytes, Status>| {
+    let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
         link.clone().around(async move {
             let answer = answer(&state, message?, account, None).await;

@@ -5,6 +5,7 @@
 
 mod arriving;
 mod codec;
+mod cutter;
 mod documents;
 mod health;
 mod infer;

@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     Identity,
     Gzip,
     Deflate,
@@ -41,7 +41,7 @@ impl Coding {
 /// Bytes inflated between two looks at the limits.
 const STEP_BYTES: u64 = 256 << 10;
 
-pub(super) fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut Account) -> Result<Bytes, Refusal> {
+pub(crate) fn inflate(coding: Coding, body: &[u8], limit: usize, account: &mut Account) -> Result<Bytes, Refusal> {
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(body),
         Coding::Gzip => Box::new(GzDecoder::new(body)),

@@ -4,7 +4,7 @@
 //! the pipeline; nothing here knows how a request is answered.
 
 mod body;
-mod coding;
+pub(crate) mod coding;
 mod documents;
 mod infer;
 mod openapi;

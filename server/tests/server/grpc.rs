@@ -21,7 +21,7 @@ use tierlab_protocol::grpc::messages::{
 };
 use tierlab_protocol::grpc::status::{RetryInfo, RpcStatus};
 use tierlab_protocol::grpc::{SERVER_TIMING, SERVICE};
-use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::infer::{HEADER_LENGTH, InferRequest, Tensor};
 use tierlab_protocol::tensor::DataType;
 use tierlab_protocol::timing::{Stage, StageTimings};
 use tokio::sync::mpsc;
@@ -266,6 +266,95 @@ async fn malformed_messages_are_refused_and_the_server_goes_on() {
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
+/// The status and its message of a call.
+async fn status_of(server: &Server, encoding: Option<&str>, body: Body) -> (i32, String) {
+    let mut request = http::Request::post(url(server, &format!("/{SERVICE}/ModelInfer")))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(encoding) = encoding {
+        request = request.header("grpc-encoding", encoding);
+    }
+    let request = request.body(body).unwrap();
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Body>();
+    let reply = client.request(request).await;
+    let reply = reply.unwrap_or_else(|e| panic!("{encoding:?}: {e:?}"));
+    let (head, body) = reply.into_parts();
+    let trailers = body.collect().await.unwrap().trailers().cloned().unwrap_or_default();
+    let find = |name| {
+        head.headers
+            .get(name)
+            .or(trailers.get(name))
+            .map(|value| value.to_str().unwrap())
+    };
+    let status = find("grpc-status").unwrap().parse().unwrap();
+    (status, find("grpc-message").unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn bodies_are_cut_into_messages_or_refused() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    let server = serve(&data, "memory", &[]);
+    let large = framed(&raw("mlp", mlp_input(300)));
+    // Many frames of a few bytes would be an attack, and end the connection.
+    for size in [1000, 5000, large.len()] {
+        let chunks: Vec<_> = large
+            .chunks(size)
+            .map(|chunk| Ok::<_, std::io::Error>(chunk.to_vec()))
+            .collect();
+        let body = Body::from_stream(stream::iter(chunks));
+        assert_eq!(status_of(&server, None, body).await, (0, String::new()), "{size}");
+    }
+    // These fit one frame: a client that is refused while it still sends may miss why.
+    let good = framed(&raw("mlp", mlp_input(10)));
+    let compressed = [&[1], &good[1..]].concat();
+    let cases = [
+        (None, vec![], Code::InvalidArgument, "no%20message"),
+        (
+            None,
+            [&good[..], &good].concat(),
+            Code::InvalidArgument,
+            "second%20message",
+        ),
+        (
+            None,
+            good[..good.len() - 1].to_vec(),
+            Code::InvalidArgument,
+            "inside%20a%20message",
+        ),
+        (None, good[..3].to_vec(), Code::InvalidArgument, "inside%20a%20message"),
+        (None, compressed.clone(), Code::InvalidArgument, "grpc-encoding"),
+        (None, [&[9], &good[1..]].concat(), Code::InvalidArgument, "9"),
+        (
+            Some("gzip"),
+            compressed.clone(),
+            Code::InvalidArgument,
+            "no%20valid%20Gzip",
+        ),
+        // Refused by tonic, which looks at the header alone.
+        (Some("br"), vec![], Code::Unimplemented, "br"),
+        (
+            None,
+            vec![0, 0xff, 0xff, 0xff, 0xff],
+            Code::ResourceExhausted,
+            "4294967295",
+        ),
+    ];
+    let refusals = cases.len() as f64;
+    for (encoding, body, code, said) in cases {
+        let (status, message) = status_of(&server, encoding, body.into()).await;
+        assert_eq!(status, code as i32, "{said}: {message}");
+        assert!(message.contains(said), "{message} should say {said}");
+    }
+    // What tonic refuses is not counted.
+    let bad = "tierlab_refusals_total{reason=\"bad_request\"}";
+    let large = "tierlab_refusals_total{reason=\"too_large\"}";
+    assert_eq!(server.metric(bad).await + server.metric(large).await, refusals - 1.0);
+    assert_eq!(status_of(&server, None, good.into()).await.0, 0);
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
 /// A request for `wide`: what comes back has as many bytes.
 fn large(rows: i64) -> ModelInferRequest {
     let data = vec![0; rows as usize * (4 << 20)];
@@ -357,8 +446,13 @@ async fn a_stream_may_be_silent_but_not_in_the_middle_of_a_message() {
     drop(send);
 }
 
+/// Over both fronts: the requests that wait are asked over one, the one that overtakes them over the other.
 #[tokio::test]
 async fn a_high_priority_overtakes_what_is_queued() {
+    tokio::join!(overtaking("grpc", "http"), overtaking("http", "grpc"));
+}
+
+async fn overtaking(waiting: &str, hasty: &str) {
     const LOW: usize = 8;
     let data = Data::generate(&[ModelKind::Vision], 4);
     let config = data.path("models/vision/config.toml");
@@ -375,21 +469,34 @@ async fn a_high_priority_overtakes_what_is_queued() {
     std::fs::write(&config, written).unwrap();
     let server = serve(&data, "memory", &["admission.timeout_ms=60000"]);
     let done = Mutex::new(Vec::new());
-    let ask = async |priority: i64| {
-        let mut message = raw("vision", images());
-        let priority_of = InferParameter {
-            parameter_choice: Some(ParameterChoice::Int64(priority)),
-        };
-        message.parameters.insert("priority".into(), priority_of);
-        infer(&server, message).await.unwrap();
+    let ask = async |over: &str, priority: u64| {
+        if over == "http" {
+            let request = InferRequest {
+                inputs: images(),
+                priority,
+                binary_output: true,
+                ..InferRequest::default()
+            };
+            let (body, json_len) = request.encode_binary();
+            let url = server.url("/v2/models/vision/infer");
+            let request = server.client.post(url).header(HEADER_LENGTH, json_len).body(body);
+            assert_eq!(request.send().await.unwrap().status(), 200);
+        } else {
+            let mut message = raw("vision", images());
+            let priority_of = InferParameter {
+                parameter_choice: Some(ParameterChoice::Uint64(priority)),
+            };
+            message.parameters.insert("priority".into(), priority_of);
+            infer(&server, message).await.unwrap();
+        }
         done.lock().unwrap().push(priority);
     };
-    let low = futures::future::join_all((0..LOW).map(|_| ask(2)));
+    let low = futures::future::join_all((0..LOW).map(|_| ask(waiting, 2)));
     let high = async {
         server
             .metric_reaches("tierlab_batch_queue_requests{model=\"vision\"}", (LOW - 2) as f64)
             .await;
-        ask(1).await;
+        ask(hasty, 1).await;
     };
     futures::join!(low, high);
     let done = done.into_inner().unwrap();
