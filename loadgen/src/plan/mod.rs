@@ -106,7 +106,7 @@ impl Plan {
         let text = std::fs::read_to_string(file).map_err(|error| PlanError {
             file: file.to_owned(),
             line: None,
-            what: format!("cannot be read: {error}"),
+            what: format!("cannot be read: {error}; {}", unread(error.kind())),
         })?;
         Self::parse(file, &text)
     }
@@ -151,6 +151,15 @@ impl Plan {
     #[must_use]
     pub fn step_limit(&self) -> Duration {
         self.warmup + self.window + self.drain
+    }
+}
+
+/// What to do about a plan that cannot be read.
+const fn unread(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        std::io::ErrorKind::NotFound => "name a plan that is there, such as configs/sweeps/quick.toml",
+        std::io::ErrorKind::IsADirectory => "name the plan's file in that folder",
+        _ => "a plan is a TOML file that this user may read",
     }
 }
 

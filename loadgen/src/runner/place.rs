@@ -21,7 +21,12 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf
             folder.display()
         )));
     }
-    std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        RunError::Usage(format!(
+            "{}: the result's folder cannot be made: {error}; name another place by --out",
+            folder.display()
+        ))
+    })?;
     Ok(folder)
 }
 

@@ -172,6 +172,7 @@ fn nonsense_addresses_and_folders_are_answered_too() {
     let ended = run(place.sweep(&endpoint.url));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("plan.toml: cannot be read"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("name a plan that is there"), "{}", ended.stderr);
 }
 
 #[test]
