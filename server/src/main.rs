@@ -114,16 +114,18 @@ fn start(args: Args) -> Result<()> {
         .build()
         .context("starting the async runtime")?;
     runtime.block_on(async {
-        let listen = async |address: SocketAddr| {
+        let listen = async |flag: &str, address: SocketAddr| {
             let listener = TcpListener::bind(address).await;
-            listener.with_context(|| format!("listening on {address}"))
+            listener.with_context(|| {
+                format!("cannot listen on {address}; give {flag} another address, with port 0 for any that is free")
+            })
         };
         let grpc = match config.grpc_listen() {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(listen("--grpc-listen", address).await?),
             None => None,
         };
         let listeners = Listeners {
-            http: listen(config.listen()).await?,
+            http: listen("--listen", config.listen()).await?,
             grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;

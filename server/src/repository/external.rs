@@ -99,7 +99,7 @@ pub(crate) struct External {
 /// # Errors
 /// Bytes that are no ONNX model; a path that leaves the folder.
 pub(crate) fn external(onnx: &[u8]) -> Result<External, String> {
-    let model = ModelProto::decode(onnx).map_err(|e| format!("no ONNX model: {e}"))?;
+    let model = ModelProto::decode(onnx).map_err(|e| format!("no ONNX model, or not all of one: {e}"))?;
     let graph = model.graph.ok_or("no ONNX model: it has no graph")?;
     let mut found = External::default();
     found.graph(&graph)?;
