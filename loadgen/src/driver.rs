@@ -1,7 +1,7 @@
 //! One step against one server. In: a schedule, bodies and an address. Out: one sample per ticket, unsorted.
 //!
 //! goose brings the population of users, and its frame costs a request nothing: a user is one transaction that takes
-//! tickets until there are none ([`user`]). Its throttle, its metrics, its clock and its client are not used: every
+//! tickets until there are none (`user`). Its throttle, its metrics, its clock and its client are not used: every
 //! request's times are read here, on the step's clock, with the end at the last byte of the body. Knows nothing of
 //! percentiles.
 
