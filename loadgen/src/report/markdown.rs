@@ -51,18 +51,12 @@ pub(crate) fn text(run: &Run) -> String {
 }
 
 fn facts(run: &Run) -> String {
-    let samples: u64 = run
-        .points
-        .iter()
-        .filter_map(|point| point.summary.as_ref())
-        .map(|summary| summary.samples)
-        .sum();
     let environment = &run.environment;
     format!(
         "{} · {} points, {} requests · {}, {} cores · commit `{}`",
         run.started_at,
         run.points.len(),
-        thousands(samples),
+        thousands(words::requests(run)),
         plain(&environment.cpu),
         environment.cores,
         plain(&environment.git_commit)

@@ -268,6 +268,12 @@ pub(crate) fn name(run: &Run, factors: &Factors) -> String {
     )
 }
 
+/// Requests in the percentiles of a run, all points together.
+pub(crate) fn requests(run: &Run) -> u64 {
+    let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+    summaries.map(|summary| summary.samples).sum()
+}
+
 /// The tiers of a run, in order.
 pub(crate) fn tiers(run: &Run) -> Vec<&str> {
     let mut tiers: Vec<&str> = Vec::new();

@@ -49,7 +49,7 @@ fn the_parts_of_a_mix_are_sent_together_and_told_apart() {
             );
         }
     }
-    // Nothing is paid by a part alone, and each has its own row.
+    // Without prices nothing is paid, and each part has its own row.
     assert!(points(&result)[1]["summary"]["usd_per_10k"].is_null());
     let summary = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
     assert_eq!(summary.matches("in a mix of 8 realtime×1").count(), 2, "{summary}");

@@ -165,18 +165,12 @@ fn header(run: &Run) -> String {
     };
     let mut out = format!("<h1>{}</h1><div class=\"facts\">", escape(&run.name));
     let repeats = run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0);
-    let samples: u64 = run
-        .points
-        .iter()
-        .filter_map(|point| point.summary.as_ref())
-        .map(|summary| summary.samples)
-        .sum();
     for fact in [
         run.started_at.clone(),
         format!(
             "{} points × {repeats} repeats, {} requests",
             run.points.len(),
-            thousands(samples)
+            thousands(words::requests(run))
         ),
         format!("{}, {} cores", run.environment.cpu, run.environment.cores),
         format!("commit {}", run.environment.git_commit),
