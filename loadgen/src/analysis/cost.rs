@@ -24,7 +24,7 @@ pub struct Cost {
 /// The cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
 /// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
 /// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
-/// ([`super::mix_shares`]), so that what all parts pay together is what was paid.
+/// ([`mod@super::mix_shares`]), so that what all parts pay together is what was paid.
 ///
 /// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
