@@ -37,6 +37,8 @@ pub const SECONDS: u64 = 29;
 const PACER_RATES: [f64; 6] = [10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 20_000.0];
 /// What any machine must reach.
 const PACER_LEAST: f64 = 1_000.0;
+/// How often a rate is tried before it counts as not held.
+const PACER_TRIES: usize = 3;
 const PACER_WINDOW: Duration = Duration::from_millis(1_500);
 const PACER_RATE_ERROR: f64 = 0.001;
 const PACER_LAG_US: u64 = 1_000;
@@ -222,15 +224,14 @@ impl Paced {
 async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
     let mut tried: Vec<Paced> = Vec::new();
     for rate in PACER_RATES {
-        let schedule = Schedule::new(&Arrivals::default(), rate, Duration::ZERO, PACER_WINDOW, 1);
-        let samples = pacer::measure_release_lag(schedule)
-            .await
-            .map_err(driver::DriverError::Pacer)?;
-        let paced = Paced {
-            rate,
-            error: rate_error(&samples),
-            lag_p99_us: distribution(samples.iter(), Sample::lag_us).value_at_quantile(0.99),
-        };
+        let mut paced = release_at(rate).await?;
+        // One pause of the machine is the p99 of a low rate; what lasts is there the next time too.
+        for _ in 1..PACER_TRIES {
+            if paced.holds() {
+                break;
+            }
+            paced = release_at(rate).await?;
+        }
         tried.push(paced);
         if !paced.holds() {
             break;
@@ -238,6 +239,18 @@ async fn pacer_accuracy() -> Result<[Check; 2], RunError> {
     }
     let at_1000 = tried.iter().find(|paced| paced.rate == PACER_LEAST);
     Ok([lag_line(at_1000.map(|paced| paced.lag_p99_us)), reach_line(&tried)])
+}
+
+async fn release_at(rate: f64) -> Result<Paced, RunError> {
+    let schedule = Schedule::new(&Arrivals::default(), rate, Duration::ZERO, PACER_WINDOW, 1);
+    let samples = pacer::measure_release_lag(schedule)
+        .await
+        .map_err(driver::DriverError::Pacer)?;
+    Ok(Paced {
+        rate,
+        error: rate_error(&samples),
+        lag_p99_us: distribution(samples.iter(), Sample::lag_us).value_at_quantile(0.99),
+    })
 }
 
 /// The lag at the rate that every machine must reach; it was not tried where a lower one did not hold.
