@@ -19,6 +19,10 @@ pub const IN_FLIGHT: &str = "tierlab_in_flight_requests";
 pub const IN_FLIGHT_LIMIT: &str = "tierlab_in_flight_limit_requests";
 /// Requests waiting in a model's batch queue, by `model`.
 pub const QUEUE_DEPTH: &str = "tierlab_batch_queue_requests";
+/// Sessions whose run was ended and goes on all the same, by `model`.
+pub const STUCK_SESSIONS: &str = "tierlab_stuck_sessions";
+/// Runs of a session that were ended early, by `model`.
+pub const INTERRUPTED_RUNS: &str = "tierlab_interrupted_runs_total";
 /// Rows of each run of a session, histogram, by `model`.
 pub const BATCH_ROWS: &str = "tierlab_batch_rows";
 /// Time of a session's thread, by `model`, `session` and `state` (compute, queue_wait, storage_wait, no_requests).

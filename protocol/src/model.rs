@@ -120,6 +120,10 @@ impl VersionPolicy {
             Self::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
                 "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
             )),
+            Self::Specific { versions } if versions.len() > MAX_NAMED_VERSIONS => Err(BadModelFile(format!(
+                "`version_policy.specific.versions` names {}, the most is {MAX_NAMED_VERSIONS}",
+                versions.len()
+            ))),
             _ => Ok(()),
         }
     }
@@ -178,11 +182,24 @@ impl Default for BatchingConfig {
     }
 }
 
+/// Sessions of one model at most.
+pub const MAX_INSTANCES: u32 = 256;
+/// Threads of one session at most, inside operators and between them.
+pub const MAX_SESSION_THREADS: u32 = 1024;
+/// Threads of all sessions of a model at most.
+pub const MAX_MODEL_THREADS: u32 = 4096;
+/// CPUs that a model's sessions may be pinned to at most.
+pub const MAX_CPUS: usize = 4096;
+/// Preferred numbers of rows at most.
+pub const MAX_PREFERRED_ROWS: usize = 64;
+/// Versions that a policy may name at most.
+pub const MAX_NAMED_VERSIONS: usize = 1024;
+
 /// How many sessions, with how many threads each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
-    /// Sessions, each on a thread of its own; at least 1.
+    /// Sessions, each on a thread of its own; at least 1, at most [`MAX_INSTANCES`].
     pub count: u32,
     /// ONNX Runtime's intra-op threads of each session; at least 1.
     pub intra_op_threads: u32,
@@ -251,6 +268,7 @@ impl ModelConfig {
                 return Err(BadModelFile(format!("`{key}` must be at least 1")));
             }
         }
+        config.instances.check()?;
         config.batching.check(config.max_batch_size)?;
         config.version_policy.check()?;
         declared::check(&config.warmup, config.max_batch_size)?;
@@ -266,6 +284,33 @@ impl ModelConfig {
     }
 }
 
+impl InstanceConfig {
+    fn check(&self) -> Result<(), BadModelFile> {
+        let threads = [self.intra_op_threads, self.inter_op_threads];
+        for (key, value, most) in [
+            ("instances.count", self.count, MAX_INSTANCES),
+            ("instances.intra_op_threads", threads[0], MAX_SESSION_THREADS),
+            ("instances.inter_op_threads", threads[1], MAX_SESSION_THREADS),
+        ] {
+            if value > most {
+                return Err(BadModelFile(format!("`{key}` is {value}, the most is {most}")));
+            }
+        }
+        let all = self.count * (threads[0] + threads[1]);
+        if all > MAX_MODEL_THREADS {
+            return Err(BadModelFile(format!(
+                "`instances.count` ({}) times the threads of each session ({} and {}) is {all}, the most is {MAX_MODEL_THREADS}",
+                self.count, threads[0], threads[1]
+            )));
+        }
+        if self.cpus.len() > MAX_CPUS {
+            let len = self.cpus.len();
+            return Err(BadModelFile(format!("`instances.cpus` names {len}, the most is {MAX_CPUS}")));
+        }
+        Ok(())
+    }
+}
+
 impl BatchingConfig {
     fn check(&self, max_batch_size: u32) -> Result<(), BadModelFile> {
         if let Some(rows) = self
@@ -275,6 +320,12 @@ impl BatchingConfig {
         {
             return Err(BadModelFile(format!(
                 "`batching.preferred_rows` has {rows}, which is not between 1 and `max_batch_size` ({max_batch_size})"
+            )));
+        }
+        if self.preferred_rows.len() > MAX_PREFERRED_ROWS {
+            return Err(BadModelFile(format!(
+                "`batching.preferred_rows` has {} numbers, the most is {MAX_PREFERRED_ROWS}",
+                self.preferred_rows.len()
             )));
         }
         if self.max_request_rows > 0 && self.max_request_rows < max_batch_size {
@@ -399,6 +450,19 @@ mod tests {
         assert!(message("[batching]\npriority_levels = 65").contains("priority_levels"));
         assert!(message("[batching]\ndefault_priority_level = 1").contains("default_priority_level"));
         assert!(message("[instances]\ninter_op_threads = 0").contains("instances.inter_op_threads"));
+        for (key, value, most) in [
+            ("count", "1000000000", "256"),
+            ("intra_op_threads", "4294967295", "1024"),
+            ("inter_op_threads", "1025", "1024"),
+        ] {
+            let said = message(&format!("[instances]\n{key} = {value}"));
+            let parts = [&format!("instances.{key}"), value, most];
+            assert!(parts.iter().all(|part| said.contains(*part)), "{said}");
+        }
+        let said = message("[instances]\ncount = 100\nintra_op_threads = 100");
+        assert!(said.contains("instances.count") && said.contains("4096"), "{said}");
+        let rows = format!("[batching]\npreferred_rows = {:?}", vec![1; 65]);
+        assert!(message(&rows).contains("64"), "{}", message(&rows));
     }
 
     #[test]

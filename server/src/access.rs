@@ -1,9 +1,12 @@
-//! Who may call: a bearer token for everybody, and one of its own for those who load and unload models.
+//! Who may call: a bearer token for everybody, and one of its own for those who load and unload models; and without a token,
+//! no web page that is not the server's own may change anything ([`pages`]).
 //!
 //! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403, or
 //! with gRPC's statuses for them.
 //! Tokens are kept as their SHA-256 and compared in constant time; none is ever printed. Health is open to all: who runs
 //! a probe has no token.
+
+mod pages;
 
 use crate::metrics::Front;
 use crate::routes::Routes;
@@ -12,12 +15,15 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use pages::Foreign;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::Path;
 use subtle::ConstantTimeEq;
 use tierlab_protocol::metadata::ErrorDocument;
 use tonic::Status;
+
+pub(crate) use pages::Hosts;
 
 /// Calls that need no token: the path, or what it begins with.
 const OPEN: [&str; 5] = [
@@ -79,6 +85,8 @@ pub(crate) struct Access {
     pub(crate) token: Option<Secret>,
     /// For calls that manage models, and good for all others; without it, they are calls like others.
     pub(crate) admin: Option<Secret>,
+    /// Names by which it may be called to change something without a token.
+    pub(crate) hosts: Hosts,
 }
 
 /// Why a call is refused.
@@ -88,6 +96,8 @@ enum Denied {
     Unknown,
     /// A token that is good for other calls.
     NotAdmin,
+    /// No token, and maybe a web page's.
+    Foreign(Foreign),
 }
 
 impl Access {
@@ -98,14 +108,23 @@ impl Access {
 
     /// Puts the check before every route.
     pub(crate) fn guard<R>(self, routes: R) -> Guard<R> {
-        let closed = self.token.is_some() || self.admin.is_some();
-        Guard {
-            access: closed.then_some(self),
-            routes,
-        }
+        Guard { access: self, routes }
     }
 
-    fn allows(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
+    fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
+        let (path, headers) = (request.uri().path(), request.headers());
+        if self.token.is_some() || self.admin.is_some() {
+            self.allows_token(path, headers)?;
+        }
+        // What was let through with a token is no page's.
+        let with_token = self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
+        if !with_token && pages::changes(request.method(), path) {
+            self.hosts.check(request.uri(), headers).map_err(Denied::Foreign)?;
+        }
+        Ok(())
+    }
+
+    fn allows_token(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
         if OPEN.iter().any(|open| path.starts_with(open)) {
             return Ok(());
         }
@@ -136,18 +155,17 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Routes behind the check, where there is one.
+/// Routes behind the check.
 #[derive(Debug)]
 pub(crate) struct Guard<R> {
-    access: Option<Access>,
+    access: Access,
     routes: R,
 }
 
 impl<R: Routes> Guard<R> {
     /// Answers a request, or refuses it.
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
-        let allows = |access: &Access| access.allows(request.uri().path(), request.headers());
-        match self.access.as_ref().map_or(Ok(()), allows) {
+        match self.access.allows(&request) {
             Ok(()) => self.routes.answer(request).await,
             Err(denied) => refuse(denied),
         }
@@ -161,11 +179,12 @@ fn refuse(denied: Denied) -> Response {
             "send the token as `Authorization: Bearer TOKEN`",
         ),
         Denied::NotAdmin => (StatusCode::FORBIDDEN, "this call needs the token for managing models"),
+        Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
     };
     if trace::front() == Front::Grpc {
         let status = match denied {
             Denied::Unknown => Status::unauthenticated(message),
-            Denied::NotAdmin => Status::permission_denied(message),
+            Denied::NotAdmin | Denied::Foreign(_) => Status::permission_denied(message),
         };
         return status.into_http();
     }
@@ -191,6 +210,7 @@ mod tests {
         Access {
             token: token.map(secret),
             admin: admin.map(secret),
+            hosts: Hosts::default(),
         }
     }
 
@@ -229,7 +249,7 @@ mod tests {
             (&only_token, load, Some("Bearer aaa"), Ok(())),
             (&only_token, load, Some("Bearer bbb"), unknown),
         ] {
-            assert_eq!(access.allows(path, &headers(value)), expected, "{path} {value:?}");
+            assert_eq!(access.allows_token(path, &headers(value)), expected, "{path} {value:?}");
         }
     }
 

@@ -131,16 +131,24 @@ pub(crate) struct Account {
 
 impl Account {
     /// Counts bytes that are about to be kept.
+    ///
+    /// # Errors
+    /// There is no room for them. Then the account gives back all that it holds, in the same step: of two requests that
+    /// do not fit together one is refused, and not both, each for the bytes of the other.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
-        self.bytes = self.bytes.saturating_add(bytes);
-        if self.admission.buffered.fetch_add(bytes, Relaxed).saturating_add(bytes) > limit {
-            return Err(Refusal::new(
-                Reason::Full,
-                format!("requests hold {limit} bytes of bodies and tensors, the most kept"),
-            ));
+        let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= limit);
+        let step = |now: usize| Some(fits(now).unwrap_or(now - self.bytes));
+        let before = self.admission.buffered.fetch_update(Relaxed, Relaxed, step);
+        if fits(before.unwrap_or_else(|same| same)).is_some() {
+            self.bytes += bytes;
+            return Ok(());
         }
-        Ok(())
+        self.bytes = 0;
+        Err(Refusal::new(
+            Reason::Full,
+            format!("requests hold {limit} bytes of bodies and tensors, the most kept"),
+        ))
     }
 
     /// Counts up to `bytes`, if less are counted.
@@ -283,6 +291,19 @@ mod tests {
         drop(second);
         assert_eq!(admission.buffered.load(Relaxed), 0);
         admission.open_account().add(100).unwrap();
+    }
+
+    #[test]
+    fn of_two_that_do_not_fit_together_only_one_is_refused() {
+        let admission = admission(1);
+        let (mut first, mut second) = (admission.open_account(), admission.open_account());
+        first.add(60).unwrap();
+        second.add(30).unwrap();
+        assert_eq!(second.add(20).unwrap_err().reason, Reason::Full);
+        // The second one is still on its way out.
+        first.add(40).unwrap();
+        drop(second);
+        assert_eq!(admission.buffered.load(Relaxed), 100);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod admission;
 mod batch;
 pub mod config;
 mod connections;
+mod drain;
 mod features;
 mod grpc;
 mod http;

@@ -14,11 +14,14 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How often a parent's death is looked for.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
+/// After the drain time, and the time that the last spans may take to be sent.
+const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
+
 /// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
 ///
 /// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}, with "grpc_listen"
 /// beside it where gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then
-/// the exit code is 0.
+/// the exit code is 0. What is not finished within the drain time is ended and named in the log; the exit code is 1.
 /// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
 #[derive(Parser, Debug)]
 #[command(name = "tierlab-server", version, after_help = EXAMPLES)]
@@ -71,11 +74,21 @@ Examples:
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match start(args) {
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
+    let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if format == LogFormat::Json && error.use_stderr() => {
+            format.say_last(&error.to_string());
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    match start(args, &mut format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tierlab-server: {error:#}");
+            format.say_last(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
             ExitCode::from(if of_the_config || error.is::<ConfigError>() {
                 2
@@ -86,7 +99,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(args: Args) -> Result<()> {
+/// Runs the server; `format` becomes that of its log.
+fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     let exit_with_parent = args.exit_with_parent;
     let (log_format, log_level) = (args.log_format, args.log_level);
     let config = Config::read(&Sources {
@@ -101,9 +115,10 @@ fn start(args: Args) -> Result<()> {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
     })?;
-    let (format, level) = config.log();
+    let (configured, level) = config.log();
+    *format = log_format.unwrap_or(configured);
     let level = log_level.as_deref().filter(|level| !level.is_empty()).unwrap_or(level);
-    tierlab_server::log::start(log_format.unwrap_or(format), level)?;
+    tierlab_server::log::start(*format, level)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if config.worker_threads() > 0 {
         builder.worker_threads(config.worker_threads());
@@ -113,7 +128,7 @@ fn start(args: Args) -> Result<()> {
         .enable_all()
         .build()
         .context("starting the async runtime")?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let listen = async |flag: &str, address: SocketAddr| {
             let listener = TcpListener::bind(address).await;
             listener.with_context(|| {
@@ -129,9 +144,29 @@ fn start(args: Args) -> Result<()> {
             grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;
+        let limit = config.drain() + HARD_EXIT_AFTER;
+        let shutdown = async move {
+            shutdown.await;
+            exit_after(limit);
+        };
         tierlab_server::run(config, listeners, announce, shutdown).await?;
         Ok(())
-    })
+    });
+    // What still runs on a thread of its own does not keep the process.
+    runtime.shutdown_background();
+    served
+}
+
+/// Ends the process after a time, whatever it does then: its own threads may be what does not end.
+fn exit_after(limit: Duration) {
+    let exit = move || {
+        std::thread::sleep(limit);
+        tracing::error!("the process does not end by itself: it is ended");
+        std::process::exit(1);
+    };
+    if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
+        tracing::warn!(%error, "no thread that ends the process if it does not end by itself");
+    }
 }
 
 /// The one line that says the server is ready.

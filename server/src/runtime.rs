@@ -3,6 +3,7 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
+mod log;
 pub(crate) mod mapped;
 pub(crate) mod optimized;
 pub(crate) mod provider;
@@ -84,6 +85,8 @@ pub(crate) struct Built {
 /// A model's graph, and the files that hold its large weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Graph {
+    /// What the log calls it: `NAME/VERSION` of the model.
+    pub(crate) name: Arc<str>,
     pub(crate) onnx: Bytes,
     pub(crate) weights: Weights,
 }
@@ -99,8 +102,9 @@ pub(crate) enum Weights {
 
 impl Graph {
     /// A graph that holds all its weights itself.
-    pub(crate) fn alone(onnx: Bytes) -> Self {
+    pub(crate) fn alone(name: Arc<str>, onnx: Bytes) -> Self {
         Self {
+            name,
             onnx,
             weights: Weights::InMemory(Vec::new()),
         }
@@ -115,8 +119,10 @@ impl Runtime {
             .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
             .with_name("tierlab")
             .with_telemetry(false)
+            .with_logger(log::logger())
             .build()
             .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
+        environment.set_log_level(log::level());
         let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
         providers.check(&environment, &library).map_err(RuntimeError)?;
         Ok(Self {
@@ -200,7 +206,7 @@ impl Runtime {
         let attempt = match source {
             Source::Original => None,
             Source::Optimized(onnx) => {
-                let ready = Graph::alone(onnx.clone());
+                let ready = Graph::alone(Arc::clone(&graph.name), onnx.clone());
                 // Nothing is left to optimise.
                 let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
                 Some(
@@ -242,6 +248,8 @@ impl Runtime {
             .with_inter_threads(threads.inter_op as usize)
             .map_err(|e| e.to_string())?
             .with_intra_op_spinning(false)
+            .map_err(|e| e.to_string())?
+            .with_log_id(&graph.name)
             .map_err(|e| e.to_string())?;
         if provider != Provider::Cpu {
             builder = builder

@@ -6,13 +6,13 @@
 use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
 use crate::connections::{Front, Terms};
+use crate::drain;
 use crate::features::{FeatureTier, Landing};
 use crate::grpc;
 use crate::http;
 use crate::management::{Management, Workshop};
 use crate::metrics::gpu::GpuWatch;
 use crate::metrics::{BuildInfo, Metrics};
-use crate::model::Model;
 use crate::model::load::Loader;
 use crate::pipeline::Pipeline;
 use crate::repository::LoadError;
@@ -32,7 +32,6 @@ use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
 use tierlab_storage::{StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
 const BEAT: Duration = Duration::from_secs(1);
@@ -54,9 +53,14 @@ pub enum ServerError {
     /// A value of the configuration that could not be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// Requests were still in flight at the end of the drain time.
-    #[error("{0} admitted requests were not finished within the drain time (`drain.timeout_ms`)")]
-    Drain(u64),
+    /// Something was still under way at the end of the drain time; the text says what.
+    #[error("not drained within {} ms (`drain.timeout_ms`): {left}", limit.as_millis())]
+    Drain {
+        /// The drain time.
+        limit: Duration,
+        /// What was under way.
+        left: String,
+    },
 }
 
 impl From<LoadError> for ServerError {
@@ -119,7 +123,7 @@ impl Listeners {
 /// Serves until `shutdown` ends, then drains. `ready` is called with the addresses once every model is loaded and warm.
 ///
 /// # Errors
-/// A tier, the runtime or a model that cannot be loaded; requests left over at the end of the drain.
+/// A tier, the runtime or a model that cannot be loaded; what was left at the end of the drain time.
 pub async fn run(
     config: Config,
     listeners: Listeners,
@@ -144,7 +148,7 @@ pub async fn run(
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
     tokio::spawn(keep_timers_quiet());
-    let (drain, draining) = watch::channel(false);
+    let (leave, draining) = watch::channel(false);
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
         warn_of_open_doors(address, &config.connections);
     }
@@ -165,8 +169,8 @@ pub async fn run(
     shutdown.await;
     state.drain();
     tracing::info!("shutting down: no new connections, admitted requests are finished");
-    drain.send_replace(true);
-    let finished = finish(front, &state, config.drain).await;
+    leave.send_replace(true);
+    let finished = drain::finish(front, &state, config.drain).await;
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
@@ -194,23 +198,6 @@ fn warn_of_open_doors(address: SocketAddr, terms: &Terms) {
     }
 }
 
-/// Waits for the connections, then for the sessions.
-async fn finish(front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> Result<(), ServerError> {
-    let in_time = tokio::time::timeout(limit, front).await.is_ok();
-    let models: Vec<Arc<Model>> = state.management.picture().models().cloned().collect();
-    models.iter().for_each(|model| model.close());
-    let (admitted, settled) = state.pipeline.admission.tally();
-    tracing::info!(admitted, settled, in_time, "drained");
-    if admitted > settled {
-        return Err(ServerError::Drain(admitted - settled));
-    }
-    // Queues are closed and empty: the threads end after their last run.
-    for model in models {
-        model.take_threads().ended().await;
-    }
-    Ok(())
-}
-
 /// Opens the tiers and ONNX Runtime, and loads the models.
 async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
     let runtime =
@@ -229,6 +216,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             queue_capacity: config.limits.max_in_flight,
             optimized: open_optimized(config)?,
             mapped: MappedWeights::new(config.mapped.clone()),
+            limits: config.load_limits,
         },
     };
     state.management.start(workshop).await?;

@@ -3,21 +3,26 @@
 //! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated: rows behind
 //! rows, without padding. Jobs go by their rank, which is when they came plus what their priority costs them: a lower
 //! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
-//! dropped here, before any work is done for them. Knows nothing of ONNX Runtime.
+//! dropped here, before any work is done for them; a run that nobody waits for any more is ended. Knows nothing of ONNX
+//! Runtime.
 
+pub(crate) mod active;
 pub(crate) mod elements;
 mod pace;
 pub(crate) mod rule;
 pub(crate) mod split;
+mod stuck;
 
 use crate::refusal::{Reason, Refusal};
 use crate::session::clock::{Inflow, SessionClock};
 use crate::trace::Link;
+use active::ActiveRun;
 use elements::Elements;
 use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_protocol::infer::Tensor;
@@ -43,6 +48,9 @@ pub(crate) struct Done {
     pub(crate) batch_rows: usize,
 }
 
+/// What a request waits for.
+pub(crate) type Answer = Result<Done, Refusal>;
+
 /// A request in the queue.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -55,10 +63,23 @@ pub(crate) struct Job {
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
     pub(crate) link: Link,
-    pub(crate) reply: oneshot::Sender<Result<Done, Refusal>>,
+    /// None while it runs: then the session's [`ActiveRun`] has it.
+    pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }
 
 impl Job {
+    /// Whether nobody waits for its answer.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Refuses it. A client that has gone away meanwhile does not hear of it.
+    pub(crate) fn refuse(self, refusal: Refusal) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(refusal));
+        }
+    }
+
     /// Whether both can run as one batch: the same shapes behind the batch dimension.
     fn goes_with(&self, other: &Self) -> bool {
         self.parts.len() == other.parts.len()
@@ -90,8 +111,21 @@ pub(crate) struct BatchQueue {
     rule: Rule,
     capacity: usize,
     inflow: Arc<Inflow>,
-    depth: IntGauge,
+    gauges: QueueGauges,
     pace: Pace,
+    /// What each session runs.
+    runs: Mutex<Vec<Arc<ActiveRun>>>,
+    /// Sessions whose run was ended, and goes on all the same.
+    stuck: AtomicUsize,
+}
+
+/// What can be seen of a queue from outside.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueGauges {
+    /// Requests that wait.
+    pub(crate) depth: IntGauge,
+    /// Sessions that are stuck.
+    pub(crate) stuck: IntGauge,
 }
 
 #[derive(Default)]
@@ -127,15 +161,17 @@ impl State {
 
 impl BatchQueue {
     /// A queue of at most `capacity` requests.
-    pub(crate) fn new(rule: Rule, capacity: usize, inflow: Arc<Inflow>, depth: IntGauge) -> Arc<Self> {
+    pub(crate) fn new(rule: Rule, capacity: usize, inflow: Arc<Inflow>, gauges: QueueGauges) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             wake: Condvar::new(),
             rule,
             capacity,
             inflow,
-            depth,
+            gauges,
             pace: Pace::default(),
+            runs: Mutex::default(),
+            stuck: AtomicUsize::new(0),
         })
     }
 
@@ -152,6 +188,7 @@ impl BatchQueue {
                 format!("the model's queue holds {} requests", self.capacity),
             ));
         }
+        self.check_stuck()?;
         self.pace
             .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
         let now = job.enqueued;
@@ -163,7 +200,7 @@ impl BatchQueue {
         // Most jobs go to the end, where the search begins.
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
-        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        self.gauges.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
         let call = state.call();
@@ -209,7 +246,7 @@ impl BatchQueue {
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
-                    self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    self.gauges.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if state.jobs.is_empty() {
                         self.inflow.set_queued(false, Instant::now());
                     }
@@ -224,6 +261,7 @@ impl BatchQueue {
 
     /// Refuses a request that would not be answered within `limit`, by what is queued now.
     pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
+        self.check_stuck()?;
         self.pace.expect(self.pace.queued(), limit)
     }
 
@@ -233,7 +271,8 @@ impl BatchQueue {
     }
 
     /// One more session takes from the queue.
-    pub(crate) fn add_session(&self) {
+    pub(crate) fn add_session(&self, run: Arc<ActiveRun>) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         self.pace.add_session();
     }
 
@@ -255,7 +294,7 @@ fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
     let mut rows = 0;
     let mut at = 0;
     while let Some(job) = state.jobs.get(at) {
-        let dead = job.reply.is_closed() || job.deadline <= now;
+        let dead = job.is_given_up() || job.deadline <= now;
         let fits = batch
             .first()
             .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));
@@ -268,11 +307,11 @@ fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
         if !dead {
             rows += job.rows;
             batch.push(job);
-        } else if !job.reply.is_closed() {
-            let _ = job.reply.send(Err(Refusal::new(
+        } else {
+            job.refuse(Refusal::new(
                 Reason::Deadline,
                 "the deadline passed in the batch queue",
-            )));
+            ));
         }
         if rows >= max_rows {
             break;

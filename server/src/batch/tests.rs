@@ -20,7 +20,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             rank: now,
             deadline: now + deadline,
             link,
-            reply,
+            reply: Some(reply),
         },
         replies,
     )
@@ -45,8 +45,13 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
+    let gauge = || IntGauge::new("b", "b").unwrap();
+    let gauges = QueueGauges {
+        depth: gauge(),
+        stuck: gauge(),
+    };
     (
-        BatchQueue::new(rule, capacity, inflow, IntGauge::new("b", "b").unwrap()),
+        BatchQueue::new(rule, capacity, inflow, gauges),
         clock,
     )
 }
@@ -68,7 +73,7 @@ fn batches_hold_what_fits_and_goes_together_in_order() {
     assert_eq!(take(), [3, 4, 1]);
     assert_eq!(take(), [2]);
     assert_eq!(take(), [6]);
-    assert_eq!(queue.depth.get(), 0);
+    assert_eq!(queue.gauges.depth.get(), 0);
 }
 
 #[test]

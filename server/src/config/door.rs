@@ -5,8 +5,9 @@
 
 use super::raw::{RawAccess, RawConnections, RawTls};
 use super::{ConfigError, fail};
-use crate::access::{Access, Secret};
+use crate::access::{Access, Hosts, Secret};
 use crate::connections::{Bounds, Files, Terms};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub(super) fn terms(
     access: RawAccess,
     tls: RawTls,
     environment: &[(String, String)],
+    listen: &[SocketAddr],
 ) -> Result<Terms, ConfigError> {
     let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
         let value = environment.iter().find(|(name, _)| name == variable);
@@ -34,7 +36,11 @@ pub(super) fn terms(
             (None, None) => Ok(None),
         }
     };
+    let own = listen.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
+    let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
+    let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
     let access = Access {
+        hosts,
         token: secret(TOKEN, access.token_file, "token_file")?,
         admin: secret(ADMIN_TOKEN, access.admin_token_file, "admin_token_file")?,
     };

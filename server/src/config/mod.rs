@@ -18,6 +18,7 @@ use crate::connections::Terms;
 use crate::features::Landing;
 use crate::log::LogFormat;
 use crate::management::{ALL_MODELS, Control, Settings};
+use crate::model::opening::LoadLimits;
 use crate::runtime::Search;
 use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::runtime::provider::Providers;
@@ -109,6 +110,7 @@ pub struct Config {
     /// The folder of optimised graphs, and the most bytes in it.
     pub(crate) optimized_cache: Option<(PathBuf, u64)>,
     pub(crate) mapped: MappedConfig,
+    pub(crate) load_limits: LoadLimits,
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
@@ -206,6 +208,7 @@ impl Config {
         let listen = address("listen", sources.listen.as_ref().unwrap_or(&raw.listen))?;
         let grpc_listen = sources.grpc_listen.as_ref().or(raw.grpc_listen.as_ref());
         let grpc_listen = grpc_listen.map(|value| address("grpc_listen", value)).transpose()?;
+        let addresses: Vec<SocketAddr> = [Some(listen), grpc_listen].into_iter().flatten().collect();
         for (key, value) in [
             ("admission.max_in_flight", raw.admission.max_in_flight as u64),
             ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
@@ -214,6 +217,8 @@ impl Config {
             ("connections.max", raw.connections.max as u64),
             ("connections.header_timeout_ms", raw.connections.header_timeout_ms),
             ("connections.write_timeout_ms", raw.connections.write_timeout_ms),
+            ("runtime.load_timeout_ms", raw.runtime.load_timeout_ms),
+            ("runtime.warmup_timeout_ms", raw.runtime.warmup_timeout_ms),
         ] {
             if value == 0 {
                 return fail(format!("{file}: `{key}` must be at least 1"));
@@ -245,7 +250,7 @@ impl Config {
                 max_buffered_bytes: raw.admission.max_buffered_bytes,
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
-            connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment)?,
+            connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
             search: Search {
                 environment: library,
                 config: raw.runtime.library,
@@ -260,6 +265,10 @@ impl Config {
                 .optimized_cache
                 .map(|folder| (folder, raw.runtime.optimized_cache_max_bytes)),
             mapped: mapped_of(raw.runtime.weights, sources)?,
+            load_limits: LoadLimits {
+                load: Duration::from_millis(raw.runtime.load_timeout_ms),
+                warmup: Duration::from_millis(raw.runtime.warmup_timeout_ms),
+            },
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,
@@ -283,6 +292,12 @@ impl Config {
     #[must_use]
     pub fn log(&self) -> (LogFormat, &str) {
         (self.log.0, &self.log.1)
+    }
+
+    /// How long admitted requests may take to finish after a signal to end.
+    #[must_use]
+    pub fn drain(&self) -> Duration {
+        self.drain
     }
 
     /// Threads of the async runtime; 0 means one per core.

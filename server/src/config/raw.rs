@@ -123,6 +123,7 @@ impl Default for RawConnections {
 pub(super) struct RawAccess {
     pub(super) token_file: Option<PathBuf>,
     pub(super) admin_token_file: Option<PathBuf>,
+    pub(super) allowed_hosts: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,6 +144,8 @@ pub(super) struct RawRuntime {
     pub(super) worker_threads: usize,
     pub(super) optimized_cache: Option<PathBuf>,
     pub(super) optimized_cache_max_bytes: u64,
+    pub(super) load_timeout_ms: u64,
+    pub(super) warmup_timeout_ms: u64,
     pub(super) weights: RawWeights,
 }
 
@@ -216,6 +219,8 @@ impl Default for RawRuntime {
             worker_threads: 0,
             optimized_cache: None,
             optimized_cache_max_bytes: 8 << 30,
+            load_timeout_ms: 1_800_000,
+            warmup_timeout_ms: 120_000,
             weights: RawWeights::default(),
         }
     }

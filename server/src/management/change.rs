@@ -4,15 +4,19 @@
 //! Every change of a model is made in its turn, so that two of them never meet.
 
 use super::{Management, Workshop};
+use crate::batch::BatchQueue;
 use crate::model::Model;
-use crate::model::load::Loaded;
+use crate::model::load::{Loaded, Loader};
+use crate::model::opening::Turn;
 use crate::refusal::{Reason, Refusal};
 use crate::repository::{self, Described, LoadError};
 use crate::served::{Entry, Version, VersionState, shown};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 use tierlab_protocol::metadata::{LoadDocument, VersionLoad};
 use tierlab_storage::Object;
+use tokio::time::{timeout, timeout_at};
 
 /// What to do with versions whose files are those that were loaded or refused last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +59,10 @@ impl Management {
         let Some(workshop) = self.workshop.get() else {
             return Err(LoadError::new("the tiers are not open yet"));
         };
-        // Held for as long as files are in memory that no session has taken yet.
-        let _room = self.loads.acquire().await;
-        let described = match repository::describe(&*workshop.tier, name, objects).await {
+        let limits = &workshop.loader.limits;
+        let described = timeout(limits.load, repository::describe(&*workshop.tier, name, objects)).await;
+        let late = |_| Err(limits.late(name, "its config was not read"));
+        let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
             Err(error) => {
                 self.edit(name, |entry| entry.reason.clone_from(&error.message));
@@ -107,11 +112,7 @@ impl Management {
                 known.state = VersionState::Loading;
             }
         });
-        let loaded = match described.read(&*workshop.tier, version, &workshop.loader.mapped).await {
-            Ok(found) => workshop.loader.load(found).await,
-            Err(error) => Err(error),
-        };
-        match loaded {
+        match self.read_and_load(workshop, described, version).await {
             Ok(Loaded {
                 model,
                 seconds,
@@ -153,6 +154,23 @@ impl Management {
                 Err(error)
             }
         }
+    }
+
+    /// Loads one version, in its turn and within the limits.
+    async fn read_and_load(
+        &self,
+        workshop: &Workshop,
+        described: &Described,
+        version: u64,
+    ) -> Result<Loaded, LoadError> {
+        let closed = |_| LoadError::new("the server is shutting down");
+        let room = self.loads.acquire().await.map_err(closed)?;
+        let Loader { limits, mapped, .. } = &workshop.loader;
+        let deadline = Instant::now() + limits.load;
+        let read = timeout_at(deadline.into(), described.read(&*workshop.tier, version, mapped)).await;
+        let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
+        let found = read.unwrap_or_else(late)?;
+        workshop.loader.load(found, Turn { deadline, room }).await
     }
 
     /// Notes why a version was not loaded. What was served of it goes on.
@@ -214,7 +232,7 @@ impl Management {
     }
 
     /// Unloads every version of a model; its turn is the caller's. Returns when its requests are finished and its sessions
-    /// freed, or after the drain time.
+    /// freed, or after the drain time; a run that is still under way then is ended.
     pub(super) async fn take_out(&self, name: &str, reason: &str) {
         let served = self.picture();
         let Some(entry) = served.0.get(name) else { return };
@@ -232,10 +250,13 @@ impl Management {
             });
         };
         all(VersionState::Unloading);
+        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| model.queue()).collect();
         let freed = models.into_iter().map(retire);
         let freed = tokio::spawn(futures::future::join_all(freed));
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
-            tracing::warn!(model = name, "unloaded with requests that are not finished yet");
+            let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
+            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
+            tracing::warn!(model = name, runs = ended, "unloaded with runs under way, which are ended");
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");

@@ -82,6 +82,8 @@ pub(crate) struct Metrics {
     /// The most of them.
     pub(crate) in_flight_limit: IntGauge,
     queue_depth: IntGaugeVec,
+    stuck_sessions: IntGaugeVec,
+    interrupted_runs: IntCounterVec,
     batch_rows: HistogramVec,
     session_seconds: CounterVec,
     load_seconds: GaugeVec,
@@ -131,6 +133,15 @@ impl Metrics {
                 Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
                 &["model"],
             ))?,
+            stuck_sessions: on.add(IntGaugeVec::new(
+                Opts::new(names::STUCK_SESSIONS, "Sessions whose run was ended and goes on all the same."),
+                &["model"],
+            ))?,
+            interrupted_runs: on.counters(
+                names::INTERRUPTED_RUNS,
+                "Runs of a session that were ended early, because nobody waited for them any more.",
+                &["model"],
+            )?,
             batch_rows: on.histograms(
                 names::BATCH_ROWS,
                 "Rows of each run of a session.",
@@ -204,6 +215,8 @@ impl Metrics {
             batch: mode(Mode::Batch),
             inferences: self.inferences.with_label_values(&[model]),
             queue_depth: self.queue_depth.with_label_values(&[model]),
+            stuck_sessions: self.stuck_sessions.with_label_values(&[model]),
+            interrupted_runs: self.interrupted_runs.with_label_values(&[model]),
             batch_rows: self.batch_rows.with_label_values(&[model]),
         }
     }
@@ -284,6 +297,8 @@ pub(crate) struct ModelMetrics {
     batch: ModeMetrics,
     inferences: IntCounter,
     pub(crate) queue_depth: IntGauge,
+    pub(crate) stuck_sessions: IntGauge,
+    pub(crate) interrupted_runs: IntCounter,
     pub(crate) batch_rows: Histogram,
 }
 

@@ -3,12 +3,13 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
-use crate::batch::BatchQueue;
 use crate::batch::rule::Rule;
+use crate::batch::{BatchQueue, QueueGauges};
 use crate::features::{FeatureTier, Join};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::model::Model;
 use crate::model::declared;
+use crate::model::opening::{LoadLimits, Turn, open_sessions};
 use crate::model::stats::{Runs, Stats};
 use crate::repository::{Found, LoadError, external};
 use crate::runtime::mapped::{MappedWeights, Room};
@@ -16,10 +17,9 @@ use crate::runtime::optimized::OptimizedCache;
 use crate::runtime::provider::Provider;
 use crate::runtime::{Graph, Runtime, Source, Threads, Weights};
 use crate::session::clock::{Inflow, SessionClock};
-use crate::session::cpus;
 use crate::session::delivery::Delivery;
-use crate::session::open::{Recipe, Report, open};
-use crate::session::{self, Assignment, RunCounts, Signature, SpawnedSession};
+use crate::session::open::{Recipe, Report};
+use crate::session::{Assignment, RunCounts, Signature, SpawnedSession};
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
 use tierlab_protocol::model::{Manifest, ModelConfig};
+use tokio::time::timeout;
 
 /// Runs that one request may be cut into, where the config does not say.
 const REQUEST_RUNS: usize = 16;
@@ -42,6 +43,7 @@ pub(crate) struct Loader {
     pub(crate) optimized: Option<Arc<OptimizedCache>>,
     /// Weights that ONNX Runtime maps from a local disk.
     pub(crate) mapped: MappedWeights,
+    pub(crate) limits: LoadLimits,
 }
 
 /// A model, and what loading it took.
@@ -109,8 +111,9 @@ impl Loader {
     /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
     ///
     /// # Errors
-    /// The first thing that does not fit, by object; all threads have ended or will end by themselves.
-    pub(crate) async fn load(&self, found: Found) -> Result<Loaded, LoadError> {
+    /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
+    /// themselves.
+    pub(crate) async fn load(&self, found: Found, turn: Turn<'_>) -> Result<Loaded, LoadError> {
         let Found {
             name,
             version,
@@ -143,7 +146,7 @@ impl Loader {
             warmup: Arc::new(warmup),
         };
         // The sessions have taken what they need of the graph when they are there.
-        let opened = self.open_sessions(&name, &config, recipe).await;
+        let opened = open_sessions(&self.limits, &name, &config, recipe, turn).await;
         kept.settle(opened.as_ref().map_or(&[], |(_, reports)| reports));
         let (sessions, mut reports) = opened.map_err(bad)?;
         let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
@@ -170,7 +173,9 @@ impl Loader {
         }
         declared::narrow(&config, &mut signature).map_err(bad)?;
         let began = Instant::now();
-        let join = self.open_join(&config, &signature, object.as_str()).await?;
+        let join = timeout(self.limits.load, self.open_join(&config, &signature, object.as_str()));
+        let late = |_| Err(self.limits.late(&object, "its feature table was not open"));
+        let join = join.await.unwrap_or_else(late)?;
         seconds.features = began.elapsed().as_secs_f64();
         self.report_seconds(&name, &seconds);
         let inflow = Inflow::new();
@@ -190,8 +195,11 @@ impl Loader {
             preferred_rows: preferred(&config),
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
-        let depth = metrics.queue_depth.clone();
-        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&inflow), depth);
+        let gauges = QueueGauges {
+            depth: metrics.queue_depth.clone(),
+            stuck: metrics.stuck_sessions.clone(),
+        };
+        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&inflow), gauges);
         let stats = Stats::default();
         let threads = self.assign(sessions, &name, &queue, &inflow, (&metrics, &stats.runs()));
         let model = Model {
@@ -246,40 +254,6 @@ impl Loader {
         }
     }
 
-    /// Starts the threads and waits until each has built its session.
-    async fn open_sessions(
-        &self,
-        name: &str,
-        config: &ModelConfig,
-        recipe: Recipe,
-    ) -> Result<(Vec<SpawnedSession>, Vec<Report>), String> {
-        let recipe = Arc::new(recipe);
-        let mut sessions = Vec::new();
-        for instance in 0..config.instances.count {
-            let cpus = cpus::share(&config.instances.cpus, instance, recipe.threads.intra_op);
-            // One of them writes the optimised graph down.
-            let recipe = match (&recipe.source, instance) {
-                (Source::Saving(_), 1..) => Arc::new(recipe.without_saving()),
-                _ => Arc::clone(&recipe),
-            };
-            let spawned = session::spawn(&format!("{name}-{instance}"), move || {
-                // Before the session: ONNX Runtime's own threads take after this one.
-                cpus::pin(&cpus)?;
-                open(&recipe)
-            });
-            sessions.push(spawned.map_err(|e| format!("no thread for a session: {e}"))?);
-        }
-        drop(recipe);
-        let mut reports = Vec::new();
-        for session in &mut sessions {
-            let report = (&mut session.opened)
-                .await
-                .unwrap_or_else(|_| Err("its thread ended".into()));
-            reports.push(report?);
-        }
-        Ok((sessions, reports))
-    }
-
     /// Looks for what the optimiser made of a graph before.
     async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> Kept {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
@@ -318,16 +292,15 @@ impl Loader {
             self.metrics.watch_clock(&clock);
             let counts = RunCounts {
                 batch_rows: metrics.batch_rows.clone(),
+                interrupted: metrics.interrupted_runs.clone(),
                 runs: runs.clone(),
             };
-            // The channel has room for one, and the thread has reported: this neither blocks nor fails.
-            let _ = session.assign.send(Assignment {
+            threads.push(session.serve(Assignment {
                 queue: Arc::clone(queue),
                 clock,
                 counts,
                 delivery: Delivery::start(),
-            });
-            threads.push(session.thread);
+            }));
         }
         threads
     }

@@ -8,6 +8,7 @@ pub(crate) mod accept;
 mod config_document;
 mod declared;
 pub(crate) mod load;
+pub(crate) mod opening;
 pub(crate) mod stats;
 pub(crate) mod submit;
 
@@ -56,6 +57,11 @@ impl Model {
         self.queue.close();
     }
 
+    /// Where its requests wait.
+    pub(crate) fn queue(&self) -> Arc<BatchQueue> {
+        Arc::clone(&self.queue)
+    }
+
     /// Gives the sessions' threads away, to be waited for. They end after [`Model::close`], or when the model is dropped.
     pub(crate) fn take_threads(&self) -> SessionThreads {
         SessionThreads {
@@ -88,8 +94,10 @@ impl Drop for Model {
     }
 }
 
-/// The pause between two looks at threads that are about to end.
+/// The first pause between two looks at threads that are about to end; each is twice as long as the one before.
 const THREAD_POLL: Duration = Duration::from_millis(5);
+/// The longest.
+const THREAD_POLL_MAX: Duration = Duration::from_millis(320);
 
 /// The threads of a model's sessions.
 pub(crate) struct SessionThreads {
@@ -101,8 +109,10 @@ impl SessionThreads {
     /// Waits until every thread has ended and its session is freed.
     pub(crate) async fn ended(self) {
         for thread in self.threads {
+            let mut pause = THREAD_POLL;
             while !thread.is_finished() {
-                tokio::time::sleep(THREAD_POLL).await;
+                tokio::time::sleep(pause).await;
+                pause = THREAD_POLL_MAX.min(pause * 2);
             }
             if thread.join().is_err() {
                 tracing::error!(model = %self.model, "a session's thread panicked");

@@ -1,12 +1,13 @@
 //! A request's way through the queue: cut where it is larger than a run, queued by its priority, joined again.
 //!
 //! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future gives up every
-//! place in the queue.
+//! place in the queue, and ends the run that nobody else waits for.
 
-use crate::batch::{Call, Done, Job, Part, split};
+use crate::batch::{Answer, BatchQueue, Call, Done, Job, Part, split};
 use crate::model::Model;
 use crate::refusal::{Reason, Refusal};
 use crate::trace::Link;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::BatchingConfig;
 use tokio::sync::oneshot;
@@ -27,13 +28,27 @@ pub(crate) struct Urgency {
     pub(crate) priority: u64,
 }
 
-/// A place in the queue.
-struct Queued(oneshot::Receiver<Result<Done, Refusal>>);
+/// A place in the queue, and then in a run. Given up when it is dropped before it is answered.
+struct Queued<'a> {
+    answer: oneshot::Receiver<Answer>,
+    answered: bool,
+    queue: &'a Arc<BatchQueue>,
+}
 
-impl Queued {
-    async fn done(self) -> Result<Done, Refusal> {
-        let done = self.0.await;
+impl Queued<'_> {
+    async fn done(mut self) -> Answer {
+        let done = (&mut self.answer).await;
+        self.answered = true;
         done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer.close();
+            self.queue.look_for_given_up();
+        }
     }
 }
 
@@ -67,8 +82,8 @@ impl Model {
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
-    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued, Option<Call>), Refusal> {
-        let (reply, replied) = oneshot::channel();
+    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued<'_>, Option<Call>), Refusal> {
+        let (reply, answer) = oneshot::channel();
         let enqueued = Instant::now();
         let call = self.queue.push(Job {
             parts,
@@ -77,9 +92,14 @@ impl Model {
             rank: enqueued + cost(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
             link: Link::here(),
-            reply,
+            reply: Some(reply),
         })?;
-        Ok((Queued(replied), call))
+        let queued = Queued {
+            answer,
+            answered: false,
+            queue: &self.queue,
+        };
+        Ok((queued, call))
     }
 }
 

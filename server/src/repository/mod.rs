@@ -247,6 +247,7 @@ impl Described {
             config: self.config.clone(),
             manifest: self.manifest.clone().filter(|_| verified),
             graph: Graph {
+                name: format!("{}/{version}", self.name).into(),
                 onnx: graph.bytes,
                 weights: weights.weights,
             },

@@ -194,6 +194,7 @@ mod tests {
 
     fn graph(onnx: &'static [u8], weights: &'static [u8]) -> Graph {
         Graph {
+            name: "m/1".into(),
             onnx: Bytes::from_static(onnx),
             weights: Weights::InMemory(vec![("w".into(), weights.into())]),
         }

@@ -1,6 +1,7 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
-use super::Engine;
+use super::interrupt::Control;
+use super::{Engine, Opening};
 use super::open::{Recipe, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
@@ -38,7 +39,7 @@ pub(super) fn engines() -> [Engine; 2] {
     onnx::write_model(&request.build(), &mut model).unwrap();
     let recipe = Recipe {
         runtime,
-        graph: Graph::alone(model.into()),
+        graph: Graph::alone("mlp/1".into(), model.into()),
         source: Source::Original,
         provider: Provider::Cpu,
         threads: Threads {
@@ -48,8 +49,16 @@ pub(super) fn engines() -> [Engine; 2] {
         batching: true,
         warmup: Arc::new(Warmup::default()),
     };
-    let plain = open(&recipe).unwrap().engine;
-    let mut bound = open(&recipe).unwrap().engine;
+    let recipe = Arc::new(recipe);
+    let open = || {
+        let opening = Opening {
+            control: Control::new(0).unwrap(),
+            built: tokio::sync::oneshot::channel().0,
+        };
+        open(Arc::clone(&recipe), opening).unwrap().engine
+    };
+    let plain = open();
+    let mut bound = open();
     let (inputs, outputs) = (&bound.signature.inputs, &bound.signature.outputs);
     bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, Host::Plain).unwrap();
     assert!(bound.pinned.is_some());

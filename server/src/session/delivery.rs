@@ -4,12 +4,8 @@
 //! thread with the first, which on a busy core takes the place of this thread, and again with the next. So one message
 //! wakes one task, and that task wakes the requests, which costs no system call.
 
-use crate::batch::Done;
-use crate::refusal::Refusal;
+use crate::batch::Answer;
 use tokio::sync::{mpsc, oneshot};
-
-/// What a request waits for.
-pub(crate) type Answer = Result<Done, Refusal>;
 
 /// One answer and its request.
 pub(crate) struct Letter {
@@ -54,7 +50,7 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Reason;
+    use crate::refusal::{Reason, Refusal};
 
     #[tokio::test]
     async fn every_answer_reaches_its_request_and_a_lost_one_stops_nobody() {

@@ -2,7 +2,7 @@
 //!
 //! In: batches of jobs. Out: each job's share of the outputs. One named thread owns one ONNX Runtime session, so there is
 //! no lock around it. A run that fails is made again request by request, so that one bad request fails alone; a panic
-//! fails its batch and not the process.
+//! fails its batch and not the process. A run that nobody waits for is ended ([`ActiveRun`]).
 
 #[cfg(test)]
 mod bed;
@@ -11,20 +11,23 @@ pub(crate) mod cpus;
 pub(crate) mod delivery;
 pub(crate) mod device;
 pub(crate) mod foreign;
+pub(crate) mod interrupt;
 pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod warmup;
 
+use crate::batch::active::ActiveRun;
 use crate::batch::{BatchQueue, Done, Job, Part};
 use crate::model::stats::{Run, Runs};
 use crate::refusal::{Reason, Refusal};
 use crate::tensors::{self, Buffer};
 use clock::SessionClock;
 use delivery::{Delivery, Letter};
+use interrupt::Control;
 use open::{Opened, Report};
 use ort::session::{Session, SessionInputValue};
 use pinned::PinnedRun;
-use prometheus::Histogram;
+use prometheus::{Histogram, IntCounter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -50,6 +53,8 @@ pub(crate) struct Engine {
     buffers: Vec<Buffer>,
     /// On a GPU, how inputs and outputs go there and back.
     pinned: Option<PinnedRun>,
+    /// How its runs are ended early.
+    control: Control,
 }
 
 /// A failed run: what ONNX Runtime said, and whether the request is to blame.
@@ -103,7 +108,7 @@ impl Engine {
             delivery,
         } = work;
         let mut last_run = Duration::ZERO;
-        queue.add_session();
+        queue.add_session(Arc::clone(&self.control.active));
         while let Some(jobs) = queue.take(clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
@@ -114,11 +119,25 @@ impl Engine {
         clock.settle();
     }
 
-    fn answer(&mut self, jobs: Vec<Job>, counts: &RunCounts, delivery: &Delivery) {
+    fn answer(&mut self, mut jobs: Vec<Job>, counts: &RunCounts, delivery: &Delivery) {
         let rows: usize = jobs.iter().map(|job| job.rows).sum();
-        counts.batch_rows.observe(rows as f64);
         let began = Instant::now();
-        match self.run(&jobs) {
+        match self.control.active.begin(&mut jobs, began) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(refusal) => return refuse(jobs, &refusal),
+        }
+        counts.batch_rows.observe(rows as f64);
+        let run = match &jobs[..] {
+            // What ONNX Runtime logs meanwhile is about this request.
+            [alone] => alone.link.within(|| self.run(&jobs)),
+            _ => self.run(&jobs),
+        };
+        let interrupted = self.control.active.end(&mut jobs);
+        if interrupted {
+            counts.interrupted.inc();
+        }
+        match run {
             Ok(answers) => {
                 counts.runs.count(&Run {
                     rows,
@@ -126,16 +145,30 @@ impl Engine {
                     infer: answers.ended - answers.started,
                     output: answers.ended.elapsed(),
                 });
-                let letter = |(job, outputs): (Job, Vec<Tensor>)| Letter {
-                    to: job.reply,
-                    answer: Ok(Done {
+                let letter = |(job, outputs): (Job, Vec<Tensor>)| {
+                    let done = Done {
                         outputs,
                         run_started: answers.started,
                         run_ended: answers.ended,
                         batch_rows: rows,
-                    }),
+                    };
+                    Some(Letter {
+                        to: job.reply?,
+                        answer: Ok(done),
+                    })
                 };
-                delivery.send(jobs.into_iter().zip(answers.outputs).map(letter).collect());
+                let letters = jobs.into_iter().zip(answers.outputs).filter_map(letter);
+                delivery.send(letters.collect());
+            }
+            Err(_) if interrupted => {
+                let seconds = began.elapsed().as_secs_f64();
+                if let Some(job) = jobs.first() {
+                    job.link.within(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                }
+                // Whoever waits all the same was told to stop by the server itself.
+                let why = self.control.active.stopped();
+                let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was ended"));
+                refuse(jobs, &why);
             }
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
@@ -151,8 +184,10 @@ impl Engine {
                     } else {
                         Reason::Inference
                     };
-                    let refusal = Refusal::new(reason, format!("the model refuses these inputs: {}", error.message));
-                    let _ = job.reply.send(Err(refusal));
+                    job.refuse(Refusal::new(
+                        reason,
+                        format!("the model refuses these inputs: {}", error.message),
+                    ));
                 }
             }
         }
@@ -183,6 +218,7 @@ impl Engine {
             signature,
             buffers,
             pinned,
+            control,
         } = self;
         let shape_of = |i: usize| {
             let mut shape = requests[0][i].shape.clone();
@@ -198,7 +234,7 @@ impl Engine {
                 pinned.bind(spec, shape_of(i), parts)?;
             }
             started = Instant::now();
-            pinned.run(session)?
+            pinned.run(session, &control.options)?
         } else {
             for (i, buffer) in buffers.iter_mut().enumerate() {
                 buffer.clear();
@@ -214,7 +250,7 @@ impl Engine {
                 values.push(buffer.value(shape_of(i))?);
             }
             started = Instant::now();
-            session.run(values.as_slice())?
+            session.run_with_options(values.as_slice(), &control.options)?
         };
         let ended = Instant::now();
         let mut outputs: Vec<Vec<Tensor>> = requests
@@ -252,18 +288,41 @@ impl Engine {
     }
 }
 
-/// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves.
+fn refuse(jobs: Vec<Job>, refusal: &Refusal) {
+    for job in jobs {
+        job.refuse(refusal.clone());
+    }
+}
+
+/// What a session is opened with.
+pub(crate) struct Opening {
+    pub(crate) control: Control,
+    /// Told when the session is built, before its warm-up.
+    pub(crate) built: oneshot::Sender<()>,
+}
+
+/// Starts the named thread of one session: it builds the session, reports, waits for its queue, and serves. `session` is
+/// its number among those of the model.
 ///
 /// # Errors
-/// The operating system's, when it refuses the thread.
+/// The operating system's, when it refuses the thread; ONNX Runtime's.
 pub(crate) fn spawn(
     name: &str,
-    open: impl FnOnce() -> Result<Opened, String> + Send + 'static,
-) -> std::io::Result<SpawnedSession> {
+    session: u32,
+    open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
+) -> Result<SpawnedSession, String> {
+    let control = Control::new(session)?;
+    let stop = StopUnlessServing(Some(Arc::clone(&control.active)));
     let (report, opened) = oneshot::channel();
+    let (built_by_now, built) = oneshot::channel();
     let (assign, assigned) = std::sync::mpsc::sync_channel::<Assignment>(1);
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| Err("loading it panicked".into()));
+    let thread = std::thread::Builder::new().name(format!("{name}-{session}"));
+    let thread = thread.spawn(move || {
+        let opening = Opening {
+            control,
+            built: built_by_now,
+        };
+        let opened = catch_unwind(AssertUnwindSafe(|| open(opening))).unwrap_or_else(|_| Err("loading it panicked".into()));
         let engine = match opened {
             Ok(Opened { engine, report: ready }) => {
                 let _ = report.send(Ok(ready));
@@ -278,8 +337,14 @@ pub(crate) fn spawn(
         if let Ok(work) = assigned.recv() {
             engine.serve(&work);
         }
-    })?;
-    Ok(SpawnedSession { opened, assign, thread })
+    });
+    Ok(SpawnedSession {
+        built,
+        opened,
+        assign,
+        thread: thread.map_err(|e| format!("no thread for a session: {e}"))?,
+        stop,
+    })
 }
 
 /// What a session's thread needs to serve.
@@ -293,14 +358,38 @@ pub(crate) struct Assignment {
 /// Where a session counts its runs.
 pub(crate) struct RunCounts {
     pub(crate) batch_rows: Histogram,
+    /// Those that were ended early.
+    pub(crate) interrupted: IntCounter,
     pub(crate) runs: Arc<Runs>,
 }
 
-/// A thread that builds its session.
+/// A thread that builds its session. Dropped before it serves, it ends at its next operator.
 pub(crate) struct SpawnedSession {
+    /// Tells that the session is built; its sender is dropped where it never is.
+    pub(crate) built: oneshot::Receiver<()>,
     /// The session's report, or why there is none.
     pub(crate) opened: oneshot::Receiver<Result<Report, String>>,
-    /// Sends the thread to its queue.
-    pub(crate) assign: std::sync::mpsc::SyncSender<Assignment>,
-    pub(crate) thread: JoinHandle<()>,
+    assign: std::sync::mpsc::SyncSender<Assignment>,
+    thread: JoinHandle<()>,
+    stop: StopUnlessServing,
+}
+
+impl SpawnedSession {
+    /// Sends the thread to its queue. It has reported: this neither blocks nor fails.
+    pub(crate) fn serve(mut self, assignment: Assignment) -> JoinHandle<()> {
+        self.stop.0 = None;
+        let _ = self.assign.send(assignment);
+        self.thread
+    }
+}
+
+/// Ends the warm-up of a session that nobody waits for.
+struct StopUnlessServing(Option<Arc<ActiveRun>>);
+
+impl Drop for StopUnlessServing {
+    fn drop(&mut self) {
+        if let Some(active) = self.0.take() {
+            active.stop(Refusal::new(Reason::NotReady, "the load was given up"));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
-use super::{Engine, Signature};
+use super::{Engine, Opening, Signature};
 use crate::runtime::provider::Provider;
 use crate::runtime::{Built, Graph, Runtime, Source, Threads};
 use crate::tensors::{self, Buffer};
@@ -58,13 +58,15 @@ pub(crate) struct Report {
     pub(crate) warmup_time: Duration,
 }
 
-/// Builds a session and warms it up, on the calling thread.
+/// Builds a session and warms it up, on the calling thread. The recipe, and with it the files of the model, is let go of
+/// before the warm-up.
 ///
 /// # Errors
-/// What ONNX Runtime refuses, a type that the protocol has no name for, or a warm-up sample that does not run.
-pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
+/// What ONNX Runtime refuses, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up
+/// that was stopped.
+pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, String> {
     let began = Instant::now();
-    let Recipe { runtime, graph, .. } = recipe;
+    let Recipe { runtime, graph, .. } = &*recipe;
     let Built {
         session,
         provider,
@@ -87,9 +89,14 @@ pub(crate) fn open(recipe: &Recipe) -> Result<Opened, String> {
         signature: signature.clone(),
         buffers,
         pinned,
+        control: opening.control,
     };
+    let warmup = Arc::clone(&recipe.warmup);
+    drop(recipe);
+    // Nobody listens where the load was given up: the warm-up finds out.
+    let _ = opening.built.send(());
     let began = Instant::now();
-    recipe.warmup.run(&mut engine)?;
+    warmup.run(&mut engine)?;
     let report = Report {
         signature,
         provider,

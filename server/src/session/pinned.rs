@@ -11,7 +11,7 @@ use crate::batch::Part;
 use crate::batch::elements::Elements;
 use crate::tensors;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, Session, SessionOutputs};
+use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
 use std::borrow::Cow;
 use tierlab_protocol::infer::Data;
@@ -110,13 +110,17 @@ impl PinnedRun {
     ///
     /// # Errors
     /// ONNX Runtime's.
-    pub(crate) fn run<'s>(&'s mut self, session: &'s mut Session) -> ort::Result<SessionOutputs<'s>> {
+    pub(crate) fn run<'s>(
+        &'s mut self,
+        session: &'s mut Session,
+        options: &RunOptions,
+    ) -> ort::Result<SessionOutputs<'s>> {
         // Each run makes its outputs anew: those of the last one may still be read.
         for output in session.outputs() {
             self.binding.bind_output_to_device(output.name(), &self.outputs)?;
         }
         self.binding.synchronize_inputs()?;
-        let outputs = session.run_binding(&self.binding)?;
+        let outputs = session.run_binding_with_options(&self.binding, options)?;
         self.binding.synchronize_outputs()?;
         Ok(outputs)
     }

@@ -2,7 +2,7 @@
 //!
 //! In: the samples of the model's config, with their files. Out: runs; the first sample that fails refuses the version.
 //! Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same: they may be no
-//! input that makes sense to it.
+//! input that makes sense to it. A warm-up that takes too long is stopped from outside.
 
 use super::Engine;
 use crate::batch::Part;
@@ -10,6 +10,8 @@ use bytes::Bytes;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
 use tierlab_protocol::model::{WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
@@ -36,6 +38,9 @@ impl Warmup {
                 .collect::<Result<Vec<_>, _>>()
                 .and_then(|parts| run_once(engine, &parts, 1));
             if let Err(error) = run {
+                if let Some(why) = engine.control.active.stopped() {
+                    return Err(why.message);
+                }
                 tracing::warn!(error, "the model does not run on zeros: not warmed up");
             }
             return Ok(());
@@ -108,7 +113,10 @@ impl Warmup {
 }
 
 fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), String> {
+    let active = Arc::clone(&engine.control.active);
+    active.begin(&mut [], Instant::now()).map_err(|why| why.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
+    active.end(&mut []);
     match run {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.message),

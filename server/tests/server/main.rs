@@ -17,6 +17,7 @@ mod models;
 mod pressure;
 mod protocol;
 mod routes;
+mod runs;
 mod safety;
 mod seen;
 mod storage;

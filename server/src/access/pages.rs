@@ -1,0 +1,210 @@
+//! Web pages: what a browser may be made to send by a page that is not this server's own.
+//!
+//! In: the head of a call that changes something. Out: whether a page elsewhere may have sent it, and what to set where
+//! its sender is no page. A browser tells on such a page in three ways: in `Origin`, in `Sec-Fetch-Site`, and, where the
+//! page has had its own name point here (DNS rebinding), in `Host`. Other clients send the first two never, and in `Host`
+//! the name by which they know the server. A call with a token is past this: no page knows one, and browsers add none.
+
+use http::header::{HOST, ORIGIN};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Method, Uri};
+use std::net::IpAddr;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Calls that change something, or would in Triton, by what their paths begin with.
+const CHANGES: [&str; 10] = [
+    "/v2/repository/models/",
+    "/v2/logging",
+    "/v2/trace/",
+    "/v2/systemsharedmemory",
+    "/v2/cudasharedmemory",
+    "/inference.GRPCInferenceService/RepositoryModel",
+    "/inference.GRPCInferenceService/LogSettings",
+    "/inference.GRPCInferenceService/TraceSetting",
+    "/inference.GRPCInferenceService/SystemSharedMemory",
+    "/inference.GRPCInferenceService/CudaSharedMemory",
+];
+/// The same, by what the paths of one model end with.
+const MODEL_CHANGES: &str = "/trace/setting";
+const MODELS: &str = "/v2/models/";
+
+/// Whether a call changes something.
+pub(super) fn changes(method: &Method, path: &str) -> bool {
+    if *method != Method::POST {
+        // Nothing is changed by another method.
+        return false;
+    }
+    match path.strip_prefix(MODELS) {
+        Some(model) => model.ends_with(MODEL_CHANGES),
+        None => CHANGES.iter().any(|start| path.starts_with(start)),
+    }
+}
+
+/// The names by which the server may be called where no token is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// Loopback's names and addresses, and these.
+    ///
+    /// # Errors
+    /// One that is no name or address, or has a port.
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let names = names.into_iter().map(|name| {
+            let bare = name.parse::<Authority>().ok().filter(|host| host.port().is_none());
+            let host = bare.map(|host| plain(host.host())).filter(|host| !host.is_empty());
+            // An address of version 6 has brackets in a URL, and may stand here without.
+            let address = || name.parse::<IpAddr>().ok().map(|address| address.to_string());
+            address().or(host).ok_or(name)
+        });
+        let names = names.collect::<Result<_, String>>();
+        names.map(Self).map_err(|name| format!("`{name}` is no host's name or address without a port"))
+    }
+
+    /// Refuses a call that a web page elsewhere may have sent.
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+        let target = uri.authority().map(Authority::as_str);
+        let mut hosts = Vec::with_capacity(2);
+        for value in headers.get_all(HOST).iter().map(|value| value.to_str().ok()).chain(target.map(Some)) {
+            let host = value.and_then(|value| value.parse::<Authority>().ok());
+            let host = host.ok_or(Foreign::Host)?;
+            if !self.has(&plain(host.host())) {
+                return Err(Foreign::Host);
+            }
+            hosts.push(host);
+        }
+        let site = headers.get(SEC_FETCH_SITE).map(|value| value.as_bytes());
+        if !matches!(site, None | Some(b"same-origin" | b"none")) {
+            return Err(Foreign::Page);
+        }
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+            let origin = origin.as_ref().and_then(Uri::authority);
+            let own = |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
+            if hosts.is_empty() || !hosts.iter().all(own) {
+                return Err(Foreign::Page);
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, host: &str) -> bool {
+        let address = host.parse::<IpAddr>().ok();
+        address.is_some_and(|address| address.to_canonical().is_loopback())
+            || host == "localhost"
+            || host.ends_with(".localhost")
+            || self.0.iter().any(|known| known == host)
+    }
+}
+
+/// A host as it is compared: small letters, no brackets, no dot at its end.
+fn plain(host: &str) -> String {
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    }
+}
+
+/// Why a call may be a web page's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// It calls the server by a name that it does not know.
+    Host,
+    /// The page is another server's.
+    Page,
+}
+
+impl Foreign {
+    /// What to do about it.
+    pub(super) const fn advice(self) -> &'static str {
+        match self {
+            Self::Host => {
+                "a call that changes the server came for a host that it does not know as its own, as from a web page whose \
+                 name was made to point here: call it by 127.0.0.1 or localhost, list its name in `access.allowed_hosts`, or \
+                 set `access.admin_token_file` and send the token"
+            }
+            Self::Page => {
+                "a call that changes the server came from a web page of another origin (`Origin`, `Sec-Fetch-Site`): send it \
+                 from a program, or set `access.admin_token_file` and send the token"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
+        let hosts = Hosts::new(hosts.iter().map(ToString::to_string)).unwrap();
+        let headers = headers.iter().map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        });
+        hosts.check(&target.parse().unwrap(), &headers.collect())
+    }
+
+    #[test]
+    fn programs_pass_by_the_names_that_are_known_and_pages_do_not() {
+        let path = "/v2/repository/models/m/unload";
+        let (host, page) = (Err(Foreign::Host), Err(Foreign::Page));
+        for (target, headers, expected) in [
+            (path, &[("host", "127.0.0.1:8000")][..], Ok(())),
+            (path, &[("host", "localhost:8000")], Ok(())),
+            (path, &[("host", "LOCALHOST.")], Ok(())),
+            (path, &[("host", "[::1]:8000")], Ok(())),
+            (path, &[("host", "[::ffff:127.0.0.1]:8000")], Ok(())),
+            (path, &[("host", "lab.example:8000")], Ok(())),
+            (path, &[("host", "10.0.0.5")], Ok(())),
+            (path, &[], Ok(())),
+            ("http://localhost:8001/x", &[], Ok(())),
+            ("http://evil.example:8001/x", &[], host),
+            (path, &[("host", "evil.example:8000")], host),
+            (path, &[("host", "10.0.0.6:8000")], host),
+            (path, &[("host", "localhost.evil.example")], host),
+            (path, &[("host", "127.0.0.1"), ("host", "evil.example")], host),
+            (path, &[("host", "a b")], host),
+            (path, &[("host", "localhost:8000"), ("origin", "http://localhost:8000")], Ok(())),
+            (path, &[("host", "localhost:8000"), ("origin", "http://localhost:3000")], page),
+            (path, &[("host", "localhost:8000"), ("origin", "http://evil.example")], page),
+            (path, &[("host", "localhost:8000"), ("origin", "null")], page),
+            (path, &[("origin", "http://evil.example")], page),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "cross-site")], page),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "same-site")], page),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "same-origin")], Ok(())),
+            (path, &[("host", "localhost"), ("sec-fetch-site", "none")], Ok(())),
+        ] {
+            assert_eq!(check(&["lab.example", "10.0.0.5"], target, headers), expected, "{target} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_changes_something_is_known_by_its_path() {
+        for path in [
+            "/v2/repository/models/m/load",
+            "/v2/models/m/trace/setting",
+            "/v2/trace/setting",
+            "/v2/logging",
+            "/v2/systemsharedmemory/region/r/register",
+            "/inference.GRPCInferenceService/RepositoryModelUnload",
+        ] {
+            assert!(changes(&Method::POST, path), "{path}");
+            assert!(!changes(&Method::GET, path), "{path}");
+        }
+        for path in ["/v2/models/m/infer", "/v2/repository/index", "/inference.GRPCInferenceService/ModelInfer"] {
+            assert!(!changes(&Method::POST, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_no_allowed_one() {
+        for bad in ["", "a:80", "http://a", "a/b", "a b"] {
+            assert!(Hosts::new([bad.to_owned()]).is_err(), "{bad:?}");
+        }
+        let hosts = Hosts::new(["Lab.Example.".to_owned(), "fd00::1".to_owned(), "[fd00::2]".to_owned()]).unwrap();
+        assert_eq!(hosts.0, ["lab.example", "fd00::1", "fd00::2"]);
+    }
+}

@@ -1,0 +1,353 @@
+//! Runs that take too long: ended for those who wait behind them, at the load, and at the end of the process.
+
+use crate::harness::{Data, PATIENCE, Reply, Server, json_request, mlp_input, on_tier, refused, tensor};
+use serde_json::Value;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use tierlab_models::generators::ModelKind;
+use tierlab_models::onnx::graph::int;
+use tierlab_models::onnx::messages::{AttributeProto, AttributeType, ElementType};
+use tierlab_models::onnx::{GraphBuilder, ModelProto};
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::DataType;
+
+const EXPLICIT: [&str; 2] = ["admin.enabled=true", "repository.control=explicit"];
+/// Turns of a loop that nobody sees the end of.
+const ENDLESS: f32 = 1e15;
+/// Boxes that one operator compares with each other for some seconds.
+const SLOW: f32 = 60_000.0;
+
+fn body(name: &str, graph: GraphBuilder) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        g: graph.finish("").graph,
+        r#type: AttributeType::Graph.into(),
+        ..AttributeProto::default()
+    }
+}
+
+/// `x` FP32 [-1, 1]: goes as many times round a loop as its largest element says, and as many as `more` on top, and gives
+/// `x` back with 1 added each time.
+fn turns(more: f32) -> ModelProto {
+    let mut inner = GraphBuilder::new("turn");
+    inner.input("turn", ElementType::Int64, &[]);
+    let go_on = inner.input("go_on", ElementType::Bool, &[]);
+    let before = inner.input("before", ElementType::Float, &[-1, 1]);
+    let still = inner.node("still", "Identity", &[&go_on], &[]);
+    let one = inner.floats("one", &[1], &[1.0]);
+    let after = inner.node("after", "Add", &[&before, &one], &[]);
+    inner.output(&still, ElementType::Bool, &[]);
+    inner.output(&after, ElementType::Float, &[-1, 1]);
+    let mut graph = GraphBuilder::new("turns");
+    let x = graph.input("x", ElementType::Float, &[-1, 1]);
+    let most = graph.node("most", "ReduceMax", &[&x], &[int("keepdims", 0)]);
+    let more = graph.floats("more", &[], &[more]);
+    let sum = graph.node("sum", "Add", &[&most, &more], &[]);
+    let count = graph.node("count", "Cast", &[&sum], &[int("to", ElementType::Int64 as i64)]);
+    let yes = graph.constant("yes", ElementType::Bool, &[], vec![1].into());
+    let y = graph.node("y", "Loop", &[&count, &yes, &x], &[body("body", inner)]);
+    graph.output(&y, ElementType::Float, &[-1, 1]);
+    graph.finish("goes round")
+}
+
+/// `x` FP32 [1]: so many boxes that do not overlap are compared with each other in one operator, which ONNX Runtime does
+/// not interrupt; `y` INT64 [2] says how many are left.
+fn compares() -> ModelProto {
+    let mut graph = GraphBuilder::new("compares");
+    let x = graph.input("x", ElementType::Float, &[1]);
+    let scalar = graph.ints("scalar", &[0], &[]);
+    let (zero, one, half) = (
+        graph.floats("zero", &[], &[0.0]),
+        graph.floats("one", &[], &[1.0]),
+        graph.floats("half", &[], &[0.5]),
+    );
+    let n = graph.node("n", "Reshape", &[&x, &scalar], &[]);
+    let range = graph.node("range", "Range", &[&zero, &n, &one], &[]);
+    let column = graph.ints("column", &[3], &[1, -1, 1]);
+    let row = graph.ints("row", &[3], &[1, 1, -1]);
+    let top = graph.node("top", "Reshape", &[&range, &column], &[]);
+    let left = graph.node("left", "Mul", &[&top, &zero], &[]);
+    let bottom = graph.node("bottom", "Add", &[&top, &half], &[]);
+    let right = graph.node("right", "Add", &[&left, &one], &[]);
+    let boxes = graph.node("boxes", "Concat", &[&top, &left, &bottom, &right], &[int("axis", 2)]);
+    let scores = graph.node("scores", "Reshape", &[&right, &row], &[]);
+    let all = graph.ints("all", &[1], &[1 << 40]);
+    let kept = graph.node("kept", "NonMaxSuppression", &[&boxes, &scores, &all], &[]);
+    let y = graph.node("y", "Shape", &[&kept], &[]);
+    graph.output(&y, ElementType::Int64, &[2]);
+    graph.finish("compares boxes")
+}
+
+/// An input of one number.
+fn number(shape: &[i64], value: f32) -> Vec<Tensor> {
+    vec![tensor("x", DataType::Fp32, shape, value.to_le_bytes().to_vec())]
+}
+
+fn batched(data: &Data, name: &str, model: &ModelProto) {
+    data.add_model(name, model);
+    std::fs::write(data.path(&format!("models/{name}/config.toml")), "max_batch_size = 8").unwrap();
+}
+
+/// Sends a request that has so long.
+async fn infer_within(server: &Server, model: &str, inputs: Vec<Tensor>, limit: Duration) -> Reply {
+    let limit = u64::try_from(limit.as_micros()).unwrap();
+    let path = format!("/v2/models/{model}/infer");
+    server.post(&path, json_request(inputs, Some(limit), None)).await
+}
+
+async fn stats(server: &Server, model: &str) -> Value {
+    let stats = server.get(&format!("/v2/models/{model}/stats")).await.json();
+    stats["model_stats"][0].clone()
+}
+
+const LIMIT: Duration = Duration::from_millis(700);
+
+#[tokio::test]
+async fn a_long_run_ends_with_its_deadline_and_the_next_request_is_answered() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    batched(&data, "turns", &turns(0.0));
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
+    assert_eq!(server.infer("turns", number(&[1, 1], 3.0)).await.floats(), [6.0]);
+    let long = infer_within(&server, "turns", number(&[1, 1], ENDLESS), LIMIT);
+    let others = async {
+        for _ in 0..5 {
+            assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+        }
+    };
+    let (late, ()) = tokio::join!(long, others);
+    assert_eq!(late.status, 504, "{}", late.text());
+    for turn in [1.0, 2.0] {
+        let next = server.infer("turns", number(&[1, 1], turn)).await;
+        assert_eq!(next.floats(), [2.0 * turn], "{}", server.log());
+    }
+    for (series, value) in [
+        ("tierlab_interrupted_runs_total{model=\"turns\"}", 1.0),
+        ("tierlab_refusals_total{reason=\"deadline\"}", 1.0),
+        ("tierlab_cancelled_total{stage=\"batch\"}", 0.0),
+        ("tierlab_stuck_sessions{model=\"turns\"}", 0.0),
+    ] {
+        assert_eq!(server.metric(series).await, value, "{series}");
+    }
+    let stats = stats(&server, "turns").await;
+    assert_eq!(stats["inference_stats"]["fail"]["count"], 1, "{stats}");
+    assert_eq!(stats["inference_stats"]["success"]["count"], 3, "{stats}");
+    assert_eq!(stats["execution_count"], 3, "{stats}");
+    assert!(server.log().contains("a run was ended early"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_run_whose_client_went_away_is_ended() {
+    let data = Data::generate(&[], 0);
+    batched(&data, "turns", &turns(0.0));
+    let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=600000"]);
+    let body = json_request(number(&[1, 1], ENDLESS), None, None);
+    let head = format!(
+        "POST /v2/models/turns/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    server
+        .metric_reaches("tierlab_batch_rows_count{model=\"turns\"}", 1.0)
+        .await;
+    drop(stream);
+    let ended = "tierlab_interrupted_runs_total{model=\"turns\"}";
+    server.metric_reaches(ended, 1.0).await;
+    assert_eq!(server.metric("tierlab_cancelled_total{stage=\"batch\"}").await, 1.0);
+    assert_eq!(server.infer("turns", number(&[1, 1], 1.0)).await.floats(), [2.0]);
+    assert_eq!(stats(&server, "turns").await["inference_stats"]["fail"]["count"], 1);
+}
+
+#[tokio::test]
+async fn behind_an_operator_that_cannot_be_ended_requests_are_refused_at_once() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    data.add_model("compares", &compares());
+    let server = Server::start(&on_tier(&data, "memory"), &["admission.timeout_ms=600000"]);
+    let late = infer_within(&server, "compares", number(&[1], SLOW), LIMIT).await;
+    assert_eq!(late.status, 504, "{}", late.text());
+    let began = Instant::now();
+    let mut refused = None;
+    loop {
+        let reply = server.infer("compares", number(&[1], 10.0)).await;
+        match reply.status {
+            200 => break,
+            503 => refused = Some(reply),
+            status => panic!("{status}: {}", reply.text()),
+        }
+        assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+        assert!(began.elapsed() < 2 * PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let refused = refused.expect("no request was refused while the session was stuck");
+    assert!(refused.error().contains("stuck"), "{}", refused.text());
+    assert!(refused.error().contains("session 0, run 2"), "{}", refused.text());
+    let log = server.log();
+    assert!(log.contains("its session is stuck") && log.contains("its session goes on"), "{log}");
+    assert_eq!(server.metric("tierlab_stuck_sessions{model=\"compares\"}").await, 0.0);
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_drain_says_so_and_ends() {
+    for (name, model, input) in [
+        ("turns", turns(0.0), number(&[1, 1], ENDLESS)),
+        ("compares", compares(), number(&[1], 4e6)),
+    ] {
+        let data = Data::generate(&[], 0);
+        data.add_model(name, &model);
+        std::fs::write(data.path(&format!("models/{name}/config.toml")), "max_batch_size = 8").unwrap();
+        let set = ["drain.timeout_ms=1000", "admission.timeout_ms=600000"];
+        let mut server = Server::start(&on_tier(&data, "memory"), &set);
+        let waiting = tokio::spawn(server.infer_request(name, input).send());
+        let runs = format!("tierlab_batch_rows_count{{model=\"{name}\"}}");
+        server.metric_reaches(&runs, 1.0).await;
+        server.terminate();
+        let status = server.wait().await;
+        let log = server.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let left = format!("a run of model `{name}`, version 1: session 0");
+        assert!(log.contains("not drained") && log.contains(&left), "{log}");
+        assert!(!log.contains(" drained "), "{log}");
+        // Refused in time, or cut off.
+        if let Ok(reply) = waiting.await.unwrap() {
+            assert_eq!(reply.status(), 503);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ends_with_its_deadline_is_drained() {
+    let data = Data::generate(&[], 0);
+    batched(&data, "turns", &turns(0.0));
+    let set = ["drain.timeout_ms=50000", "admission.timeout_ms=1000"];
+    let mut server = Server::start(&on_tier(&data, "memory"), &set);
+    let waiting = tokio::spawn(server.infer_request("turns", number(&[1, 1], ENDLESS)).send());
+    server
+        .metric_reaches("tierlab_batch_rows_count{model=\"turns\"}", 1.0)
+        .await;
+    server.terminate();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 504);
+    assert_eq!(server.wait().await.code(), Some(0), "{}", server.log());
+    assert!(server.log().contains(" drained "), "{}", server.log());
+}
+
+#[tokio::test]
+async fn warm_ups_without_an_end_hold_up_no_other_load_and_are_refused_when_they_are_late() {
+    let data = Data::generate(&[ModelKind::Mlp], 0);
+    for name in ["first", "second"] {
+        batched(&data, name, &turns(ENDLESS));
+    }
+    let serve = |limit: &str| Server::start(&on_tier(&data, "memory"), &[&EXPLICIT[..], &[limit]].concat());
+    let load = |server: &Server, name: &str| {
+        let url = server.url(&format!("/v2/repository/models/{name}/load"));
+        let sent = server.client.post(url).send();
+        async { Reply::of(tokio::time::timeout(PATIENCE, sent).await.expect("no answer").unwrap()).await }
+    };
+    let server = serve("runtime.warmup_timeout_ms=600000");
+    let endless = ["first", "second"].map(|name| {
+        let url = server.url(&format!("/v2/repository/models/{name}/load"));
+        tokio::spawn(server.client.post(url).send())
+    });
+    let began = Instant::now();
+    loop {
+        let index = server.post("/v2/repository/index", "").await.json();
+        let loading = |entry: &&Value| entry["state"] == "LOADING";
+        if index.as_array().unwrap().iter().filter(loading).count() == 2 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{index}");
+    }
+    let third = load(&server, "mlp").await;
+    assert_eq!(third.status, 200, "{}", third.text());
+    assert_eq!(server.infer("mlp", mlp_input(1)).await.status, 200);
+    assert!(endless.iter().all(|load| !load.is_finished()));
+    drop(server);
+
+    let server = serve("runtime.warmup_timeout_ms=1000");
+    for name in ["first", "second", "first"] {
+        let late = load(&server, name).await;
+        assert_eq!(late.status, 422, "{}", late.text());
+        let said = late.error();
+        assert!(said.contains("runtime.warmup_timeout_ms") && said.contains("1000 ms"), "{said}");
+    }
+    assert_eq!(load(&server, "mlp").await.status, 200);
+    // Their threads have ended with them.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let names = threads.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    let names: Vec<String> = names.collect();
+    assert!(names.iter().all(|name| !name.starts_with("second")), "{names:?}");
+}
+
+/// `x` INT64 [1] picks one of three numbers; `y` says that it has three elements, and has as many as `z` has that are not 0.
+fn noisy() -> ModelProto {
+    let mut graph = GraphBuilder::new("noisy");
+    let x = graph.input("x", ElementType::Int64, &[1]);
+    let z = graph.input("z", ElementType::Float, &[3]);
+    let table = graph.floats("table", &[3], &[1.0, 2.0, 3.0]);
+    let picked = graph.node("picked", "Gather", &[&table, &x], &[]);
+    let y = graph.node("y", "NonZero", &[&z], &[]);
+    graph.output(&picked, ElementType::Float, &[1]);
+    graph.output(&y, ElementType::Int64, &[1, 3]);
+    graph.finish("makes ONNX Runtime speak")
+}
+
+fn parsed(log: &str) -> Vec<Value> {
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    log.lines().map(parse).collect()
+}
+
+#[tokio::test]
+async fn every_line_of_a_json_log_is_json_with_the_model_and_the_request_of_onnx_runtimes_own() {
+    let data = Data::generate(&[], 0);
+    data.add_model("noisy", &noisy());
+    let mut arguments = on_tier(&data, "memory");
+    arguments.extend(["--log-format".to_owned(), "json".to_owned()]);
+    let mut server = Server::start(&arguments, &[]);
+    let inputs = |index: i64| {
+        let z = [1.0_f32, 0.0, 2.0].iter().flat_map(|z| z.to_le_bytes()).collect();
+        vec![
+            tensor("x", DataType::Int64, &[1], index.to_le_bytes().to_vec()),
+            tensor("z", DataType::Fp32, &[3], z),
+        ]
+    };
+    for (id, index, good) in [("good-one", 1, true), ("bad-one", 17, false)] {
+        let request = server.infer_request("noisy", inputs(index)).header("x-request-id", id);
+        assert_eq!(request.send().await.unwrap().status() == 200, good);
+    }
+    server.terminate();
+    assert_eq!(server.wait().await.code(), Some(0));
+    let began = Instant::now();
+    let lines = loop {
+        let lines = parsed(&server.log());
+        if lines.iter().any(|line| line["message"] == "drained") {
+            break lines;
+        }
+        assert!(began.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    for (level, id, said) in [("WARN", "good-one", "shape"), ("ERROR", "bad-one", "Gather")] {
+        let line = lines.iter().find(|line| {
+            let message = line["message"].as_str().unwrap_or_default();
+            line["target"] == "onnxruntime" && line["level"] == level && message.contains(said)
+        });
+        let line = line.unwrap_or_else(|| panic!("{}", server.log()));
+        assert_eq!(line["request_id"], id, "{line}");
+        assert_eq!((&line["model"], &line["version"]), (&"noisy".into(), &"1".into()), "{line}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_is_json_too_where_json_is_asked_for() {
+    for (arguments, code) in [
+        (&["--log-format", "json", "--tier", "tape"][..], 2),
+        (&["--log-format=json", "--no-such-flag"], 2),
+        (&["--set", "log.format=json", "--tier", "nvme", "--set", "tiers.nvme.root=/no/such/folder"], 1),
+    ] {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let output = refused(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let lines = parsed(&String::from_utf8_lossy(&output.stderr));
+        assert!(lines.iter().any(|line| line["level"] == "ERROR"), "{arguments:?}: {lines:?}");
+    }
+}
