@@ -305,7 +305,9 @@ impl InstanceConfig {
         }
         if self.cpus.len() > MAX_CPUS {
             let len = self.cpus.len();
-            return Err(BadModelFile(format!("`instances.cpus` names {len}, the most is {MAX_CPUS}")));
+            return Err(BadModelFile(format!(
+                "`instances.cpus` names {len}, the most is {MAX_CPUS}"
+            )));
         }
         Ok(())
     }

@@ -117,7 +117,8 @@ impl Access {
             self.allows_token(path, headers)?;
         }
         // What was let through with a token is no page's.
-        let with_token = self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
+        let with_token =
+            self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
         if !with_token && pages::changes(request.method(), path) {
             self.hosts.check(request.uri(), headers).map_err(Denied::Foreign)?;
         }

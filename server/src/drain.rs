@@ -59,7 +59,8 @@ fn stop_runs(models: &[Arc<Model>]) -> Vec<String> {
     let stop = |model: &Arc<Model>| {
         let (name, version) = (model.name.clone(), model.version.clone());
         let runs = model.queue().stop_runs(&why);
-        runs.into_iter().map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
+        runs.into_iter()
+            .map(move |run| format!("a run of model `{name}`, version {version}: {run}"))
     };
     models.iter().flat_map(stop).collect()
 }

@@ -168,7 +168,11 @@ mod tests {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
             LogFormat::asked_for(&arguments, environment)
         };
-        for line in ["--log-format json", "--x --log-format=json", "--set log.format=json --log-format"] {
+        for line in [
+            "--log-format json",
+            "--x --log-format=json",
+            "--set log.format=json --log-format",
+        ] {
             assert_eq!(of(line, None), LogFormat::Json, "{line}");
         }
         assert_eq!(of("--tier json", None), LogFormat::Text);

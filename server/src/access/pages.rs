@@ -59,14 +59,21 @@ impl Hosts {
             address().or(host).ok_or(name)
         });
         let names = names.collect::<Result<_, String>>();
-        names.map(Self).map_err(|name| format!("`{name}` is no host's name or address without a port"))
+        names
+            .map(Self)
+            .map_err(|name| format!("`{name}` is no host's name or address without a port"))
     }
 
     /// Refuses a call that a web page elsewhere may have sent.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let target = uri.authority().map(Authority::as_str);
         let mut hosts = Vec::with_capacity(2);
-        for value in headers.get_all(HOST).iter().map(|value| value.to_str().ok()).chain(target.map(Some)) {
+        for value in headers
+            .get_all(HOST)
+            .iter()
+            .map(|value| value.to_str().ok())
+            .chain(target.map(Some))
+        {
             let host = value.and_then(|value| value.parse::<Authority>().ok());
             let host = host.ok_or(Foreign::Host)?;
             if !self.has(&plain(host.host())) {
@@ -81,7 +88,8 @@ impl Hosts {
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
             let origin = origin.as_ref().and_then(Uri::authority);
-            let own = |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
+            let own =
+                |host: &Authority| origin.is_some_and(|origin| origin.as_str().eq_ignore_ascii_case(host.as_str()));
             if hosts.is_empty() || !hosts.iter().all(own) {
                 return Err(Foreign::Page);
             }
@@ -100,7 +108,10 @@ impl Hosts {
 
 /// A host as it is compared: small letters, no brackets, no dot at its end.
 fn plain(host: &str) -> String {
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_string(),
@@ -141,9 +152,9 @@ mod tests {
 
     fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
         let hosts = Hosts::new(hosts.iter().map(ToString::to_string)).unwrap();
-        let headers = headers.iter().map(|(name, value)| {
-            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
-        });
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
         hosts.check(&target.parse().unwrap(), &headers.collect())
     }
 
@@ -167,17 +178,37 @@ mod tests {
             (path, &[("host", "localhost.evil.example")], host),
             (path, &[("host", "127.0.0.1"), ("host", "evil.example")], host),
             (path, &[("host", "a b")], host),
-            (path, &[("host", "localhost:8000"), ("origin", "http://localhost:8000")], Ok(())),
-            (path, &[("host", "localhost:8000"), ("origin", "http://localhost:3000")], page),
-            (path, &[("host", "localhost:8000"), ("origin", "http://evil.example")], page),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://localhost:8000")],
+                Ok(()),
+            ),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://localhost:3000")],
+                page,
+            ),
+            (
+                path,
+                &[("host", "localhost:8000"), ("origin", "http://evil.example")],
+                page,
+            ),
             (path, &[("host", "localhost:8000"), ("origin", "null")], page),
             (path, &[("origin", "http://evil.example")], page),
             (path, &[("host", "localhost"), ("sec-fetch-site", "cross-site")], page),
             (path, &[("host", "localhost"), ("sec-fetch-site", "same-site")], page),
-            (path, &[("host", "localhost"), ("sec-fetch-site", "same-origin")], Ok(())),
+            (
+                path,
+                &[("host", "localhost"), ("sec-fetch-site", "same-origin")],
+                Ok(()),
+            ),
             (path, &[("host", "localhost"), ("sec-fetch-site", "none")], Ok(())),
         ] {
-            assert_eq!(check(&["lab.example", "10.0.0.5"], target, headers), expected, "{target} {headers:?}");
+            assert_eq!(
+                check(&["lab.example", "10.0.0.5"], target, headers),
+                expected,
+                "{target} {headers:?}"
+            );
         }
     }
 
@@ -194,7 +225,11 @@ mod tests {
             assert!(changes(&Method::POST, path), "{path}");
             assert!(!changes(&Method::GET, path), "{path}");
         }
-        for path in ["/v2/models/m/infer", "/v2/repository/index", "/inference.GRPCInferenceService/ModelInfer"] {
+        for path in [
+            "/v2/models/m/infer",
+            "/v2/repository/index",
+            "/inference.GRPCInferenceService/ModelInfer",
+        ] {
             assert!(!changes(&Method::POST, path), "{path}");
         }
     }

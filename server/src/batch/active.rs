@@ -261,7 +261,11 @@ mod tests {
     fn who_is_stopped_begins_no_more() {
         let (active, asked) = active();
         active.begin(&mut [], Instant::now()).unwrap();
-        assert_eq!(active.interrupt_if_given_up(), None, "a warm-up has nobody who could give up");
+        assert_eq!(
+            active.interrupt_if_given_up(),
+            None,
+            "a warm-up has nobody who could give up"
+        );
         let why = Refusal::new(Reason::Draining, "over");
         assert!(active.stop(why.clone()).is_some());
         assert_eq!(asked.load(Relaxed), 1);

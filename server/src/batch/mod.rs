@@ -200,7 +200,9 @@ impl BatchQueue {
         // Most jobs go to the end, where the search begins.
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
-        self.gauges.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        self.gauges
+            .depth
+            .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
         let call = state.call();
@@ -246,7 +248,9 @@ impl BatchQueue {
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
-                    self.gauges.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    self.gauges
+                        .depth
+                        .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if state.jobs.is_empty() {
                         self.inflow.set_queued(false, Instant::now());
                     }
@@ -308,10 +312,7 @@ fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
             rows += job.rows;
             batch.push(job);
         } else {
-            job.refuse(Refusal::new(
-                Reason::Deadline,
-                "the deadline passed in the batch queue",
-            ));
+            job.refuse(Refusal::new(Reason::Deadline, "the deadline passed in the batch queue"));
         }
         if rows >= max_rows {
             break;

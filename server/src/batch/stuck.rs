@@ -96,7 +96,10 @@ async fn watch(queue: Weak<BatchQueue>, run: Arc<ActiveRun>, number: u64) {
         return;
     };
     let what = lingering.to_string();
-    tracing::error!(run = what, "a run was ended and does not end: its session is stuck until it does");
+    tracing::error!(
+        run = what,
+        "a run was ended and does not end: its session is stuck until it does"
+    );
     queue.set_stuck(true);
     if let Err(refusal) = queue.check_stuck() {
         queue.refuse_queued(&refusal);

@@ -50,10 +50,7 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
         depth: gauge(),
         stuck: gauge(),
     };
-    (
-        BatchQueue::new(rule, capacity, inflow, gauges),
-        clock,
-    )
+    (BatchQueue::new(rule, capacity, inflow, gauges), clock)
 }
 
 fn rows_of(batch: &[Job]) -> Vec<usize> {

@@ -256,7 +256,11 @@ impl Management {
         if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
             let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
             let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
-            tracing::warn!(model = name, runs = ended, "unloaded with runs under way, which are ended");
+            tracing::warn!(
+                model = name,
+                runs = ended,
+                "unloaded with runs under way, which are ended"
+            );
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");

@@ -134,7 +134,10 @@ impl Metrics {
                 &["model"],
             ))?,
             stuck_sessions: on.add(IntGaugeVec::new(
-                Opts::new(names::STUCK_SESSIONS, "Sessions whose run was ended and goes on all the same."),
+                Opts::new(
+                    names::STUCK_SESSIONS,
+                    "Sessions whose run was ended and goes on all the same.",
+                ),
                 &["model"],
             ))?,
             interrupted_runs: on.counters(

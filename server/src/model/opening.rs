@@ -5,9 +5,9 @@
 //! built, so that a warm-up that does not end holds up nobody.
 
 use crate::repository::LoadError;
+use crate::runtime::Source;
 use crate::session::open::{Recipe, Report, open};
 use crate::session::{self, SpawnedSession, cpus};
-use crate::runtime::Source;
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
@@ -90,9 +90,10 @@ pub(super) async fn open_sessions(
     }));
     let late = |_| {
         let ms = limits.warmup.as_millis();
-        Err(format!("its warm-up did not end within {ms} ms (`runtime.warmup_timeout_ms`)"))
+        Err(format!(
+            "its warm-up did not end within {ms} ms (`runtime.warmup_timeout_ms`)"
+        ))
     };
     let reports = timeout(limits.warmup, warm).await.unwrap_or_else(late)?;
     Ok((sessions, reports))
 }
-

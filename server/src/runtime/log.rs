@@ -29,7 +29,10 @@ pub(super) fn logger() -> LoggerFunction {
             LogLevel::Error | LogLevel::Fatal => Level::ERROR,
         };
         if level <= Level::WARN {
-            let spent = budget.lock().unwrap_or_else(PoisonError::into_inner).spend(Instant::now());
+            let spent = budget
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .spend(Instant::now());
             let Some(left_out) = spent else { return };
             if left_out > 0 {
                 tracing::warn!(target: TARGET, lines = left_out, "lines of ONNX Runtime were left out");
@@ -74,7 +77,10 @@ struct Budget {
 impl Budget {
     /// Whether a line may be said: then how many were left out before it.
     fn spend(&mut self, now: Instant) -> Option<u64> {
-        if self.began.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
+        if self
+            .began
+            .is_none_or(|began| now.saturating_duration_since(began) >= WINDOW)
+        {
             self.began = Some(now);
             self.said = 0;
         }

@@ -1,10 +1,10 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
 use super::interrupt::Control;
-use super::{Engine, Opening};
 use super::open::{Recipe, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
+use super::{Engine, Opening};
 use crate::batch::Part;
 use crate::runtime::provider::{Provider, Providers};
 use crate::runtime::{Graph, Runtime, Search, Source, Threads};

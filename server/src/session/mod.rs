@@ -163,7 +163,8 @@ impl Engine {
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
                 if let Some(job) = jobs.first() {
-                    job.link.within(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                    job.link
+                        .within(|| tracing::warn!(rows, seconds, "a run was ended early"));
                 }
                 // Whoever waits all the same was told to stop by the server itself.
                 let why = self.control.active.stopped();
@@ -322,7 +323,8 @@ pub(crate) fn spawn(
             control,
             built: built_by_now,
         };
-        let opened = catch_unwind(AssertUnwindSafe(|| open(opening))).unwrap_or_else(|_| Err("loading it panicked".into()));
+        let opened =
+            catch_unwind(AssertUnwindSafe(|| open(opening))).unwrap_or_else(|_| Err("loading it panicked".into()));
         let engine = match opened {
             Ok(Opened { engine, report: ready }) => {
                 let _ = report.send(Ok(ready));

@@ -2,6 +2,8 @@
 
 use crate::harness::{Data, PATIENCE, Server, mlp_input, on_tier, tensor};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -643,4 +645,82 @@ async fn the_version_of_onnx_runtime_is_what_the_library_says() {
             .any(|line| line.starts_with("tierlab_build_info") && line.contains(&told)),
         "{told}"
     );
+}
+
+/// A request as it is, to the HTTP or the gRPC address: its status and its body.
+fn say(address: &str, head: &[&str], body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = format!("content-length: {}", body.len());
+    let head = [head, &[&length, "connection: close"]].concat().join("\r\n");
+    stream.write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    let status = reply.split(' ').nth(1).unwrap_or_else(|| panic!("{reply}"));
+    (status.parse().unwrap(), reply)
+}
+
+#[tokio::test]
+async fn no_web_page_manages_models_and_programs_go_on() {
+    let data = Data::generate(&[], 0);
+    put_version(&data, "1", &adds(10.0));
+    let set = [
+        "models=[\"adds\"]",
+        "grpc_listen=127.0.0.1:0",
+        "access.allowed_hosts=[\"lab.example\"]",
+    ];
+    let server = serve(&data, &set);
+    let own = format!("host: {}", server.address);
+    let own_page = format!("origin: http://{}", server.address);
+    let port = server.address.rsplit(':').next().unwrap();
+    let (localhost, lab) = (format!("host: localhost:{port}"), format!("host: lab.example:{port}"));
+    let rebound = format!("host: evil.example:{port}");
+    let unload = "POST /v2/repository/models/adds/unload HTTP/1.1";
+    let text = "content-type: text/plain;charset=UTF-8";
+    for (headers, named) in [
+        (
+            &[own.as_str(), "origin: http://evil.example", text][..],
+            "admin_token_file",
+        ),
+        (&[&own, "origin: http://127.0.0.1:3000", text], "admin_token_file"),
+        (&[&own, "origin: null", text], "admin_token_file"),
+        (&[&own, "sec-fetch-site: cross-site", text], "admin_token_file"),
+        (&[&localhost, "sec-fetch-site: same-site", text], "admin_token_file"),
+        (&[&rebound, "origin: http://evil.example"], "access.allowed_hosts"),
+        (&[&rebound], "access.allowed_hosts"),
+    ] {
+        for call in [
+            unload,
+            "POST /v2/repository/models/adds/load HTTP/1.1",
+            "POST /v2/logging HTTP/1.1",
+        ] {
+            let (status, reply) = say(&server.address, &[&[call], headers].concat(), b"{}");
+            assert_eq!(status, 403, "{call} {headers:?}: {reply}");
+            assert!(reply.contains(named), "{reply}");
+        }
+    }
+    // What gRPC's front takes in HTTP/1.1, a page can send too.
+    let message = b"\0\0\0\0\x06\x12\x04adds";
+    let call = "POST /inference.GRPCInferenceService/RepositoryModelUnload HTTP/1.1";
+    let grpc = server.grpc_address.clone().unwrap();
+    for headers in [[own.as_str(), "origin: http://evil.example"], [&rebound, "x-none: 1"]] {
+        let (status, reply) = say(&grpc, &[&[call, text], &headers[..]].concat(), message);
+        assert_eq!(status, 403, "{reply}");
+    }
+    assert_eq!(answer(&server, "adds").await.0, 11.0);
+    for headers in [
+        &[own.as_str()][..],
+        &[&localhost],
+        &[&lab],
+        &[&own, &own_page, "sec-fetch-site: same-origin"],
+    ] {
+        let load = "POST /v2/repository/models/adds/load HTTP/1.1";
+        for call in [unload, load] {
+            let (status, reply) = say(&server.address, &[&[call], headers].concat(), b"{}");
+            assert_eq!(status, 200, "{headers:?}: {reply}");
+        }
+    }
+    assert_eq!(answer(&server, "adds").await.0, 11.0);
 }
