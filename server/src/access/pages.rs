@@ -7,7 +7,7 @@
 
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use std::net::IpAddr;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -81,7 +81,7 @@ impl Hosts {
             }
             hosts.push(host);
         }
-        let site = headers.get(SEC_FETCH_SITE).map(|value| value.as_bytes());
+        let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
         if !matches!(site, None | Some(b"same-origin" | b"none")) {
             return Err(Foreign::Page);
         }
@@ -148,7 +148,6 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     fn check(hosts: &[&str], target: &str, headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
         let hosts = Hosts::new(hosts.iter().map(ToString::to_string)).unwrap();
