@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-loadgen fuzz selfcheck deny advisories clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances bench-loadgen fuzz selfcheck deny advisories clean-data
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,11 @@ bench-overload: ## three times the saturated rate for a minute, then what dynami
 	$(CARGO) build --release --workspace --bin tierlab-models --bin tierlab-server --example open_loop --locked
 	scripts/bench/overload $(BENCH_OUT)
 	scripts/bench/overload $(BENCH_OUT) --batching
+
+bench-instances: ## sessions and threads that fit the cores, beside the best in process; results go to results/instances-<date>
+	scripts/setup onnxruntime
+	$(CARGO) build --release --workspace --bin tierlab-server --example layouts --locked
+	scripts/bench/instances
 
 bench-loadgen: ## the load generator and seven others against a server whose latencies are known; results go to results/loadgen-<date>
 	scripts/setup load-peers

@@ -14,7 +14,7 @@ use crate::onnx::ModelProto;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fmt;
-use tierlab_protocol::model::{BatchingConfig, JoinedInput, ModelConfig};
+use tierlab_protocol::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
 
 /// The seed used where none is given.
 pub const DEFAULT_SEED: u64 = 1;
@@ -94,7 +94,8 @@ impl Request {
     }
 
     /// How the model is served unless its user edits the config. Nothing waits for company by default: a busy session
-    /// gathers it anyway, and a delay would stand in every latency that the lab reports.
+    /// gathers it anyway, and a delay would stand in every latency that the lab reports. There is one session of one thread
+    /// on every machine, so that what the lab compares does not change with its cores.
     #[must_use]
     pub fn config(&self) -> ModelConfig {
         let (max_batch_size, table, columns): (u32, &str, &[&str]) = match self.kind {
@@ -115,6 +116,7 @@ impl Request {
                 max_delay_us: 0,
                 ..BatchingConfig::default()
             },
+            instances: Some(InstanceConfig::default()),
             joined: columns.iter().map(join).collect::<BTreeMap<_, _>>(),
             ..ModelConfig::default()
         }
@@ -146,6 +148,7 @@ mod tests {
             .config();
             let read = ModelConfig::parse(&toml::to_string(&config).unwrap()).unwrap();
             assert_eq!(read, config);
+            assert_eq!(read.instances, Some(InstanceConfig::default()), "not the machine's");
             assert_eq!(read.joined.is_empty(), kind == ModelKind::Mlp);
         }
     }

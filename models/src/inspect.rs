@@ -130,8 +130,9 @@ fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, Mode
     }
     let _ = writeln!(
         text,
-        "  served in batches up to {} rows, {} session(s) of {} thread(s)",
-        config.max_batch_size, config.instances.count, config.instances.intra_op_threads
+        "  served in batches up to {} rows, {}",
+        config.max_batch_size,
+        sessions(&config)
     );
     for (input, joined) in &config.joined {
         let _ = writeln!(
@@ -142,6 +143,13 @@ fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, Mode
         );
     }
     Ok(text)
+}
+
+fn sessions(config: &tierlab_protocol::model::ModelConfig) -> String {
+    match &config.instances {
+        Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
+        None => "sessions and threads fitted to the server's cores".to_owned(),
+    }
 }
 
 /// A manifest as indented lines.

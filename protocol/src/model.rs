@@ -37,8 +37,9 @@ pub struct ModelConfig {
     pub max_batch_size: u32,
     /// How batches are closed.
     pub batching: BatchingConfig,
-    /// How many sessions, with how many threads each.
-    pub instances: InstanceConfig,
+    /// How many sessions, with how many threads each; left out, the server fits them to its cores and to the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instances: Option<InstanceConfig>,
     /// Inputs read from a feature table when the client sends `entity_id`, by input name.
     pub joined: BTreeMap<String, JoinedInput>,
     /// Which of the versions that lie in the model's folder are served.
@@ -60,7 +61,7 @@ impl Default for ModelConfig {
         Self {
             max_batch_size: 256,
             batching: BatchingConfig::default(),
-            instances: InstanceConfig::default(),
+            instances: None,
             joined: BTreeMap::new(),
             version_policy: VersionPolicy::default(),
             inputs: Vec::new(),
@@ -195,7 +196,7 @@ pub const MAX_PREFERRED_ROWS: usize = 64;
 /// Versions that a policy may name at most.
 pub const MAX_NAMED_VERSIONS: usize = 1024;
 
-/// How many sessions, with how many threads each.
+/// How many sessions, with how many threads each. What is left out has the default shown: nothing is fitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceConfig {
@@ -258,17 +259,9 @@ impl ModelConfig {
     /// A value out of range, by key.
     pub fn check(&self) -> Result<(), BadModelFile> {
         let config = self;
-        let positive = [
-            ("instances.count", config.instances.count),
-            ("instances.intra_op_threads", config.instances.intra_op_threads),
-            ("instances.inter_op_threads", config.instances.inter_op_threads),
-        ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(BadModelFile(format!("`{key}` must be at least 1")));
-            }
+        if let Some(instances) = &config.instances {
+            instances.check()?;
         }
-        config.instances.check()?;
         config.batching.check(config.max_batch_size)?;
         config.version_policy.check()?;
         declared::check(&config.warmup, config.max_batch_size)?;
@@ -292,6 +285,9 @@ impl InstanceConfig {
             ("instances.intra_op_threads", threads[0], MAX_SESSION_THREADS),
             ("instances.inter_op_threads", threads[1], MAX_SESSION_THREADS),
         ] {
+            if value == 0 {
+                return Err(BadModelFile(format!("`{key}` must be at least 1")));
+            }
             if value > most {
                 return Err(BadModelFile(format!("`{key}` is {value}, the most is {most}")));
             }
@@ -424,6 +420,18 @@ mod tests {
     #[test]
     fn an_empty_config_is_the_default() {
         assert_eq!(ModelConfig::parse("").unwrap(), ModelConfig::default());
+    }
+
+    #[test]
+    fn instances_are_stated_or_left_to_the_server() {
+        let instances = |text: &str| ModelConfig::parse(text).unwrap().instances;
+        assert_eq!(instances("max_batch_size = 4"), None);
+        assert_eq!(instances("[instances]"), Some(InstanceConfig::default()));
+        let two = instances("[instances]\nintra_op_threads = 2").unwrap();
+        assert_eq!((two.count, two.intra_op_threads), (1, 2));
+        let fitted = toml::to_string(&ModelConfig::default()).unwrap();
+        assert!(!fitted.contains("instances"), "{fitted}");
+        assert_eq!(ModelConfig::parse(&fitted).unwrap(), ModelConfig::default());
     }
 
     #[test]

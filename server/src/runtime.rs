@@ -3,6 +3,7 @@
 //! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
 //! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
 
+pub(crate) mod cores;
 mod log;
 pub(crate) mod mapped;
 pub(crate) mod optimized;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_protocol::model::{InstanceKind, MODEL_FILE};
 
+/// The key that lets threads spin during runs only.
+const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
 /// The oldest ONNX Runtime that can be used.
 const OLDEST: &str = "1.23";
 /// Where `scripts/setup onnxruntime` puts the library, below the project's root.
@@ -60,6 +63,8 @@ pub(crate) struct Threads {
     pub(crate) intra_op: u32,
     /// Nodes at the same time; 1 runs them one after the other.
     pub(crate) inter_op: u32,
+    /// Whether threads of a run poll for work between two nodes. Never between two runs: then they sleep.
+    pub(crate) spinning: bool,
 }
 
 /// Where a session's graph is taken from.
@@ -101,6 +106,15 @@ pub(crate) enum Weights {
 }
 
 impl Graph {
+    /// Bytes of it and of its weights: about what a session holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        let files = match &self.weights {
+            Weights::InMemory(files) => files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+            Weights::Mapped(placed) => placed.room().bytes(),
+        };
+        files + self.onnx.len() as u64
+    }
+
     /// A graph that holds all its weights itself.
     pub(crate) fn alone(name: Arc<str>, onnx: Bytes) -> Self {
         Self {
@@ -238,7 +252,7 @@ impl Runtime {
         finish: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, String>,
     ) -> Result<Session, String> {
         let text = |e: ort::Error| e.to_string();
-        // Spinning intra-op threads would take the cores that tiers and HTTP need, and fake a busy session.
+        // Threads that spin between runs would take the cores that tiers and HTTP need, and fake a busy session.
         let mut builder = Session::builder(&self.environment)
             .map_err(text)?
             .with_intra_threads(threads.intra_op as usize)
@@ -247,10 +261,15 @@ impl Runtime {
             .map_err(|e| e.to_string())?
             .with_inter_threads(threads.inter_op as usize)
             .map_err(|e| e.to_string())?
-            .with_intra_op_spinning(false)
+            .with_intra_op_spinning(threads.spinning)
             .map_err(|e| e.to_string())?
             .with_log_id(&graph.name)
             .map_err(|e| e.to_string())?;
+        if threads.spinning {
+            builder = builder
+                .with_config_entry(STOP_SPINNING_AFTER_RUN, "1")
+                .map_err(|e| e.to_string())?;
+        }
         if provider != Provider::Cpu {
             builder = builder
                 .with_execution_providers(self.providers.dispatch(provider))

@@ -13,6 +13,7 @@ use crate::http;
 use crate::management::{Management, Workshop};
 use crate::metrics::gpu::GpuWatch;
 use crate::metrics::{BuildInfo, Metrics};
+use crate::model::fitting::Fitting;
 use crate::model::load::Loader;
 use crate::pipeline::Pipeline;
 use crate::repository::LoadError;
@@ -217,6 +218,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             optimized: open_optimized(config)?,
             mapped: MappedWeights::new(config.mapped.clone()),
             limits: config.load_limits,
+            fitting: Fitting::new(config.fit),
         },
     };
     state.management.start(workshop).await?;

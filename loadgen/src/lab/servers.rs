@@ -222,6 +222,8 @@ impl Fleet {
         }
         command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));
         command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
+        // What is fitted when a server starts could differ from one tier's server to the next.
+        command.args(["--set", "runtime.instances.cores=1"]);
         for pair in &place.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }

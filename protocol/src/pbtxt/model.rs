@@ -282,8 +282,9 @@ fn instances(groups: &[&Field], config: &mut ModelConfig) -> Result<(), PbtxtErr
         sum = sum.saturating_add(count);
     }
     if let Some(kind) = kind {
-        config.instances.count = sum;
-        config.instances.kind = kind;
+        let instances = config.instances.get_or_insert_default();
+        instances.count = sum;
+        instances.kind = kind;
     }
     Ok(())
 }
@@ -320,8 +321,12 @@ fn parameter(field: &Field, config: &mut ModelConfig) -> Result<(), PbtxtError> 
     };
     match (key, text) {
         // 0 leaves the number to ONNX Runtime in Triton; here it is the default of one.
-        ("intra_op_thread_count", _) => config.instances.intra_op_threads = threads()?.max(1),
-        ("inter_op_thread_count", _) => config.instances.inter_op_threads = threads()?.max(1),
+        ("intra_op_thread_count", _) => {
+            config.instances.get_or_insert_default().intra_op_threads = threads()?.max(1);
+        }
+        ("inter_op_thread_count", _) => {
+            config.instances.get_or_insert_default().inter_op_threads = threads()?.max(1);
+        }
         ("execution_mode", "0") => {}
         _ => {
             let what = format!("parameter `{}` = `{}` is not supported", short(key), short(text));

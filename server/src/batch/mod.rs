@@ -8,6 +8,7 @@
 
 pub(crate) mod active;
 pub(crate) mod elements;
+pub(crate) mod groups;
 mod pace;
 pub(crate) mod rule;
 pub(crate) mod split;
@@ -18,6 +19,7 @@ use crate::session::clock::{Inflow, SessionClock};
 use crate::trace::Link;
 use active::ActiveRun;
 use elements::Elements;
+use groups::{Groups, Seat, Sleepers};
 use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
@@ -96,18 +98,23 @@ const CALL_PATIENCE: Duration = Duration::from_micros(500);
 
 /// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
 #[must_use]
-pub(crate) struct Call(Arc<BatchQueue>);
+pub(crate) struct Call {
+    queue: Arc<BatchQueue>,
+    group: usize,
+}
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.0.wake.notify_one();
+        self.queue.wake[self.group].notify_one();
     }
 }
 
 /// The queue.
 pub(crate) struct BatchQueue {
     state: Mutex<State>,
-    wake: Condvar,
+    groups: Groups,
+    /// One for each group.
+    wake: Vec<Condvar>,
     rule: Rule,
     capacity: usize,
     inflow: Arc<Inflow>,
@@ -128,43 +135,36 @@ pub(crate) struct QueueGauges {
     pub(crate) stuck: IntGauge,
 }
 
-#[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
     rows: usize,
     closed: bool,
-    /// Sessions that wait for a job.
-    asleep: usize,
-    /// Those of them that were told of one and have not come for it yet: to wake costs a system call, and one is enough.
-    called: usize,
-}
-
-impl State {
-    /// Whether a session has to be woken for a new job.
-    fn call(&mut self) -> bool {
-        let call = self.asleep > self.called;
-        self.called += usize::from(call);
-        call
-    }
-
-    /// A session begins to wait.
-    fn sleep(&mut self) {
-        self.asleep += 1;
-    }
-
-    /// A session has woken, called or not: to call one too often is harmless, one too few is not.
-    fn awake(&mut self) {
-        self.asleep -= 1;
-        self.called = self.called.saturating_sub(1);
-    }
+    /// Sessions in a run.
+    running: usize,
+    /// One for each group.
+    sleepers: Vec<Sleepers>,
 }
 
 impl BatchQueue {
-    /// A queue of at most `capacity` requests.
-    pub(crate) fn new(rule: Rule, capacity: usize, inflow: Arc<Inflow>, gauges: QueueGauges) -> Arc<Self> {
+    /// A queue of at most `capacity` requests, for sessions of these groups.
+    pub(crate) fn new(
+        rule: Rule,
+        groups: Groups,
+        capacity: usize,
+        inflow: Arc<Inflow>,
+        gauges: QueueGauges,
+    ) -> Arc<Self> {
+        let count = groups.len().get();
         Arc::new(Self {
-            state: Mutex::default(),
-            wake: Condvar::new(),
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                rows: 0,
+                closed: false,
+                running: 0,
+                sleepers: vec![Sleepers::default(); count],
+            }),
+            groups,
+            wake: (0..count).map(|_| Condvar::new()).collect(),
             rule,
             capacity,
             inflow,
@@ -205,30 +205,45 @@ impl BatchQueue {
             .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
-        let call = state.call();
-        let hurry = state.asleep > 0 && (overdue || state.rows >= self.rule.largest());
+        let group = self.group_for_next(&state);
+        let call = state.sleepers[group].call();
+        let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if hurry {
-            self.wake.notify_one();
+            self.wake[group].notify_one();
         }
-        Ok(call.then(|| Call(Arc::clone(self))))
+        Ok(call.then(|| Call {
+            queue: Arc::clone(self),
+            group,
+        }))
+    }
+
+    /// The group that takes the next batch.
+    fn group_for_next(&self, state: &State) -> usize {
+        let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
+        self.groups.taking(state.running + queued)
     }
 
     /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
     /// nothing to do and to computing with the batch.
-    pub(crate) fn take(&self, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
+    pub(crate) fn take(&self, seat: &mut Seat, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
         let mut session_was_idle = false;
         let mut state = self.lock();
         clock.turn(false);
+        state.running -= usize::from(std::mem::take(&mut seat.running));
         loop {
-            let Some(first) = state.jobs.front() else {
-                if state.closed {
-                    return None;
+            if state.jobs.is_empty() && state.closed {
+                return None;
+            }
+            let group = self.group_for_next(&state);
+            let another = group != seat.group && !state.closed;
+            let Some(first) = state.jobs.front().filter(|_| !another) else {
+                // What it was called for, or has left over, may be another group's by now.
+                if !state.jobs.is_empty() && state.sleepers[group].call() {
+                    self.wake[group].notify_one();
                 }
                 session_was_idle = true;
-                state.sleep();
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.awake();
+                state = self.sleep(seat, state, None);
                 continue;
             };
             let view = View {
@@ -239,12 +254,7 @@ impl BatchQueue {
                 last_run,
             };
             match self.rule.decide(&view) {
-                Decision::Wait(time) => {
-                    state.sleep();
-                    let waited = self.wake.wait_timeout(state, time);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                    state.awake();
-                }
+                Decision::Wait(time) => state = self.sleep(seat, state, Some(time)),
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
@@ -256,6 +266,8 @@ impl BatchQueue {
                     }
                     if !batch.is_empty() {
                         clock.turn(true);
+                        seat.running = true;
+                        state.running += 1;
                         return Some(batch);
                     }
                 }
@@ -275,15 +287,37 @@ impl BatchQueue {
     }
 
     /// One more session takes from the queue.
-    pub(crate) fn add_session(&self, run: Arc<ActiveRun>) {
+    pub(crate) fn add_session(&self, seat: &Seat, run: Arc<ActiveRun>) {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
-        self.pace.add_session();
+        if self.groups.is_last(seat.group) {
+            self.pace.add_session();
+        }
     }
 
     /// Refuses new jobs; what is queued is still taken.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
-        self.wake.notify_all();
+        self.wake.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Waits until its group is called, for so long at most.
+    fn sleep<'a>(
+        &self,
+        seat: &Seat,
+        mut state: MutexGuard<'a, State>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        let wake = &self.wake[seat.group];
+        state.sleepers[seat.group].sleep();
+        let mut state = match limit {
+            None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                let waited = wake.wait_timeout(state, limit);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        state.sleepers[seat.group].awake();
+        state
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -22,9 +22,10 @@ use crate::model::opening::LoadLimits;
 use crate::runtime::Search;
 use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::runtime::provider::Providers;
+use crate::session::layout::{FitConfig, MAX_CORES};
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
-use raw::{Raw, RawControl, RawFeatures, RawRepository, RawRows, RawWeights};
+use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,6 +112,8 @@ pub struct Config {
     pub(crate) optimized_cache: Option<(PathBuf, u64)>,
     pub(crate) mapped: MappedConfig,
     pub(crate) load_limits: LoadLimits,
+    /// Sessions of models whose configs state none.
+    pub(crate) fit: FitConfig,
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
@@ -269,6 +272,7 @@ impl Config {
                 load: Duration::from_millis(raw.runtime.load_timeout_ms),
                 warmup: Duration::from_millis(raw.runtime.warmup_timeout_ms),
             },
+            fit: fit_of(&raw.runtime.instances, sources)?,
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,
@@ -366,6 +370,18 @@ fn mapped_of(raw: RawWeights, sources: &Sources) -> Result<MappedConfig, ConfigE
         from_bytes: raw.map_from_bytes,
         folder: raw.folder.unwrap_or_else(temporary),
         max_bytes: raw.max_bytes,
+    })
+}
+
+fn fit_of(raw: &RawInstances, sources: &Sources) -> Result<FitConfig, ConfigError> {
+    if raw.cores > MAX_CORES {
+        let file = sources.config.display();
+        return fail(format!("{file}: `runtime.instances.cores` may be {MAX_CORES} at most"));
+    }
+    Ok(FitConfig {
+        cores: raw.cores,
+        measure: Duration::from_millis(raw.measure_ms),
+        max_weight_bytes: raw.max_weight_bytes,
     })
 }
 

@@ -147,6 +147,25 @@ pub(super) struct RawRuntime {
     pub(super) load_timeout_ms: u64,
     pub(super) warmup_timeout_ms: u64,
     pub(super) weights: RawWeights,
+    pub(super) instances: RawInstances,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawInstances {
+    pub(super) cores: u32,
+    pub(super) measure_ms: u64,
+    pub(super) max_weight_bytes: u64,
+}
+
+impl Default for RawInstances {
+    fn default() -> Self {
+        Self {
+            cores: 0,
+            measure_ms: 1000,
+            max_weight_bytes: 1 << 30,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -222,6 +241,7 @@ impl Default for RawRuntime {
             load_timeout_ms: 1_800_000,
             warmup_timeout_ms: 120_000,
             weights: RawWeights::default(),
+            instances: RawInstances::default(),
         }
     }
 }

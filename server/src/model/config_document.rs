@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::session::Signature;
+use crate::session::layout::Group;
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::{
     ConfigDocument, ConfigParameter, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching, InstanceGroup,
@@ -27,9 +28,12 @@ impl Model {
         } else {
             "KIND_CPU"
         };
+        // Those of the sessions that answer requests which come together.
+        let threads = self.layout.last().map(|group| group.threads);
+        let threads = threads.map_or([1, 1], |threads| [threads.intra_op, threads.inter_op]);
         let threads = [
-            ("intra_op_thread_count", config.instances.intra_op_threads),
-            ("inter_op_thread_count", config.instances.inter_op_threads),
+            ("intra_op_thread_count", threads[0]),
+            ("inter_op_thread_count", threads[1]),
         ];
         let parameter = |(key, threads): (&str, u32)| {
             let string_value = threads.to_string();
@@ -43,11 +47,7 @@ impl Model {
             max_batch_size: if *batched { config.max_batch_size } else { 0 },
             input: inputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
             output: outputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
-            instance_group: vec![InstanceGroup {
-                name: self.name.clone(),
-                kind: kind.to_owned(),
-                count: config.instances.count,
-            }],
+            instance_group: self.instance_groups(kind),
             dynamic_batching: batched.then(|| DynamicBatching {
                 preferred_batch_size: preferred,
                 max_queue_delay_microseconds: config.batching.max_delay_us,
@@ -58,6 +58,21 @@ impl Model {
             parameters: threads.map(parameter).into(),
             model_warmup: config.warmup.iter().map(|sample| self.warmup(sample)).collect(),
         }
+    }
+
+    /// One for each number of threads, which its name then says, as Triton has no field for it.
+    fn instance_groups(&self, kind: &str) -> Vec<InstanceGroup> {
+        let alike = self.layout.len() == 1;
+        let group = |group: &Group| InstanceGroup {
+            name: match group.threads.intra_op {
+                _ if alike => self.name.clone(),
+                1 => format!("{}.1-thread", self.name),
+                threads => format!("{}.{threads}-threads", self.name),
+            },
+            kind: kind.to_owned(),
+            count: group.sessions,
+        };
+        self.layout.iter().map(group).collect()
     }
 
     fn warmup(&self, sample: &WarmupSample) -> ConfigWarmup {

@@ -3,13 +3,15 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
+use crate::batch::groups::Groups;
 use crate::batch::rule::Rule;
 use crate::batch::{BatchQueue, QueueGauges};
 use crate::features::{FeatureTier, Join};
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::model::Model;
 use crate::model::declared;
-use crate::model::opening::{LoadLimits, Turn, open_sessions};
+use crate::model::fitting::{Fitting, OpenSessions};
+use crate::model::opening::{LoadLimits, Opener, Turn};
 use crate::model::stats::{Runs, Stats};
 use crate::repository::{Found, LoadError, external};
 use crate::runtime::mapped::{MappedWeights, Room};
@@ -18,8 +20,9 @@ use crate::runtime::provider::Provider;
 use crate::runtime::{Graph, Runtime, Source, Threads, Weights};
 use crate::session::clock::{Inflow, SessionClock};
 use crate::session::delivery::Delivery;
+use crate::session::layout::Group;
 use crate::session::open::{Recipe, Report};
-use crate::session::{Assignment, RunCounts, Signature, SpawnedSession};
+use crate::session::{Assignment, RunCounts, Signature};
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -44,6 +47,8 @@ pub(crate) struct Loader {
     /// Weights that ONNX Runtime maps from a local disk.
     pub(crate) mapped: MappedWeights,
     pub(crate) limits: LoadLimits,
+    /// Sessions of models whose configs state none.
+    pub(crate) fitting: Fitting,
 }
 
 /// A model, and what loading it took.
@@ -128,11 +133,16 @@ impl Loader {
         } = found;
         let bad = |what: String| LoadError::at(&object, what);
         let began = Instant::now();
-        let provider = self.runtime.provider_for(config.instances.kind).map_err(bad)?;
-        let threads = Threads {
-            intra_op: config.instances.intra_op_threads,
-            inter_op: config.instances.inter_op_threads,
-        };
+        let kind = config
+            .instances
+            .as_ref()
+            .map(|instances| instances.kind)
+            .unwrap_or_default();
+        let provider = self.runtime.provider_for(kind).map_err(bad)?;
+        let plan = self
+            .fitting
+            .plan(config.instances.as_ref(), graph.bytes(), Runtime::is_cpu(provider));
+        let threads = plan.first().threads;
         let room = room(&graph);
         let kept = self.look_up(&graph, threads, provider).await;
         verify_time += began.elapsed();
@@ -144,11 +154,14 @@ impl Loader {
             threads,
             batching: config.max_batch_size > 0,
             warmup: Arc::new(warmup),
+            measure: None,
         };
         // The sessions have taken what they need of the graph when they are there.
-        let opened = open_sessions(&self.limits, &name, &config, recipe, turn).await;
-        kept.settle(opened.as_ref().map_or(&[], |(_, reports)| reports));
-        let (sessions, mut reports) = opened.map_err(bad)?;
+        let opener = Opener::new(&self.limits, &name, recipe, (config.instances.as_ref(), turn));
+        let opened = self.fitting.open(&plan, opener).await;
+        kept.settle(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        let mut opened = opened.map_err(bad)?;
+        let reports = &mut opened.reports;
         let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
         let mut seconds = LoadSeconds {
             read: read_time.as_secs_f64(),
@@ -199,9 +212,10 @@ impl Loader {
             depth: metrics.queue_depth.clone(),
             stuck: metrics.stuck_sessions.clone(),
         };
-        let queue = BatchQueue::new(rule, self.queue_capacity, Arc::clone(&inflow), gauges);
+        let layout = opened.groups.clone();
+        let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&inflow), gauges);
         let stats = Stats::default();
-        let threads = self.assign(sessions, &name, &queue, &inflow, (&metrics, &stats.runs()));
+        let threads = self.assign(opened, &name, &queue, &inflow, (&metrics, &stats.runs()));
         let model = Model {
             name,
             version: version.to_string(),
@@ -215,6 +229,7 @@ impl Loader {
             max_request_rows,
             provider,
             config,
+            layout,
             queue,
             threads: Mutex::new(threads),
             _room: room,
@@ -280,15 +295,15 @@ impl Loader {
     /// Sends every session to the queue.
     fn assign(
         &self,
-        sessions: Vec<SpawnedSession>,
+        opened: OpenSessions,
         name: &str,
         queue: &Arc<BatchQueue>,
         inflow: &Arc<Inflow>,
         (metrics, runs): (&ModelMetrics, &Arc<Runs>),
     ) -> Vec<JoinHandle<()>> {
         let mut threads = Vec::new();
-        for (instance, session) in (0..).zip(sessions) {
-            let clock = SessionClock::new(Arc::clone(inflow), self.metrics.for_session(name, instance));
+        for (group, session) in opened.sessions {
+            let clock = SessionClock::new(Arc::clone(inflow), self.metrics.for_session(name, session.number));
             self.metrics.watch_clock(&clock);
             let counts = RunCounts {
                 batch_rows: metrics.batch_rows.clone(),
@@ -297,6 +312,7 @@ impl Loader {
             };
             threads.push(session.serve(Assignment {
                 queue: Arc::clone(queue),
+                group,
                 clock,
                 counts,
                 delivery: Delivery::start(),
@@ -341,6 +357,11 @@ impl Loader {
             .await
             .map(Some)
     }
+}
+
+/// The layout as the queue knows it.
+fn groups(layout: &[Group]) -> Groups {
+    Groups::new(layout.iter().map(|group| group.sessions as usize).collect())
 }
 
 /// What the sessions map, for as long as they do.

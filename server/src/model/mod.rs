@@ -7,6 +7,7 @@
 pub(crate) mod accept;
 mod config_document;
 mod declared;
+pub(crate) mod fitting;
 pub(crate) mod load;
 pub(crate) mod opening;
 pub(crate) mod stats;
@@ -19,6 +20,7 @@ use crate::metrics::ModelMetrics;
 use crate::runtime::mapped::Room;
 use crate::session::Signature;
 use crate::session::clock::Inflow;
+use crate::session::layout::Group;
 use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -45,6 +47,8 @@ pub(crate) struct Model {
     /// `cpu` or `cuda`.
     pub(crate) provider: &'static str,
     config: ModelConfig,
+    /// Its sessions; the groups with the most threads first.
+    layout: Vec<Group>,
     queue: Arc<BatchQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What its sessions map of a local disk.

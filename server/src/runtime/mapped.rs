@@ -46,6 +46,13 @@ pub(crate) struct Room {
     taken: Arc<AtomicU64>,
 }
 
+impl Room {
+    /// How many.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         self.taken.fetch_sub(self.bytes, Relaxed);

@@ -211,6 +211,7 @@ mod tests {
         let threads = Threads {
             intra_op: 1,
             inter_op: 1,
+            spinning: false,
         };
         let key = |graph: &Graph, version: &str, provider: &str, threads| {
             OptimizedCache::key(graph, version, provider, threads).unwrap()

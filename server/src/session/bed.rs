@@ -45,9 +45,11 @@ pub(super) fn engines() -> [Engine; 2] {
         threads: Threads {
             intra_op: 1,
             inter_op: 1,
+            spinning: false,
         },
         batching: true,
         warmup: Arc::new(Warmup::default()),
+        measure: None,
     };
     let recipe = Arc::new(recipe);
     let open = || {

@@ -12,11 +12,14 @@ pub(crate) mod delivery;
 pub(crate) mod device;
 pub(crate) mod foreign;
 pub(crate) mod interrupt;
+pub(crate) mod layout;
+mod measure;
 pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod warmup;
 
 use crate::batch::active::ActiveRun;
+use crate::batch::groups::Seat;
 use crate::batch::{BatchQueue, Done, Job, Part};
 use crate::model::stats::{Run, Runs};
 use crate::refusal::{Reason, Refusal};
@@ -103,13 +106,15 @@ impl Engine {
     pub(crate) fn serve(mut self, work: &Assignment) {
         let Assignment {
             queue,
+            group,
             clock,
             counts,
             delivery,
         } = work;
         let mut last_run = Duration::ZERO;
-        queue.add_session(Arc::clone(&self.control.active));
-        while let Some(jobs) = queue.take(clock, last_run) {
+        let mut seat = Seat::in_group(*group);
+        queue.add_session(&seat, Arc::clone(&self.control.active));
+        while let Some(jobs) = queue.take(&mut seat, clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
             self.answer(jobs, counts, delivery);
@@ -341,6 +346,7 @@ pub(crate) fn spawn(
         }
     });
     Ok(SpawnedSession {
+        number: session,
         built,
         opened,
         assign,
@@ -352,6 +358,8 @@ pub(crate) fn spawn(
 /// What a session's thread needs to serve.
 pub(crate) struct Assignment {
     pub(crate) queue: Arc<BatchQueue>,
+    /// Its group, of those that the queue knows.
+    pub(crate) group: usize,
     pub(crate) clock: Arc<SessionClock>,
     pub(crate) counts: RunCounts,
     pub(crate) delivery: Delivery,
@@ -367,6 +375,8 @@ pub(crate) struct RunCounts {
 
 /// A thread that builds its session. Dropped before it serves, it ends at its next operator.
 pub(crate) struct SpawnedSession {
+    /// Among those of its model; there may be gaps where one was opened to be measured only.
+    pub(crate) number: u32,
     /// Tells that the session is built; its sender is dropped where it never is.
     pub(crate) built: oneshot::Receiver<()>,
     /// The session's report, or why there is none.

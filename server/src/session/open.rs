@@ -2,7 +2,7 @@
 
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
-use super::{Engine, Opening, Signature};
+use super::{Engine, Opening, Signature, measure};
 use crate::runtime::provider::Provider;
 use crate::runtime::{Built, Graph, Runtime, Source, Threads};
 use crate::tensors::{self, Buffer};
@@ -22,16 +22,24 @@ pub(crate) struct Recipe {
     /// Whether requests may share a run, if the graph lets them.
     pub(crate) batching: bool,
     pub(crate) warmup: Arc<Warmup>,
+    /// How long to measure runs for when it is warm; none where nobody asks.
+    pub(crate) measure: Option<Duration>,
 }
 
 impl Recipe {
-    /// The same, without writing the optimised graph down.
-    pub(crate) fn without_saving(&self) -> Self {
+    /// The same with other threads, and without writing the optimised graph down.
+    pub(crate) fn another(&self, threads: Threads, measure: Option<Duration>) -> Self {
+        let source = match &self.source {
+            Source::Saving(_) => Source::Original,
+            source => source.clone(),
+        };
         Self {
             runtime: self.runtime.clone(),
             graph: self.graph.clone(),
-            source: Source::Original,
+            source,
+            threads,
             warmup: Arc::clone(&self.warmup),
+            measure,
             ..*self
         }
     }
@@ -56,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) optimized: bool,
     pub(crate) session_time: Duration,
     pub(crate) warmup_time: Duration,
+    /// The time of one run, where it was asked for and the model runs on what it was tried with.
+    pub(crate) run_time: Option<Duration>,
 }
 
 /// Builds a session and warms it up, on the calling thread. The recipe, and with it the files of the model, is let go of
@@ -91,19 +101,22 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
         pinned,
         control: opening.control,
     };
-    let warmup = Arc::clone(&recipe.warmup);
+    let (warmup, measured) = (Arc::clone(&recipe.warmup), recipe.measure);
     drop(recipe);
     // Nobody listens where the load was given up: the warm-up finds out.
     let _ = opening.built.send(());
     let began = Instant::now();
     warmup.run(&mut engine)?;
+    let warmup_time = began.elapsed();
+    let run_time = measured.and_then(|budget| measure::alone(&mut engine, &warmup, budget));
     let report = Report {
         signature,
         provider,
         binds_device,
         optimized,
         session_time,
-        warmup_time: began.elapsed(),
+        warmup_time,
+        run_time,
     };
     Ok(Opened { engine, report })
 }

@@ -60,7 +60,7 @@ impl Warmup {
         Ok(())
     }
 
-    fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<Vec<Part>, String> {
+    pub(super) fn parts(&self, engine: &Engine, sample: &WarmupSample) -> Result<Vec<Part>, String> {
         let signature = &engine.signature;
         let known = |name: &String| signature.inputs.iter().any(|spec| spec.name == *name);
         if let Some(unknown) = sample.inputs.keys().find(|name| !known(name)) {
@@ -112,7 +112,7 @@ impl Warmup {
     }
 }
 
-fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), String> {
+pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), String> {
     let active = Arc::clone(&engine.control.active);
     active.begin(&mut [], Instant::now()).map_err(|why| why.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
@@ -139,7 +139,7 @@ fn zeros(spec: &TensorSpec, batch: Option<i64>) -> Result<Part, String> {
     Ok(Part { shape, data })
 }
 
-fn zero_bytes(dtype: DataType, shape: &[i64]) -> Result<Vec<u8>, String> {
+pub(super) fn zero_bytes(dtype: DataType, shape: &[i64]) -> Result<Vec<u8>, String> {
     // An empty string is four zero bytes.
     let size = dtype.size().unwrap_or(4);
     let bytes = element_count(shape).and_then(|count| count.checked_mul(size));

@@ -95,6 +95,8 @@ fn command(arguments: &[String]) -> Command {
         .arg("--exit-with-parent")
         .args(arguments)
         .env_remove("RUST_LOG")
+        // One session of one thread on every machine, where neither the model's config nor the test says otherwise.
+        .env("TIERLAB_RUNTIME__INSTANCES__CORES", "1")
         .stdin(Stdio::null());
     command
 }

@@ -10,6 +10,7 @@ mod flight;
 mod gpu_check;
 mod grpc;
 mod harness;
+mod instances;
 mod lifecycle;
 mod malformed;
 mod management;

@@ -68,11 +68,9 @@ fn a_whole_file_maps() {
         (config.batching.priority_levels, config.batching.default_priority_level),
         (3, 2)
     );
-    assert_eq!((config.instances.count, config.instances.kind), (3, InstanceKind::Cpu));
-    assert_eq!(
-        (config.instances.intra_op_threads, config.instances.inter_op_threads),
-        (4, 1)
-    );
+    let instances = config.instances.as_ref().unwrap();
+    assert_eq!((instances.count, instances.kind), (3, InstanceKind::Cpu));
+    assert_eq!((instances.intra_op_threads, instances.inter_op_threads), (4, 1));
     let sample = &config.warmup[0];
     assert_eq!((sample.name.as_str(), sample.batch_size, sample.count), ("full", 64, 3));
     assert_eq!(sample.inputs["image"].data, WarmupData::Random);
@@ -86,10 +84,7 @@ fn a_whole_file_maps() {
 fn what_is_left_out_means_what_it_means_to_triton() {
     let bare = read("backend: 'onnxruntime'").unwrap();
     assert_eq!((bare.max_batch_size, bare.batching.max_delay_us), (256, 0));
-    assert_eq!(
-        (bare.version_policy, bare.instances.count),
-        (VersionPolicy::default(), 1)
-    );
+    assert_eq!((bare.version_policy, bare.instances), (VersionPolicy::default(), None));
     let tensors = read("input { name: 'x' data_type: TYPE_FP32 dims: 4 }").unwrap();
     assert_eq!(tensors.max_batch_size, 256);
     let whole = "input { name: 'x' data_type: TYPE_FP32 dims: 4 } output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
@@ -242,6 +237,6 @@ proptest! {
         );
         let config = read(&text).unwrap();
         prop_assert_eq!((config.max_batch_size, config.batching.max_delay_us), (size, delay));
-        prop_assert_eq!((config.instances.count, &config.inputs[0].dims), (count, &dims));
+        prop_assert_eq!((config.instances.unwrap().count, &config.inputs[0].dims), (count, &dims));
     }
 }
