@@ -37,6 +37,12 @@ use tierlab_storage::config::overlay;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
+/// Threads of the async runtime at most.
+const MAX_WORKER_THREADS: usize = 1024;
+/// Open connections at most.
+const MAX_CONNECTIONS: usize = 1 << 20;
+/// Requests in flight at most.
+const MAX_IN_FLIGHT: usize = 1 << 20;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
 
@@ -227,6 +233,7 @@ impl Config {
                 return fail(format!("{file}: `{key}` must be at least 1"));
             }
         }
+        check_most(&raw, &file)?;
         let plain = |name: &&String| *name == ALL_MODELS || is_plain_name(name);
         if let Some(name) = raw.models.iter().find(|name| !plain(name)) {
             return fail(format!(
@@ -309,6 +316,20 @@ impl Config {
     pub fn worker_threads(&self) -> usize {
         self.worker_threads
     }
+}
+
+/// Refuses numbers of things that no machine has.
+fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
+    for (key, value, most) in [
+        ("runtime.worker_threads", raw.runtime.worker_threads, MAX_WORKER_THREADS),
+        ("connections.max", raw.connections.max, MAX_CONNECTIONS),
+        ("admission.max_in_flight", raw.admission.max_in_flight, MAX_IN_FLIGHT),
+    ] {
+        if value > most {
+            return fail(format!("{file}: `{key}` is {value}, the most is {most}"));
+        }
+    }
+    Ok(())
 }
 
 fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<Landing, ConfigError> {

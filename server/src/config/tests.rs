@@ -119,6 +119,22 @@ fn errors_name_file_and_key() {
             vec!["server.toml", "admission.max_in_flight"],
         ),
         (
+            message("[runtime]\nworker_threads = 1000000000", nothing),
+            vec!["runtime.worker_threads", "1000000000", "1024"],
+        ),
+        (
+            message("[connections]\nmax = 1000000000", nothing),
+            vec!["connections.max", "1000000000", "1048576"],
+        ),
+        (
+            message("[access]\nallowed_hosts = [\"http://a\"]", nothing),
+            vec!["access.allowed_hosts", "http://a"],
+        ),
+        (
+            message("[runtime]\nwarmup_timeout_ms = 0", nothing),
+            vec!["server.toml", "runtime.warmup_timeout_ms"],
+        ),
+        (
             message("[repository]\ncontrol = \"poll\"\npoll_interval_ms = 1", nothing),
             vec!["server.toml", "repository.poll_interval_ms"],
         ),
