@@ -14,6 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How often a parent's death is looked for.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
+/// For work on other threads that was begun before the end, such as keeping an optimised graph.
+const LAST_WORK: Duration = Duration::from_secs(1);
 /// After the drain time, and the time that the last spans may take to be sent.
 const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 
@@ -152,8 +154,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         tierlab_server::run(config, listeners, announce, shutdown).await?;
         Ok(())
     });
-    // What still runs on a thread of its own does not keep the process.
-    runtime.shutdown_background();
+    // Files that are being put in their place get there; what does not end does not keep the process.
+    runtime.shutdown_timeout(LAST_WORK);
     served
 }
 
