@@ -7,6 +7,7 @@ use crate::driver::headers;
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::record::{Failure, Outcome};
+use crate::reply::{self, Cut, Expected, Limit, METADATA_BYTES, METRICS_BYTES, Missing};
 use crate::scrape::Scrape;
 use bytes::Bytes;
 use prost::Message as _;
@@ -57,6 +58,8 @@ impl Control {
         let client = Client::builder()
             .timeout(TIMEOUT)
             .no_proxy()
+            // Another server is not the one that is measured.
+            .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| refuse(&error.to_string()))?;
         Ok(Self { base, client })
@@ -80,7 +83,9 @@ impl Control {
     /// No server, no such model, or an answer that is no metadata.
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let url = self.at(&format!("/v2/models/{model}"));
-        let (_, body) = self.fetch(self.client.get(url.clone()), &url).await?;
+        let (_, body) = self
+            .fetch(self.client.get(url.clone()), &url, &Limit::of(METADATA_BYTES))
+            .await?;
         serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))
     }
 
@@ -90,7 +95,9 @@ impl Control {
     /// No server, one that does not let itself be told (`repository.control`, `admin.enabled`), or a model that is refused.
     pub async fn load(&self, model: &str) -> Result<LoadDocument, ControlError> {
         let url = self.at(&format!("/v2/repository/models/{model}/load"));
-        let (_, body) = self.fetch(self.client.post(url.clone()), &url).await?;
+        let (_, body) = self
+            .fetch(self.client.post(url.clone()), &url, &Limit::of(METADATA_BYTES))
+            .await?;
         serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no times of a load: {error}")))
     }
 
@@ -100,7 +107,9 @@ impl Control {
     /// As [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let url = self.at(&format!("/v2/repository/models/{model}/unload"));
-        self.fetch(self.client.post(url.clone()), &url).await.map(|_| ())
+        self.fetch(self.client.post(url.clone()), &url, &Limit::of(METADATA_BYTES))
+            .await
+            .map(|_| ())
     }
 
     /// Reads `/metrics`.
@@ -109,7 +118,9 @@ impl Control {
     /// No server, no such route, or text that is no exposition.
     pub async fn scrape(&self) -> Result<Scrape, ControlError> {
         let url = self.at("/metrics");
-        let (_, body) = self.fetch(self.client.get(url.clone()), &url).await?;
+        let (_, body) = self
+            .fetch(self.client.get(url.clone()), &url, &Limit::of(METRICS_BYTES))
+            .await?;
         Scrape::parse(&String::from_utf8_lossy(&body)).map_err(|error| refusal(&url, &error.to_string()))
     }
 
@@ -117,22 +128,41 @@ impl Control {
     ///
     /// # Errors
     /// No server, an error reply, or a reply that cannot be decoded.
-    pub async fn infer(&self, model: &str, body: &Body) -> Result<InferReply, ControlError> {
+    pub async fn infer(
+        &self,
+        model: &str,
+        body: &Body,
+        (expected, limit): (&Expected, &Limit),
+    ) -> Result<InferReply, ControlError> {
         let url = self.infer_url(model);
         let request = self
             .client
             .post(url.clone())
             .headers(headers(body))
             .body(body.bytes.clone());
-        let (json_len, reply) = self.fetch(request, &url).await?;
+        let (json_len, reply) = self.fetch(request, &url, limit).await?;
+        // Before it is decoded: what passes holds no more than was asked for.
+        expected
+            .check_http(&reply, json_len)
+            .map_err(|wrong| refusal(&url, &format!("no infer reply: {wrong}")))?;
         InferReply::decode(&reply, json_len).map_err(|error| refusal(&url, &format!("no infer reply: {error}")))
     }
 
-    async fn fetch(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<(Option<usize>, Bytes), ControlError> {
+    async fn fetch(
+        &self,
+        request: reqwest::RequestBuilder,
+        url: &Url,
+        limit: &Limit,
+    ) -> Result<(Option<usize>, Bytes), ControlError> {
         let response = request.send().await.map_err(|error| unreachable(url, &error))?;
         let status = response.status();
         let json_len = json_len(&response);
-        let body = response.bytes().await.map_err(|error| unreachable(url, &error))?;
+        let received = reply::read(reqwest::Body::from(response), limit).await;
+        let body = received.map_err(|cut| match cut {
+            Cut::Lost(error) => unreachable(url, &error),
+            Cut::TooLarge(what) => refusal(url, &format!("{what}; that is no answer of an inference server")),
+        })?;
+        let body = body.bytes;
         if status.is_success() {
             return Ok((json_len, body));
         }
@@ -151,25 +181,37 @@ impl Control {
 ///
 /// # Errors
 /// No server, another status than OK, or a reply that cannot be decoded.
-pub async fn infer_over_grpc(connections: &Connections, body: Body) -> Result<InferReply, ControlError> {
+pub async fn infer_over_grpc(
+    connections: &Connections,
+    body: Body,
+    (expected, limit): (&Expected, &Limit),
+) -> Result<InferReply, ControlError> {
     let refuse = |what: String| ControlError {
         url: format!("http://{}", connections.authority()),
         what,
     };
-    let calling = tokio::time::timeout(TIMEOUT, connections.call(body.bytes));
+    let calling = tokio::time::timeout(TIMEOUT, connections.call(body.bytes, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(Failure::Connect)) => return Err(refuse("no connection; does a server speak gRPC there?".into())),
-        Ok(Err(failure)) => {
+        Ok(Err(Missing { says: Some(says), .. })) => return Err(refuse(says)),
+        Ok(Err(Missing {
+            failure: Failure::Connect,
+            ..
+        })) => return Err(refuse("no connection; does a server speak gRPC there?".into())),
+        Ok(Err(Missing { failure, .. })) => {
             return Err(refuse(format!(
                 "no answer over gRPC ({failure}); does a server speak it there?"
             )));
         }
         Err(_) => return Err(refuse(format!("no answer over gRPC in {} s", TIMEOUT.as_secs()))),
     };
-    let message = match (reply.judge().0, reply.message()) {
+    let judged = reply.judge(expected);
+    let message = match (judged.outcome, reply.message()) {
         (Outcome::Ok, Some(message)) => message,
-        (Outcome::Failed(failure), _) => return Err(refuse(format!("answered {failure}: {}", reply.said()))),
+        (Outcome::Failed(failure), _) => {
+            let says = judged.says.unwrap_or_else(|| reply.said());
+            return Err(refuse(format!("answered {failure}: {says}")));
+        }
         (Outcome::Ok, None) => return Err(refuse("answered without a message".into())),
     };
     let decoded = ModelInferResponse::decode(message).map_err(|error| error.to_string());

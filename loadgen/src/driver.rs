@@ -16,13 +16,15 @@ use crate::interrupt::Interrupt;
 use crate::live::Watch;
 use crate::pacer::{self, Clock, Observed};
 use crate::payload::Body;
-use crate::record::Sample;
+use crate::record::{Failure, Sample};
+use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
 use crate::tickets::{Ticket, Tickets};
 use goose::config::GooseConfiguration;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
 use goose::{GooseAttack, GooseError, client::GooseClientBuilder};
 use reqwest::Url;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
@@ -44,6 +46,10 @@ pub struct Step {
     pub schedule: Arc<Schedule>,
     /// What, sent in turn.
     pub bodies: Arc<Vec<Body>>,
+    /// What every reply must look like.
+    pub expected: Arc<Expected>,
+    /// How long it may be.
+    pub limit: Limit,
     /// The most in flight.
     pub users: usize,
     /// The client's limit for one request, from its actual send.
@@ -72,6 +78,8 @@ pub struct Finished {
     pub observed: Observed,
     /// When the measured window began.
     pub window_began: SystemTime,
+    /// Of failures whose kind does not say all, the first one in words.
+    pub examples: BTreeMap<Failure, String>,
 }
 
 /// A step that could not be run; a server that does not answer is no such thing, its requests fail one by one.
@@ -172,6 +180,7 @@ async fn conduct<E: From<DriverError>>(
         samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
         observed,
         window_began,
+        examples: std::mem::take(&mut shared.examples.lock().unwrap_or_else(PoisonError::into_inner)),
     })
 }
 
@@ -199,12 +208,14 @@ struct Shared {
     delivered: Semaphore,
     /// Taken once per user, at its end.
     samples: Mutex<Vec<Sample>>,
+    /// Taken by failed requests only.
+    examples: Mutex<BTreeMap<Failure, String>>,
 }
 
 /// A [`Route`] made ready.
 enum Way {
     Http(Arc<http::Target>),
-    Grpc(Arc<Connections>),
+    Grpc(Arc<Connections>, Limit),
 }
 
 impl Shared {
@@ -212,9 +223,9 @@ impl Shared {
         Ok(Self {
             way: match &step.route {
                 Route::Http(url) => Way::Http(Arc::new(
-                    http::Target::new(url).ok_or_else(|| DriverError::Address(url.clone()))?,
+                    http::Target::new(url, step.limit.clone()).ok_or_else(|| DriverError::Address(url.clone()))?,
                 )),
-                Route::Grpc(connections) => Way::Grpc(Arc::clone(connections)),
+                Route::Grpc(connections) => Way::Grpc(Arc::clone(connections), step.limit.clone()),
             },
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
             clock: OnceLock::new(),
@@ -222,6 +233,7 @@ impl Shared {
             ready: Semaphore::new(0),
             delivered: Semaphore::new(0),
             samples: Mutex::new(Vec::new()),
+            examples: Mutex::new(BTreeMap::new()),
             step,
         })
     }
@@ -233,6 +245,12 @@ impl Shared {
 
     fn body(&self, ticket: Ticket) -> &Body {
         &self.step.bodies[ticket.index % self.step.bodies.len()]
+    }
+
+    /// Keeps the first of each kind.
+    fn note(&self, failure: Failure, says: String) {
+        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        examples.entry(failure).or_insert(says);
     }
 
     /// A goose user's whole life.

@@ -4,9 +4,10 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
 //! Knows nothing of tensors nor of when a call is due.
 
-use crate::record::{Failure, Outcome};
+use crate::record::Failure;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Request, StatusCode, Uri};
@@ -40,8 +41,7 @@ pub struct Connections {
 pub struct Reply {
     status: StatusCode,
     headers: HeaderMap,
-    trailers: HeaderMap,
-    body: Bytes,
+    body: Received,
 }
 
 impl Connections {
@@ -77,25 +77,38 @@ impl Connections {
     /// Sends a framed message and reads the whole reply.
     ///
     /// # Errors
-    /// No connection, or one that broke.
-    pub async fn call(&self, message: Bytes) -> Result<Reply, Failure> {
+    /// No connection, one that broke, or a reply beyond the limit.
+    pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<Reply, Missing> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
         let mut sender = self.sender(place).await?;
+        let response = match sender.send_request(self.request(message.clone())).await {
+            // The server closed the connection before anything was written: another one is made.
+            Err(error) if error.is_canceled() => {
+                sender = self.sender(place).await?;
+                sender.send_request(self.request(message)).await
+            }
+            response => response,
+        };
+        let (head, body) = response.map_err(|_| Failure::Broken)?.into_parts();
+        let body = reply::read(body, limit).await.map_err(|cut| match cut {
+            Cut::Lost(_) => Failure::Broken.into(),
+            Cut::TooLarge(what) => Missing::from(what),
+        })?;
+        Ok(Reply {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
+    }
+
+    fn request(&self, message: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(message));
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
-        let response = sender.send_request(request).await.map_err(|_| Failure::Broken)?;
-        let (head, body) = response.into_parts();
-        let collected = body.collect().await.map_err(|_| Failure::Broken)?;
-        Ok(Reply {
-            status: head.status,
-            headers: head.headers,
-            trailers: collected.trailers().cloned().unwrap_or_default(),
-            body: collected.to_bytes(),
-        })
+        request
     }
 
     async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, Failure> {
@@ -123,34 +136,53 @@ impl Connections {
 }
 
 impl Reply {
-    /// Looks at status and frame only, as for HTTP.
+    /// How long its body is.
     #[must_use]
-    pub fn judge(&self) -> (Outcome, Option<StageTimings>) {
-        let metadata = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
-        let timings = metadata(SERVER_TIMING).and_then(|value| StageTimings::parse_header(value.to_str().ok()?).ok());
-        let code: Option<u16> = metadata("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
-        let outcome = match (self.status, code) {
-            (StatusCode::OK, Some(0)) if self.message().is_some() => Outcome::Ok,
-            (StatusCode::OK, Some(0) | None) => Outcome::Failed(Failure::BadReply),
-            (StatusCode::OK, Some(code)) => Outcome::Failed(Failure::Rpc(code)),
-            (status, _) => Outcome::Failed(Failure::Status(status.as_u16())),
+    pub fn len(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.body.bytes.is_empty()
+    }
+
+    fn metadata(&self, name: &str) -> Option<&str> {
+        let trailers = self.body.trailers.as_ref().and_then(|trailers| trailers.get(name));
+        trailers.or_else(|| self.headers.get(name))?.to_str().ok()
+    }
+
+    /// Its status, its structure, and what the server says of its stages, as for HTTP.
+    #[must_use]
+    pub fn judge(&self, expected: &Expected) -> Judged {
+        let timings = self.metadata(SERVER_TIMING).and_then(|text| StageTimings::parse_header(text).ok());
+        let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
+        match (self.status, code) {
+            (StatusCode::OK, Some(0)) => {}
+            (StatusCode::OK, None) => return Judged::wrong(&"the reply has no `grpc-status`", timings),
+            (StatusCode::OK, Some(code)) => return Judged::failed(Failure::Rpc(code), timings),
+            (status, _) => return Judged::failed(Failure::Status(status.as_u16()), timings),
+        }
+        let Some(message) = self.message() else {
+            return Judged::wrong(&"the reply is not one whole message", timings);
         };
-        (outcome, timings)
+        match expected.check_grpc(&message) {
+            Ok(()) => Judged::ok(timings),
+            Err(wrong) => Judged::wrong(&wrong, timings),
+        }
     }
 
     /// The message in it; `None` where it has none.
     #[must_use]
     pub fn message(&self) -> Option<Bytes> {
-        unframed(&self.body).filter(|message| !message.is_empty())
+        unframed(&self.body.bytes).filter(|message| !message.is_empty())
     }
 
     /// What the server says of a failed call.
     #[must_use]
     pub fn said(&self) -> String {
-        let metadata = |name: &str| self.trailers.get(name).or_else(|| self.headers.get(name));
-        let text = metadata("grpc-message")
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
+        let text = self.metadata("grpc-message").unwrap_or_default();
         let mut said: String = text.chars().take(500).collect();
         if self.status != StatusCode::OK {
             said = format!("HTTP {} {said}", self.status);
@@ -162,6 +194,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Outcome;
 
     fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> Reply {
         let mut trailers = HeaderMap::new();
@@ -171,37 +204,29 @@ mod tests {
         Reply {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
-            trailers,
-            body: Bytes::from_static(body),
+            body: Received::whole(Bytes::from_static(body), Some(trailers)),
         }
     }
 
     #[test]
-    fn replies_are_judged_by_status_and_frame() {
-        let failed = Outcome::Failed;
-        let whole = b"\0\0\0\0\x02ab";
-        for (reply, expected) in [
-            (reply(200, &[("grpc-status", "0")], whole), Outcome::Ok),
-            (reply(200, &[("grpc-status", "0")], b""), failed(Failure::BadReply)),
-            (
-                reply(200, &[("grpc-status", "0")], b"\0\0\0\0\x09ab"),
-                failed(Failure::BadReply),
-            ),
-            (reply(200, &[], whole), failed(Failure::BadReply)),
-            (reply(200, &[("grpc-status", "14")], b""), failed(Failure::Rpc(14))),
-            (reply(503, &[], b""), failed(Failure::Status(503))),
+    fn replies_are_judged_by_status_and_structure() {
+        let expected = Expected::new("m", &[], None);
+        let wrong = Outcome::Failed(Failure::WrongReply);
+        // Model `m`, and an output with name, type and shape, without elements.
+        let whole = b"\0\0\0\0\x10\x0a\x01m\x2a\x0b\x0a\x01y\x12\x04FP32\x18\0";
+        let ok = [("grpc-status", "0"), ("server-timing", "infer;dur=1.5, rows;desc=\"2\"")];
+        for (reply, outcome) in [
+            (reply(200, &ok, whole), Outcome::Ok),
+            (reply(200, &ok, b""), wrong),
+            (reply(200, &ok, b"\0\0\0\0\x09ab"), wrong),
+            (reply(200, &[], whole), wrong),
+            (reply(200, &[("grpc-status", "14")], b""), Outcome::Failed(Failure::Rpc(14))),
+            (reply(503, &[], b""), Outcome::Failed(Failure::Status(503))),
         ] {
-            assert_eq!(reply.judge().0, expected);
+            let judged = reply.judge(&expected);
+            assert_eq!(judged.outcome, outcome, "{judged:?}");
         }
-        let timed = reply(
-            200,
-            &[
-                ("grpc-status", "0"),
-                ("server-timing", "infer;dur=1.5, rows;desc=\"2\""),
-            ],
-            whole,
-        );
-        assert_eq!(timed.judge().1.unwrap().batch_rows, 2);
+        assert_eq!(reply(200, &ok, whole).judge(&expected).timings.unwrap().batch_rows, 2);
     }
 
     #[test]
@@ -221,6 +246,7 @@ mod tests {
             .local_addr()
             .unwrap();
         let connections = Connections::new(&format!("http://{closed}").parse().unwrap(), 8).unwrap();
-        assert_eq!(connections.call(Bytes::new()).await.unwrap_err(), Failure::Connect);
+        let missing = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap_err();
+        assert_eq!(missing.failure, Failure::Connect);
     }
 }

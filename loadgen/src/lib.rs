@@ -6,6 +6,7 @@
 //! - [`schedule`], [`keys`], [`payload`]: when requests are due, which entities they ask for, and their bodies
 //! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the line in which users wait for them
 //! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the connections of those over gRPC
+//! - [`reply`]: what a reply must look like, and how much of one is read
 //! - [`workers`]: the same by several processes, each with its share of the schedule
 //! - [`recorder`]: samples to one repeat of a point
 //! - [`scrape`], [`gpu`], [`environment`]: what the server counted, and where the run was made
@@ -43,6 +44,7 @@ pub mod pricing;
 pub mod progress;
 pub mod record;
 pub mod recorder;
+pub mod reply;
 pub mod report;
 pub mod resume;
 pub mod runner;

@@ -11,24 +11,28 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::SERVER_TIMING;
-use tierlab_protocol::grpc::client::{framed, infer_path};
-use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::grpc::client::{framed, infer_path, unframed};
+use tierlab_protocol::grpc::messages::{ModelInferRequest, ModelInferResponse};
 use tierlab_protocol::infer::{InferReply, Tensor};
 use tierlab_protocol::metadata::{LoadDocument, LoadSeconds, VersionLoad};
 use tierlab_protocol::metrics::BUILD_INFO;
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpListener;
 
 /// Rows of the table that it claims to join.
 pub const ROWS: u64 = 1_000_000;
 const BODY_LIMIT: usize = 64 << 20;
+/// Of a request, where its first shape is looked for.
+const SEARCHED_BYTES: usize = 1 << 10;
+const MOST_ROWS: usize = 1 << 20;
 
 /// When it stalls: for `length` at the start of every `every`, counted from its start. A request that arrives in a stall
 /// is answered at the stall's end.
@@ -147,22 +151,34 @@ impl Endpoint {
     }
 }
 
+/// What its model declares.
+#[must_use]
+pub fn outputs() -> Vec<TensorSpec> {
+    vec![TensorSpec {
+        name: "y".into(),
+        dtype: DataType::Fp32,
+        shape: vec![-1, 1],
+    }]
+}
+
 async fn model(Path(model): Path<String>) -> impl IntoResponse {
     Json(json!({
         "name": model,
         "versions": ["1"],
         "platform": "null",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
-        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
+        "outputs": outputs(),
         "joined": {"table": "null", "first_id": 0, "rows": ROWS, "row_bytes": 512, "inputs": ["x"]},
     }))
 }
 
 async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>, body: Bytes) -> impl IntoResponse {
+    let rows = rows(&body);
     drop(body);
     endpoint.wait().await;
+    let data = vec!["0.5"; rows].join(",");
     let reply = format!(
-        "{{\"model_name\":\"{model}\",\"model_version\":\"1\",\"outputs\":[{{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[1,1],\"data\":[0.5]}}]}}"
+        "{{\"model_name\":\"{model}\",\"model_version\":\"1\",\"outputs\":[{{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[{rows},1],\"data\":[{data}]}}]}}"
     );
     let headers = [
         (CONTENT_TYPE, "application/json".to_owned()),
@@ -171,19 +187,34 @@ async fn infer(State(endpoint): State<Arc<Endpoint>>, Path(model): Path<String>,
     (headers, reply)
 }
 
+/// The first dimension of the first tensor, without reading all of the request.
+fn rows(body: &[u8]) -> usize {
+    const KEY: &[u8] = b"\"shape\":[";
+    let start = &body[..body.len().min(SEARCHED_BYTES)];
+    let after = start.windows(KEY.len()).position(|window| window == KEY);
+    let digits = after.map_or(&[][..], |at| &start[at + KEY.len()..]);
+    let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let read = std::str::from_utf8(&digits[..len]).ok().and_then(|digits| digits.parse().ok());
+    read.unwrap_or(1).min(MOST_ROWS)
+}
+
 /// The same over gRPC, on the same port: HTTP/2 is told apart by its first bytes.
 async fn infer_over_grpc(State(endpoint): State<Arc<Endpoint>>, body: Bytes) -> impl IntoResponse {
+    let request = unframed(&body).and_then(|message| ModelInferRequest::decode(message).ok());
+    let request = request.unwrap_or_default();
+    let rows = request.inputs.first().and_then(|input| input.shape.first().copied());
+    let rows = rows.unwrap_or(1).clamp(1, MOST_ROWS as i64);
     drop(body);
     endpoint.wait().await;
     let reply = ModelInferResponse::from(InferReply {
-        model_name: "null".into(),
+        model_name: request.model_name,
         model_version: "1".into(),
         id: None,
         outputs: vec![Tensor {
             name: "y".into(),
             dtype: DataType::Fp32,
-            shape: vec![1, 1],
-            data: 0.5_f32.to_le_bytes().to_vec().into(),
+            shape: vec![rows, 1],
+            data: 0.5_f32.to_le_bytes().repeat(rows as usize).into(),
         }],
     });
     let mut trailers = HeaderMap::new();

@@ -17,6 +17,9 @@ const INLINE_BYTES: usize = 64 << 20;
 /// Distinct bodies of a step with inline tensors, at most.
 const INLINE_BODIES: usize = 64;
 
+/// One input of one request, at most: its shape is what a server says.
+const INPUT_BYTES: usize = 256 << 20;
+
 /// What a request is encoded as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
@@ -139,7 +142,15 @@ fn random_tensor(spec: &TensorSpec, rows: u32, rng: &mut ChaCha8Rng) -> Result<T
         )
     };
     let size = spec.dtype.size().ok_or_else(unsupported)?;
-    let mut data = vec![0_u8; count * size];
+    let bytes = count.checked_mul(size).filter(|&bytes| bytes <= INPUT_BYTES);
+    let bytes = bytes.ok_or_else(|| {
+        format!(
+            "input `{}` of shape {shape:?} would take more than {} MiB in one request",
+            spec.name,
+            INPUT_BYTES >> 20
+        )
+    })?;
+    let mut data = vec![0_u8; bytes];
     match spec.dtype {
         DataType::Uint8 => rng.fill(&mut data[..]),
         DataType::Fp32 => fill(&mut data, || rng.random::<f32>().to_le_bytes()),
@@ -216,5 +227,8 @@ mod tests {
             1
         );
         assert!(inline(&[spec("s", DataType::Bytes, &[-1])], 1, Encoding::Json, 1).is_err());
+        for shape in [&[-1, 1 << 40][..], &[1 << 62], &[1 << 62, 1 << 62]] {
+            assert!(inline(&[spec("h", DataType::Fp64, shape)], 1, Encoding::Json, 1).is_err());
+        }
     }
 }

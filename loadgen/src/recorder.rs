@@ -48,6 +48,9 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
             *errors.entry(failure.to_string()).or_insert(0) += 1;
         }
     }
+    let examples = finished.examples.iter();
+    let examples = examples.map(|(failure, says)| (failure.to_string(), says.clone()));
+    let examples = examples.filter(|(reason, _)| errors.contains_key(reason)).collect();
     let answered_in_window = finished
         .samples
         .iter()
@@ -61,6 +64,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         scheduled: window.len() as u64,
         completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,
         errors,
+        examples,
         achieved_rps: answered_in_window as f64 / schedule.window_s(),
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
@@ -152,6 +156,7 @@ mod tests {
 
     fn record_all(samples: Vec<Sample>) -> Repeat {
         let finished = Finished {
+            examples: BTreeMap::new(),
             samples,
             observed: Observed {
                 limit_hit: false,

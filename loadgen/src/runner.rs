@@ -29,6 +29,7 @@ use crate::plan::{Load, Plan};
 use crate::progress::Progress;
 use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
+use crate::reply::Expected;
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
 use crate::schedule::{host_seed, step_seed};
@@ -68,6 +69,8 @@ pub struct Target {
     pub content: Content,
     /// What its other models are asked, by name, where a plan's mixes ask for them.
     pub others: BTreeMap<String, Content>,
+    /// The outputs that its models declare, by the model's name.
+    pub outputs: BTreeMap<String, Vec<TensorSpec>>,
 }
 
 impl Target {
@@ -75,6 +78,12 @@ impl Target {
     #[must_use]
     pub fn content_of(&self, model: &str) -> &Content {
         self.others.get(model).unwrap_or(&self.content)
+    }
+
+    /// What a model's reply to so many rows must look like.
+    #[must_use]
+    pub fn expected(&self, model: &str, rows: u32) -> Expected {
+        Expected::new(model, self.outputs.get(model).map_or(&[], Vec::as_slice), Some(rows))
     }
 }
 

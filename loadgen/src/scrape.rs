@@ -6,6 +6,15 @@ use crate::record::ServerDelta;
 use std::collections::BTreeMap;
 use tierlab_protocol::metrics;
 
+/// What every metric that is looked at begins with; a page of others is passed over.
+const OURS: &str = "tierlab_";
+/// Series of one reading: each takes some hundred bytes.
+const MOST_SERIES: usize = 100_000;
+/// Labels of one series.
+const MOST_LABELS: usize = 64;
+/// A bad line is quoted up to so many characters.
+const QUOTED: usize = 200;
+
 /// One reading of `/metrics`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scrape(Vec<Series>);
@@ -17,33 +26,44 @@ struct Series {
     value: f64,
 }
 
-/// A line that is no sample.
+/// A text that is no exposition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of /metrics is no sample: `{text}`")]
-pub struct BadMetrics {
-    /// From 1.
-    pub line: usize,
-    /// The line.
-    pub text: String,
+pub enum BadMetrics {
+    /// A line that is no sample.
+    #[error("line {line} of /metrics is no sample: `{text}`")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// The start of the line.
+        text: String,
+    },
+    /// More than a server can mean.
+    #[error("/metrics has more than {MOST_SERIES} series that begin with `{OURS}`")]
+    Series,
 }
 
 impl Scrape {
     /// Reads the exposition text.
     ///
     /// # Errors
-    /// The first line that is neither a comment nor a sample.
+    /// The first line that is neither a comment nor a sample, or too many series.
     pub fn parse(text: &str) -> Result<Self, BadMetrics> {
-        text.lines()
-            .enumerate()
-            .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
-            .map(|(i, line)| {
-                series(line).ok_or_else(|| BadMetrics {
-                    line: i + 1,
-                    text: line.to_owned(),
-                })
-            })
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let lines = text.lines().enumerate();
+        let mut kept = Vec::new();
+        for (i, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+            let series = series(line).ok_or_else(|| BadMetrics::Line {
+                line: i + 1,
+                text: line.chars().take(QUOTED).collect(),
+            })?;
+            if !series.name.starts_with(OURS) {
+                continue;
+            }
+            if kept.len() == MOST_SERIES {
+                return Err(BadMetrics::Series);
+            }
+            kept.push(series);
+        }
+        Ok(Self(kept))
     }
 
     /// The sum over the series of a name that carry all of `labels`.
@@ -173,6 +193,9 @@ fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
         if let Some(after) = rest.strip_prefix('}') {
             return Some((labels, after));
         }
+        if labels.len() == MOST_LABELS {
+            return None;
+        }
         let (name, quoted) = rest.split_once('=')?;
         let mut value = String::new();
         let mut chars = quoted.strip_prefix('"')?.char_indices();
@@ -231,17 +254,28 @@ mod tests {
 
     #[test]
     fn label_values_are_unescaped() {
-        let scrape = Scrape::parse("info{note=\"a \\\"b\\\", c\\\\d\\n}\", v=\"1\"} 1").unwrap();
-        assert_eq!(scrape.label("info", "note"), Some("a \"b\", c\\d\n}"));
-        assert_eq!(scrape.label("info", "v"), Some("1"));
+        let scrape = Scrape::parse("tierlab_info{note=\"a \\\"b\\\", c\\\\d\\n}\", v=\"1\"} 1").unwrap();
+        assert_eq!(scrape.label("tierlab_info", "note"), Some("a \"b\", c\\d\n}"));
+        assert_eq!(scrape.label("tierlab_info", "v"), Some("1"));
     }
 
     #[test]
     fn what_is_no_sample_is_refused_by_line() {
         for bad in ["x{", "x{a=\"1\"", "x{a=1} 2", "x soon", "justaname"] {
             let error = Scrape::parse(&format!("ok 1\n{bad}\n")).unwrap_err();
-            assert_eq!(error.line, 2, "{bad}");
+            assert!(matches!(error, BadMetrics::Line { line: 2, .. }), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_a_reading_may_hold_is_bounded() {
+        let text: String = (0..=MOST_SERIES).map(|i| format!("tierlab_x{{i=\"{i}\"}} 1\n")).collect();
+        assert_eq!(Scrape::parse(&text), Err(BadMetrics::Series));
+        let others = Scrape::parse(&text.replace("tierlab_x", "x")).unwrap();
+        assert_eq!(others, Scrape::default());
+        let labels: String = (0..=MOST_LABELS).map(|i| format!("l{i}=\"\",")).collect();
+        let error = Scrape::parse(&format!("tierlab_x{{{labels}}} {}", "1".repeat(1_000))).unwrap_err();
+        assert!(error.to_string().len() < 2 * QUOTED, "{error}");
     }
 
     proptest! {

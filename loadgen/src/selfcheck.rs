@@ -24,6 +24,7 @@ use crate::payload;
 use crate::plan::{Arrivals, Encoding};
 use crate::record::{Check, Sample};
 use crate::recorder;
+use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
 use hdrhistogram::Histogram;
 use serde::Deserialize;
@@ -177,6 +178,7 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
     let endpoint = NullEndpoint::start(stalls, interrupt)?;
     let warmup = Duration::from_millis(500);
     let schedule = Arc::new(Schedule::new(&Arrivals::constant(), RATE, warmup, window, 1));
+    let expected = Expected::new("null", &crate::null_endpoint::outputs(), Some(1));
     let step = Step {
         route: Route::Http(endpoint.control()?.infer_url("null")),
         bodies: Arc::new(vec![payload::joined(&[1], Encoding::Json)]),
@@ -185,6 +187,8 @@ async fn measure(stalls: Option<Stalls>, window: Duration, interrupt: &Interrupt
         timeout: Duration::from_secs(5),
         drain: Duration::from_secs(2),
         watch: Watch::default(),
+        limit: Limit::of_replies(None, &expected),
+        expected: Arc::new(expected),
     };
     let Some(finished) = driver::run(step, interrupt).await? else {
         return Err(RunError::InterruptedEarly);

@@ -15,6 +15,7 @@ use crate::plan::{KeyDistribution, Load, Plan, Protocol};
 use crate::pricing;
 use crate::record::{Mode, Point};
 use crate::recorder::{self, Label};
+use crate::reply::{Expected, Limit};
 use crate::resume::Earlier;
 use crate::runner::{self, Content, Instrument, Preamble, Runner, Senders, Target};
 use crate::scrape::Scrape;
@@ -73,9 +74,9 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let scrape = control.scrape().await?;
     let target = Target {
         grpc: options.grpc_url.clone(),
-        others: other_contents(&plan, &control).await?,
         ..target(&plan, control, &model, &scrape)
     };
+    let target = with_others(&plan, target).await?;
     check_reply(&plan, &target, &plan.model).await?;
     for model in target.others.keys() {
         check_reply(&plan, &target, model).await?;
@@ -155,16 +156,18 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
         grpc: None,
         content: content(plan, model),
         others: BTreeMap::new(),
+        outputs: BTreeMap::from([(plan.model.clone(), model.outputs.clone())]),
     }
 }
 
-/// What the other models of a plan's mixes are asked.
-async fn other_contents(plan: &Plan, control: &Control) -> Result<BTreeMap<String, Content>, RunError> {
-    let mut contents = BTreeMap::new();
+/// A target with what the other models of a plan's mixes are asked.
+async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
-        contents.insert(name.to_owned(), content(plan, &control.model(name).await?));
+        let model = target.control.model(name).await?;
+        target.others.insert(name.to_owned(), content(plan, &model));
+        target.outputs.insert(name.to_owned(), model.outputs);
     }
-    Ok(contents)
+    Ok(target)
 }
 
 /// What a model is asked: entities where it joins, else its own inputs.
@@ -201,9 +204,12 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
             .map_err(RunError::Usage)?
             .swap_remove(0),
     };
+    // Its rows are looked at below, with a word on what they should be.
+    let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
+    let limit = Limit::of_replies(plan.reply_limit_bytes, &target.expected(model, 1));
     let reply = match runner::route(plan, target, model)? {
-        Route::Http(_) => target.control.infer(model, &body).await?,
-        Route::Grpc(connections) => control::infer_over_grpc(&connections, body).await?,
+        Route::Http(_) => target.control.infer(model, &body, (&expected, &limit)).await?,
+        Route::Grpc(connections) => control::infer_over_grpc(&connections, body, (&expected, &limit)).await?,
     };
     let refuse = |what: String| {
         let url = match &target.grpc {
@@ -301,6 +307,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         grpc: endpoint.grpc_url(),
         content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
         others: BTreeMap::new(),
+        outputs: BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]),
     };
     let mut point = Point {
         factors: runner::factors(plan, &target, load, &plan.model),

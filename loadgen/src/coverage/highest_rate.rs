@@ -315,6 +315,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         scheduled: sent.len() as u64,
         completed: sent.len() as u64,
         errors: BTreeMap::new(),
+        examples: BTreeMap::new(),
         achieved_rps: sent.len() as f64 / window_s,
         in_flight_limit_hit: false,
         mean_in_flight: in_flight_s / window_s,

@@ -7,9 +7,10 @@
 
 use super::stamp::Stamp;
 use crate::payload::Body;
-use crate::record::{Failure, Outcome};
+use crate::record::Failure;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -26,6 +27,11 @@ use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 
+/// The most that the head of a reply may take, and what is read at a time; hyper's own default.
+const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
+/// The most that the server may say of its stages: it says less than 300.
+const TIMING_BYTES: usize = 4 << 10;
+
 /// Where infer requests are posted, taken apart once for all of them.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -33,11 +39,12 @@ pub(super) struct Target {
     authority: String,
     path: Uri,
     headers: HeaderMap,
+    limit: Limit,
 }
 
 impl Target {
     /// `None` for what no request can be sent to.
-    pub(super) fn new(url: &Url) -> Option<Self> {
+    pub(super) fn new(url: &Url, limit: Limit) -> Option<Self> {
         let authority = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
         let path = match url.query() {
             None => url.path().parse().ok()?,
@@ -52,6 +59,7 @@ impl Target {
             authority,
             path,
             headers,
+            limit,
         })
     }
 
@@ -96,7 +104,9 @@ impl Link {
             // Else small requests wait for the server's acknowledgement.
             stream.set_nodelay(true)?;
             let io = TokioIo::new(stream);
-            http1::handshake(Wire { io, stamp }).await.map_err(io::Error::other)
+            let mut http = http1::Builder::new();
+            http.max_buf_size(HEAD_BYTES);
+            http.handshake(Wire { io, stamp }).await.map_err(io::Error::other)
         };
         let (sender, connection) = connect.await.map_err(|_: io::Error| Failure::Connect)?;
         Ok(Box::new(Self {
@@ -104,6 +114,11 @@ impl Link {
             connection,
             over: false,
         }))
+    }
+
+    /// Whether nothing can be sent on it any more.
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
     }
 
     /// Whether a request would be written at once. Until it is, the connection wakes nobody: handing it the request would
@@ -124,18 +139,21 @@ impl Link {
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Reply, hyper::Error> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>, limit: &Limit) -> Result<Reply, Lost> {
         let response = self.sender.send_request(request);
+        let response = async { response.await.map_err(Lost::of) };
         let (head, body) = self.carry(response).await?.into_parts();
+        let body = async { reply::read(body, limit).await.map_err(Lost::of_body) };
         Ok(Reply {
             status: head.status,
             headers: head.headers,
-            body: self.carry(body.collect()).await?.to_bytes(),
+            body: self.carry(body).await?,
         })
     }
 
-    /// Polls a future that waits for the connection, and the connection with it.
-    async fn carry<F: Future>(&mut self, waits: F) -> F::Output {
+    /// Polls a future that waits for the connection, and the connection with it. A connection that is over answers nobody:
+    /// hyper keeps a request that it had not begun to write, neither sent nor refused.
+    async fn carry<T>(&mut self, waits: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
         // Without a budget of polls: at its end a future waits for the wake-up that is withheld here.
         let mut waits = pin!(unconstrained(waits));
         poll_fn(|cx| {
@@ -146,9 +164,51 @@ impl Link {
                 return Poll::Ready(done);
             }
             self.turn(cx);
-            waits.as_mut().poll(&mut unwoken)
+            match waits.as_mut().poll(&mut unwoken) {
+                Poll::Ready(done) => Poll::Ready(done),
+                Poll::Pending if self.over => Poll::Ready(Err(Lost::Closed)),
+                Poll::Pending => Poll::Pending,
+            }
         })
         .await
+    }
+}
+
+/// Why there is no reply.
+#[derive(Debug, PartialEq, Eq)]
+enum Lost {
+    /// The connection was closed before the request was begun, as far as hyper knows.
+    Closed,
+    /// It broke in the middle.
+    Broken,
+    /// It is longer than replies may be.
+    TooLarge(TooLarge),
+}
+
+impl Lost {
+    #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+    fn of(error: hyper::Error) -> Self {
+        match error {
+            error if error.is_canceled() => Self::Closed,
+            error if error.is_parse_too_large() => Self::TooLarge(TooLarge::head(HEAD_BYTES)),
+            _ => Self::Broken,
+        }
+    }
+
+    fn of_body(cut: Cut<hyper::Error>) -> Self {
+        match cut {
+            Cut::Lost(error) => Self::of(error),
+            Cut::TooLarge(what) => Self::TooLarge(what),
+        }
+    }
+}
+
+impl From<Lost> for Missing {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Closed | Lost::Broken => Failure::Broken.into(),
+            Lost::TooLarge(what) => what.into(),
+        }
     }
 }
 
@@ -159,13 +219,13 @@ pub(super) async fn exchange(
     body: Body,
     link: Option<Box<Link>>,
     stamp: Arc<Stamp>,
-) -> (Result<Reply, Failure>, Option<Box<Link>>) {
+) -> (Result<Reply, Missing>, Option<Box<Link>>) {
     if let Some(mut link) = link {
-        match link.exchange(target.request(&body)).await {
+        match link.exchange(target.request(&body), &target.limit).await {
             Ok(reply) => return (Ok(reply), Some(link)),
             // The server closed it while it was idle, and nothing was written.
-            Err(error) if error.is_canceled() && !stamp.is_set() => {}
-            Err(_) => return (Err(Failure::Broken), None),
+            Err(Lost::Closed) if !stamp.is_set() => {}
+            Err(lost) => return (Err(lost.into()), None),
         }
     }
     stamp.set();
@@ -173,11 +233,11 @@ pub(super) async fn exchange(
     let opened = Box::pin(Link::open(&target, stamp)).await;
     let mut link = match opened {
         Ok(link) => link,
-        Err(failure) => return (Err(failure), None),
+        Err(failure) => return (Err(failure.into()), None),
     };
-    match link.exchange(target.request(&body)).await {
+    match link.exchange(target.request(&body), &target.limit).await {
         Ok(reply) => (Ok(reply), Some(link)),
-        Err(_) => (Err(Failure::Broken), None),
+        Err(lost) => (Err(lost.into()), None),
     }
 }
 
@@ -225,40 +285,43 @@ impl Write for Wire {
 pub(super) struct Reply {
     status: StatusCode,
     headers: HeaderMap,
-    body: Bytes,
+    body: Received,
 }
 
 impl Reply {
-    /// Looks at status and frame only: every tensor of every reply would cost the machine what is to be measured. What a
-    /// reply says is checked once for each server, before its first step.
-    pub(super) fn judge(&self) -> (Outcome, Option<StageTimings>) {
-        let timings = self
-            .headers
-            .get("server-timing")
-            .and_then(|value| StageTimings::parse_header(value.to_str().ok()?).ok());
-        let json_len = match self.headers.get(HEADER_LENGTH) {
-            None => Some(self.body.len()),
-            Some(value) => value
-                .to_str()
-                .ok()
-                .and_then(|value| value.parse().ok())
-                .filter(|&len: &usize| len <= self.body.len()),
+    /// How long its body is.
+    pub(super) fn len(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// Its status, its structure, and what the server says of its stages.
+    pub(super) fn judge(&self, expected: &Expected) -> Judged {
+        let timing = self.headers.get("server-timing").map(HeaderValue::as_bytes);
+        let timings = timing
+            .filter(|text| text.len() <= TIMING_BYTES)
+            .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
+        if self.status != StatusCode::OK {
+            return Judged::failed(Failure::Status(self.status.as_u16()), timings);
+        }
+        let json_len = match self.headers.get(HEADER_LENGTH).map(|value| value.to_str().map(str::parse)) {
+            None => None,
+            Some(Ok(Ok(len))) => Some(len),
+            Some(_) => return Judged::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
         };
-        let framed = json_len
-            .and_then(|len| self.body.get(..len))
-            .is_some_and(|json| json.first() == Some(&b'{') && json.trim_ascii_end().last() == Some(&b'}'));
-        let outcome = match self.status {
-            StatusCode::OK if framed => Outcome::Ok,
-            StatusCode::OK => Outcome::Failed(Failure::BadReply),
-            status => Outcome::Failed(Failure::Status(status.as_u16())),
-        };
-        (outcome, timings)
+        match expected.check_http(&self.body.bytes, json_len) {
+            Ok(()) => Judged::ok(timings),
+            Err(wrong) => Judged::wrong(&wrong, timings),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Outcome;
+
+    const GOOD: &str =
+        r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 
     fn reply(status: u16, json_len: Option<&str>, body: &'static str) -> Reply {
         let mut headers = HeaderMap::new();
@@ -269,25 +332,36 @@ mod tests {
         Reply {
             status: StatusCode::from_u16(status).unwrap(),
             headers,
-            body: Bytes::from_static(body.as_bytes()),
+            body: Received::whole(Bytes::from_static(body.as_bytes()), None),
         }
     }
 
     #[test]
-    fn replies_are_judged_by_status_and_frame() {
-        let failed = |failure| Outcome::Failed(failure);
-        for (reply, expected) in [
-            (reply(200, None, "{}"), Outcome::Ok),
-            (reply(200, Some("2"), "{}\u{1}\u{2}"), Outcome::Ok),
-            (reply(200, None, ""), failed(Failure::BadReply)),
-            (reply(200, None, "{\"cut"), failed(Failure::BadReply)),
-            (reply(200, Some("9"), "{}"), failed(Failure::BadReply)),
-            (reply(200, Some("x"), "{}"), failed(Failure::BadReply)),
-            (reply(503, None, "{}"), failed(Failure::Status(503))),
+    fn replies_are_judged_by_status_and_structure() {
+        let expected = Expected::new("m", &[], None);
+        let judged = |reply: &Reply| reply.judge(&expected).outcome;
+        let wrong = Outcome::Failed(Failure::WrongReply);
+        for (reply, outcome) in [
+            (reply(200, None, GOOD), Outcome::Ok),
+            (reply(200, None, "{}"), wrong),
+            (reply(200, None, ""), wrong),
+            (reply(200, None, &GOOD[..9]), wrong),
+            (reply(200, Some("900"), GOOD), wrong),
+            (reply(200, Some("x"), GOOD), wrong),
+            (reply(503, None, GOOD), Outcome::Failed(Failure::Status(503))),
         ] {
-            assert_eq!(reply.judge().0, expected);
+            assert_eq!(judged(&reply), outcome);
         }
-        assert_eq!(reply(200, None, "{}").judge().1.unwrap().batch_rows, 2);
+        assert_eq!(reply(200, None, GOOD).judge(&expected).timings.unwrap().batch_rows, 2);
+    }
+
+    #[test]
+    fn what_a_server_says_of_its_stages_has_a_limit() {
+        let mut long = reply(200, None, GOOD);
+        let says = format!("infer;dur=1.5{}", ", x;dur=1".repeat(TIMING_BYTES));
+        long.headers.insert("server-timing", says.parse().unwrap());
+        let judged = long.judge(&Expected::new("m", &[], None));
+        assert_eq!((judged.outcome, judged.timings), (Outcome::Ok, None));
     }
 
     #[test]
@@ -300,11 +374,72 @@ mod tests {
             ),
             ("http://[::1]:8000/a%20b?c=d", "[::1]:8000", "/a%20b?c=d"),
         ] {
-            let target = Target::new(&url.parse().unwrap()).unwrap();
+            let target = Target::new(&url.parse().unwrap(), Limit::of(100)).unwrap();
             assert_eq!(
                 (target.authority.as_str(), target.path.to_string().as_str()),
                 (authority, path)
             );
         }
+    }
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+
+    fn answer(stream: &mut std::net::TcpStream) {
+        use std::io::{Read as _, Write as _};
+        let mut asked = Vec::new();
+        let mut byte = [0];
+        while !asked.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            asked.push(byte[0]);
+        }
+        stream.write_all(REPLY).unwrap();
+    }
+
+    /// A request on a connection that the server has closed since the last one, which `look` may have looked at.
+    async fn after_a_close(look: impl FnOnce(&mut Link) -> bool) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            answer(&mut first);
+            let (beacon, _) = listener.accept().unwrap();
+            drop(first);
+            drop(beacon);
+            answer(&mut listener.accept().unwrap().0);
+        });
+        let url = format!("http://{address}/v2/models/m/infer").parse().unwrap();
+        let target = Arc::new(Target::new(&url, Limit::of(100)).unwrap());
+        let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
+        let stamp = Arc::new(Stamp::new(clock));
+        let body = Body {
+            bytes: Bytes::new(),
+            json_len: None,
+        };
+        let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&stamp)).await;
+        let (Ok(_), Some(mut link)) = first else {
+            panic!("the first request failed")
+        };
+        // Closed after the connection was: once its end is seen here, that of the connection is known to the runtime too.
+        let beacon = TcpStream::connect(address).await.unwrap();
+        beacon.readable().await.unwrap();
+        stamp.clear();
+        let begun_us = clock.now_us();
+        assert!(look(&mut link));
+        let again = exchange(target, body, Some(link), Arc::clone(&stamp));
+        let limit = std::time::Duration::from_secs(20);
+        let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");
+        assert!(reply.is_ok());
+        assert!(stamp.sent_us().is_some_and(|sent_us| (begun_us..=clock.now_us()).contains(&sent_us)));
+        server.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_seen_before_the_request_is_handed_over() {
+        after_a_close(|link| !link.make_ready() && link.is_over()).await;
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
+        after_a_close(|link| !link.is_over()).await;
     }
 }

@@ -34,12 +34,11 @@ impl Stamp {
     }
 
     pub(super) fn is_set(&self) -> bool {
-        self.sent_us.load(Ordering::Relaxed) != CLEAR
+        self.sent_us().is_some()
     }
 
-    /// When it was sent, on the step's clock; now, if it was not.
-    pub(super) fn sent_us(&self) -> u64 {
-        self.set();
-        self.sent_us.load(Ordering::Relaxed)
+    /// When it was sent, on the step's clock; `None` while it is not.
+    pub(super) fn sent_us(&self) -> Option<u64> {
+        Some(self.sent_us.load(Ordering::Relaxed)).filter(|&us| us != CLEAR)
     }
 }

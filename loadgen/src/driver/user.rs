@@ -14,13 +14,13 @@ use crate::grpc;
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::record::{Failure, Outcome, Sample};
+use crate::reply::{CHECKED_AT_ONCE_BYTES, Expected, Judged, Missing};
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use tierlab_protocol::timing::StageTimings;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
@@ -68,7 +68,7 @@ struct Call {
 type Exchange = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 struct Ended {
-    reply: Result<Reply, Failure>,
+    reply: Result<Reply, Missing>,
     link: Option<Box<Link>>,
 }
 
@@ -79,12 +79,27 @@ enum Reply {
 }
 
 impl Reply {
-    fn judge(&self) -> (Outcome, Option<StageTimings>) {
+    fn judge(&self, expected: &Expected) -> Judged {
         match self {
-            Self::Http(reply) => reply.judge(),
-            Self::Grpc(reply) => reply.judge(),
+            Self::Http(reply) => reply.judge(expected),
+            Self::Grpc(reply) => reply.judge(expected),
         }
     }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Http(reply) => reply.len(),
+            Self::Grpc(reply) => reply.len(),
+        }
+    }
+}
+
+/// A request that is over, its reply not looked at yet.
+struct Over {
+    ticket: Ticket,
+    sent_us: u64,
+    done_us: u64,
+    reply: Result<Reply, Missing>,
 }
 
 impl Way {
@@ -100,12 +115,12 @@ impl Way {
                     }
                 })
             }
-            Self::Grpc(connections) => {
+            Self::Grpc(connections, limit) => {
                 stamp.set();
-                let (connections, message) = (Arc::clone(connections), body.bytes.clone());
+                let (connections, message, limit) = (Arc::clone(connections), body.bytes.clone(), limit.clone());
                 Box::pin(async move {
                     Ended {
-                        reply: connections.call(message).await.map(Reply::Grpc),
+                        reply: connections.call(message, &limit).await.map(Reply::Grpc),
                         link: None,
                     }
                 })
@@ -172,14 +187,14 @@ impl User {
                 Next::Never => return samples,
             }
             match poll_fn(|cx| self.poll(alarm.as_mut(), cx)).await {
-                Some(sample) => samples.push(sample),
+                Some(over) => samples.push(self.look_at(over).await),
                 None => return samples,
             }
         }
     }
 
     /// The end of the next request; `None` when there will be none.
-    fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Sample>> {
+    fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Over>> {
         let mut guard = self.seat();
         let seat = &mut *guard;
         seat.waker.clone_from(cx.waker());
@@ -194,8 +209,12 @@ impl User {
             if clock.now_us() >= self.shared.drain_end_us {
                 seat.doing = Doing::Nothing;
                 let now_us = clock.now_us();
-                let failed = (Outcome::Failed(Failure::DrainLimit), None);
-                return Poll::Ready(Some(self.over(ticket, (now_us, now_us), failed)));
+                return Poll::Ready(Some(Over {
+                    ticket,
+                    sent_us: now_us,
+                    done_us: now_us,
+                    reply: Err(Failure::DrainLimit.into()),
+                }));
             }
             seat.doing = Doing::Waiting(self.begin(seat, ticket, clock));
         }
@@ -217,25 +236,29 @@ impl User {
         let Doing::Waiting(call) = std::mem::replace(&mut seat.doing, Doing::Nothing) else {
             return Poll::Pending;
         };
-        let sent_us = seat.stamp.as_ref().map_or(done_us, |stamp| stamp.sent_us());
-        let judged = match ended {
+        // One that was never sent is given up now.
+        let sent_us = seat.stamp.as_ref().and_then(|stamp| stamp.sent_us()).unwrap_or(done_us);
+        let reply = match ended {
             Some(ended) => {
                 seat.link = ended.link;
-                match ended.reply {
-                    Ok(reply) => reply.judge(),
-                    Err(failure) => (Outcome::Failed(failure), None),
-                }
+                ended.reply
             }
-            None if call.limit_us < self.shared.drain_end_us => (Outcome::Failed(Failure::Timeout), None),
-            None => (Outcome::Failed(Failure::DrainLimit), None),
+            None if call.limit_us < self.shared.drain_end_us => Err(Failure::Timeout.into()),
+            None => Err(Failure::DrainLimit.into()),
         };
-        Poll::Ready(Some(self.over(call.ticket, (sent_us, done_us), judged)))
+        Poll::Ready(Some(Over {
+            ticket: call.ticket,
+            sent_us,
+            done_us,
+            reply,
+        }))
     }
 
     fn begin(&self, seat: &mut Seat, ticket: Ticket, clock: Clock) -> Call {
         let stamp = seat.stamp.get_or_insert_with(|| Arc::new(Stamp::new(clock)));
         stamp.clear();
         let step = &self.shared.step;
+        let link = seat.link.take().filter(|link| !link.is_over());
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
@@ -244,25 +267,34 @@ impl User {
             exchange: self
                 .shared
                 .way
-                .exchange(self.shared.body(ticket), seat.link.take(), stamp),
+                .exchange(self.shared.body(ticket), link, stamp),
         }
     }
 
-    fn over(
-        &self,
-        ticket: Ticket,
-        (sent_us, done_us): (u64, u64),
-        (outcome, timings): (Outcome, Option<StageTimings>),
-    ) -> Sample {
+    /// Makes a sample of it: all its times are taken, so that what is done here is in nobody's latency.
+    async fn look_at(&self, over: Over) -> Sample {
         self.shared.tickets.finish();
-        let sample = Sample {
-            due_us: ticket.due_us,
-            sent_us,
-            done_us,
-            outcome,
-            timings,
-        };
         let step = &self.shared.step;
+        let judged = match over.reply {
+            Err(missing) => missing.into(),
+            Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(&step.expected),
+            Ok(reply) => {
+                // Others wait for this thread.
+                let expected = Arc::clone(&step.expected);
+                let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
+                checking.await.unwrap_or_else(|error| Judged::wrong(&error, None))
+            }
+        };
+        if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
+            self.shared.note(failure, says);
+        }
+        let sample = Sample {
+            due_us: over.ticket.due_us,
+            sent_us: over.sent_us,
+            done_us: over.done_us,
+            outcome: judged.outcome,
+            timings: judged.timings,
+        };
         step.watch.over(&sample, step.schedule.in_window(sample.due_us));
         sample
     }

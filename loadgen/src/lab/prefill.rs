@@ -6,6 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::payload;
 use crate::plan::{Encoding, Plan};
+use crate::reply::Limit;
 use crate::runner::{Content, Target};
 use tierlab_protocol::metrics;
 
@@ -74,7 +75,10 @@ impl Filler<'_> {
         let ids: Vec<i64> = (from..to).map(|rank| self.population.by_rank(rank)).collect();
         let requests = ids.chunks(BATCH as usize).map(|ids| async move {
             let body = payload::joined(ids, Encoding::Binary);
-            self.target.control.infer(&self.plan.model, &body).await
+            let expected = self.target.expected(&self.plan.model, ids.len() as u32);
+            let limit = Limit::of_replies(self.plan.reply_limit_bytes, &expected);
+            let reply = self.target.control.infer(&self.plan.model, &body, (&expected, &limit));
+            reply.await
         });
         futures::future::try_join_all(requests).await?;
         Ok(to)

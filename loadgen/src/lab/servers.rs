@@ -322,6 +322,7 @@ impl Launched {
             },
             content: sweep::content(plan, &model),
             others: BTreeMap::new(),
+            outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         })
     }
 }

@@ -34,6 +34,9 @@ pub const MAX_REQUESTS_PER_STEP: f64 = 2e6;
 /// The highest rate that a plan may ask for, in requests per second.
 pub const MAX_RATE: f64 = 100_000.0;
 
+/// The longest reply that a plan may have read.
+const MAX_REPLY_BYTES: f64 = 4e9;
+
 /// A plan that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", file.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
@@ -71,6 +74,8 @@ pub struct Plan {
     pub max_in_flight: usize,
     /// The client's limit for one request, from its actual send.
     pub timeout: Duration,
+    /// The longest reply that is read, in bytes; what the declared outputs can take where the plan does not say.
+    pub reply_limit_bytes: Option<usize>,
     /// What requests go over.
     pub protocol: Protocol,
     /// How tensors are sent over HTTP.
@@ -188,6 +193,9 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     within("drain_s", raw.drain_s, 0.05, 600.0)?;
     within("max_in_flight", f64::from(raw.max_in_flight), 1.0, 8_192.0)?;
     within("timeout_ms", raw.timeout_ms as f64, 1.0, 600_000.0)?;
+    if let Some(bytes) = raw.reply_limit_bytes {
+        within("reply_limit_bytes", bytes as f64, 1_024.0, MAX_REPLY_BYTES)?;
+    }
     limits(&raw.limits)?;
     let encoding = match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => {
@@ -238,6 +246,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         drain: Duration::from_secs_f64(raw.drain_s),
         max_in_flight: raw.max_in_flight as usize,
         timeout: Duration::from_millis(raw.timeout_ms),
+        reply_limit_bytes: raw.reply_limit_bytes.map(|bytes| bytes as usize),
         protocol: raw.protocol,
         encoding,
         arrivals,

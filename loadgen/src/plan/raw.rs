@@ -23,6 +23,8 @@ pub(super) struct RawPlan {
     #[serde(default = "default_timeout_ms")]
     pub(super) timeout_ms: u64,
     #[serde(default)]
+    pub(super) reply_limit_bytes: Option<u64>,
+    #[serde(default)]
     pub(super) protocol: super::Protocol,
     #[serde(default)]
     pub(super) encoding: Option<super::Encoding>,

@@ -78,8 +78,11 @@ pub struct Repeat {
     pub scheduled: u64,
     /// Of these, answered well.
     pub completed: u64,
-    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`).
+    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`).
     pub errors: BTreeMap<String, u64>,
+    /// Of reasons that do not say all by themselves (`wrong-reply`, `too-large`), what the first one was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub examples: BTreeMap<String, String>,
     /// Good replies per second of the window, by the time at which they completed.
     pub achieved_rps: f64,
     /// Whether every user was busy at some ticket of the window.
@@ -138,6 +141,7 @@ impl Repeat {
             scheduled: 0,
             completed: 0,
             errors: BTreeMap::new(),
+            examples: BTreeMap::new(),
             achieved_rps: 0.0,
             in_flight_limit_hit: false,
             mean_in_flight: 0.0,

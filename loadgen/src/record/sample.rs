@@ -68,8 +68,11 @@ pub enum Failure {
     Broken,
     /// A gRPC status other than OK, by its code.
     Rpc(u16),
-    /// Status 200 with a body that is no infer reply.
-    BadReply,
+    /// Status 200 (or OK) with what is no reply of the model: an error, another model's name, outputs missing, or of
+    /// another type or shape.
+    WrongReply,
+    /// A reply beyond the limit of what is read.
+    TooLarge,
     /// Still out, or never sent, when the step's drain limit passed.
     DrainLimit,
 }
@@ -85,7 +88,8 @@ impl fmt::Display for Failure {
             Self::Timeout => f.write_str("timeout"),
             Self::Connect => f.write_str("connect"),
             Self::Broken => f.write_str("broken"),
-            Self::BadReply => f.write_str("bad-reply"),
+            Self::WrongReply => f.write_str("wrong-reply"),
+            Self::TooLarge => f.write_str("too-large"),
             Self::DrainLimit => f.write_str("drain-limit"),
         }
     }

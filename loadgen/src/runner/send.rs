@@ -10,6 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::live::Watch;
 use crate::payload::{self, Body};
 use crate::plan::{Load, Plan, Protocol};
+use crate::reply::Limit;
 use crate::schedule::Schedule;
 use crate::scrape;
 use crate::workers::Crew;
@@ -144,7 +145,10 @@ fn step_of(
     (load, model): (Load, &str),
     (schedule, seed): (&Arc<Schedule>, u64),
 ) -> Result<Step, RunError> {
+    let expected = target.expected(model, load.batch_size);
     Ok(Step {
+        limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+        expected: Arc::new(expected),
         route: route(plan, target, model)?,
         bodies: Arc::new(bodies(
             (plan, model),

@@ -12,6 +12,7 @@ use crate::schedule::Schedule;
 use crate::sweep;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
@@ -61,7 +62,8 @@ async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
         cache_share: 0.0,
         grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
         content: sweep::content(plan, &model),
-        others: std::collections::BTreeMap::new(),
+        others: BTreeMap::new(),
+        outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         control,
     })
 }
@@ -73,6 +75,7 @@ fn hand_over(finished: &Finished) -> Result<(), RunError> {
         mean_in_flight: finished.observed.mean_in_flight,
         window_began_unix_us: u64::try_from(began.as_micros()).unwrap_or(u64::MAX),
         samples: finished.samples.len(),
+        examples: finished.examples.clone().into_iter().collect(),
     }])?;
     say(finished.samples.iter().map(Sent::from))
 }

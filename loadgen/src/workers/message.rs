@@ -3,7 +3,7 @@
 //! and [`Done`] with as many [`Sent`] as it says.
 
 use crate::plan::Load;
-use crate::record::{Mode, Outcome, Sample};
+use crate::record::{Failure, Mode, Outcome, Sample};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -82,6 +82,7 @@ pub(super) struct Done {
     pub(super) mean_in_flight: f64,
     pub(super) window_began_unix_us: u64,
     pub(super) samples: usize,
+    pub(super) examples: Vec<(Failure, String)>,
 }
 
 /// A [`Sample`].
@@ -122,7 +123,6 @@ pub(super) fn parse<M: DeserializeOwned>(line: &str) -> Result<M, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Failure;
     use proptest::prelude::*;
     use tierlab_protocol::timing::Stage;
 

@@ -18,6 +18,7 @@ use crate::runner::Target;
 use message::{Done, Hello, Order, Start, Up};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -105,12 +106,16 @@ fn together(shares: Vec<Finished>) -> Finished {
             mean_in_flight: 0.0,
         },
         window_began: UNIX_EPOCH,
+        examples: BTreeMap::new(),
     };
     for mut share in shares {
         all.samples.append(&mut share.samples);
         all.observed.limit_hit |= share.observed.limit_hit;
         all.observed.mean_in_flight += share.observed.mean_in_flight;
         all.window_began = all.window_began.max(share.window_began);
+        for (failure, says) in share.examples {
+            all.examples.entry(failure).or_insert(says);
+        }
     }
     all
 }
@@ -190,6 +195,7 @@ impl Member {
                 mean_in_flight: done.mean_in_flight,
             },
             window_began: UNIX_EPOCH + Duration::from_micros(done.window_began_unix_us),
+            examples: done.examples.into_iter().collect(),
         })
     }
 

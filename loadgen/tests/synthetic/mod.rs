@@ -267,6 +267,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         window_s: WINDOW_S,
         scheduled: samples.len() as u64,
         completed: good,
+        examples: BTreeMap::new(),
         errors: if errors > 0 {
             BTreeMap::from([("503".to_owned(), errors)])
         } else {
