@@ -196,10 +196,9 @@ fn this_program() -> Result<Program, RunError> {
     let running = Path::new("/proc/self/exe");
     let file = fs::metadata(running).map_err(RunError::io(running))?;
     let written = file.modified().map_err(RunError::io(running))?;
-    let place = std::env::current_exe().map_err(RunError::io(running))?;
     Ok(Program {
         version: env!("CARGO_PKG_VERSION").into(),
-        git_commit: environment::git_commit(place.parent().unwrap_or(&place)),
+        git_commit: environment::BUILD_COMMIT.into(),
         written_at: rfc3339(written),
         bytes: file.len(),
     })

@@ -71,6 +71,9 @@ enum Command {
         /// Goes on with a run that stopped: its folder, with the same plan and files; takes no --out or --name
         #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = ["out", "name"])]
         resume: Option<PathBuf>,
+        /// Seconds that searches may take, in place of the plan's `search.limit_s`
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
+        search_limit_s: Option<u32>,
         /// Load processes on this host, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
@@ -99,6 +102,9 @@ enum Command {
         /// Where tierlab-server, tierlab-origin and tierlab-models are [default: beside this program]
         #[arg(long)]
         bin_dir: Option<PathBuf>,
+        /// Seconds that searches may take, in place of the plan's `search.limit_s`
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=604_800))]
+        search_limit_s: Option<u32>,
         /// Load processes, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
@@ -121,15 +127,19 @@ enum Command {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Writes summary and report of finished runs anew, and prints their tables
+    /// Makes summary and report of finished runs anew, and prints their tables
     #[command(
         after_help = "Examples:\n  tierlab-loadgen report results/quick-20261101T120000Z\n  \
-        tierlab-loadgen report results/a results/b --combined both.html"
+        tierlab-loadgen report results/a results/b --out /tmp/views --combined both.html"
     )]
     Report {
         /// Folders of runs
         #[arg(required = true)]
         runs: Vec<PathBuf>,
+        /// The folder for summary.csv, report.md and report.html, of several runs one below it for each; without it they
+        /// go to the run's own folder, unless that is under version control
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
         /// One report over all of them, to this file
         #[arg(long)]
         combined: Option<PathBuf>,
@@ -244,6 +254,7 @@ impl Command {
                 out,
                 name,
                 resume,
+                search_limit_s,
                 workers,
                 host,
                 kept,
@@ -255,6 +266,7 @@ impl Command {
                     out,
                     name,
                     resume,
+                    search_limit_s,
                     workers,
                     host,
                     shelf: kept.shelf(),
@@ -267,6 +279,7 @@ impl Command {
                 name,
                 resume,
                 bin_dir,
+                search_limit_s,
                 workers,
                 selfcheck,
                 kept,
@@ -277,6 +290,7 @@ impl Command {
                     name,
                     resume,
                     bin_dir,
+                    search_limit_s,
                     workers,
                     selfcheck,
                     shelf: kept.shelf(),
@@ -285,8 +299,12 @@ impl Command {
             }
             Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
             Self::LoadProcess => Box::pin(workers::serve()).await.map(|never| match never {}),
-            Self::Report { runs, combined } => {
-                report::rewrite(&runs, combined.as_deref())?;
+            Self::Report { runs, out, combined } => {
+                let to = report::Destination {
+                    out: out.as_deref(),
+                    combined: combined.as_deref(),
+                };
+                report::rewrite(&runs, to)?;
                 Ok(0)
             }
             Self::Compare { a, b, markdown } => match report::compare(&a, &b, markdown)? {

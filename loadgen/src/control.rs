@@ -7,6 +7,7 @@ use crate::driver::headers;
 use crate::grpc::Connections;
 use crate::payload::Body;
 use crate::record::{Failure, Outcome};
+use crate::redact;
 use crate::reply::{self, Cut, Expected, Limit, METADATA_BYTES, METRICS_BYTES, Missing};
 use crate::scrape::Scrape;
 use bytes::Bytes;
@@ -29,6 +30,12 @@ pub struct ControlError {
     pub what: String,
 }
 
+/// Whether an address has more in it than where it leads.
+#[must_use]
+pub fn carries_credentials(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some()
+}
+
 /// One server.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -43,7 +50,7 @@ impl Control {
     /// What is no such address.
     pub fn new(url: &str) -> Result<Self, ControlError> {
         let refuse = |what: &str| ControlError {
-            url: url.to_owned(),
+            url: redact::urls(url),
             what: what.to_owned(),
         };
         let base: Url = url
@@ -52,7 +59,13 @@ impl Control {
         if base.scheme() != "http" || base.host_str().is_none() {
             return Err(refuse("only http://HOST:PORT is measured"));
         }
-        if base.path() != "/" || base.query().is_some() {
+        if carries_credentials(&base) {
+            return Err(refuse(
+                "give the server's address without a name, a password or a token: requests carry none, and the address is kept \
+                 in the result",
+            ));
+        }
+        if base.path() != "/" {
             return Err(refuse("give the server's address without a path"));
         }
         let client = Client::builder()
@@ -248,6 +261,15 @@ mod tests {
     fn only_plain_addresses_are_taken() {
         for bad in ["127.0.0.1:8000", "https://h:1", "http://h:1/v2", "nonsense", ""] {
             assert!(Control::new(bad).is_err(), "{bad}");
+        }
+        for with in [
+            "http://user:S3CRET@h:1",
+            "http://h:1/?token=S3CRET",
+            "http://h:1/#S3CRET",
+            "http://u:S3CRET@h:x",
+        ] {
+            let error = Control::new(with).unwrap_err().to_string();
+            assert!(!error.contains("S3CRET"), "{error}");
         }
         let control = Control::new("http://127.0.0.1:8000").unwrap();
         assert_eq!(

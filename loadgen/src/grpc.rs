@@ -50,7 +50,12 @@ impl Connections {
     /// # Errors
     /// No `http://HOST:PORT`.
     pub fn new(url: &Url, users: usize) -> Result<Self, String> {
-        let refuse = || format!("{url}: no address of a gRPC server; give one as http://127.0.0.1:8001");
+        let shown = crate::redact::urls(url.as_str());
+        let refuse =
+            || format!("{shown}: no address of a gRPC server; give one as http://127.0.0.1:8001, and nothing more");
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+            return Err(refuse());
+        }
         let (Some(host), Some(port), "http", "/") =
             (url.host_str(), url.port_or_known_default(), url.scheme(), url.path())
         else {
@@ -156,7 +161,9 @@ impl Reply {
     /// Its status, its structure, and what the server says of its stages, as for HTTP.
     #[must_use]
     pub fn judge(&self, expected: &Expected) -> Judged {
-        let timings = self.metadata(SERVER_TIMING).and_then(|text| StageTimings::parse_header(text).ok());
+        let timings = self
+            .metadata(SERVER_TIMING)
+            .and_then(|text| StageTimings::parse_header(text).ok());
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
@@ -214,13 +221,19 @@ mod tests {
         let wrong = Outcome::Failed(Failure::WrongReply);
         // Model `m`, and an output with name, type and shape, without elements.
         let whole = b"\0\0\0\0\x10\x0a\x01m\x2a\x0b\x0a\x01y\x12\x04FP32\x18\0";
-        let ok = [("grpc-status", "0"), ("server-timing", "infer;dur=1.5, rows;desc=\"2\"")];
+        let ok = [
+            ("grpc-status", "0"),
+            ("server-timing", "infer;dur=1.5, rows;desc=\"2\""),
+        ];
         for (reply, outcome) in [
             (reply(200, &ok, whole), Outcome::Ok),
             (reply(200, &ok, b""), wrong),
             (reply(200, &ok, b"\0\0\0\0\x09ab"), wrong),
             (reply(200, &[], whole), wrong),
-            (reply(200, &[("grpc-status", "14")], b""), Outcome::Failed(Failure::Rpc(14))),
+            (
+                reply(200, &[("grpc-status", "14")], b""),
+                Outcome::Failed(Failure::Rpc(14)),
+            ),
             (reply(503, &[], b""), Outcome::Failed(Failure::Status(503))),
         ] {
             let judged = reply.judge(&expected);
@@ -235,6 +248,8 @@ mod tests {
             let error = Connections::new(&bad.parse().unwrap(), 1).unwrap_err();
             assert!(error.contains(bad), "{error}");
         }
+        let with = Connections::new(&"http://u:S3CRET@h:1/?token=S3CRET".parse().unwrap(), 1).unwrap_err();
+        assert!(!with.contains("S3CRET"), "{with}");
         let many = Connections::new(&"http://127.0.0.1:9".parse().unwrap(), 200).unwrap();
         assert_eq!(many.senders.len(), 4);
     }

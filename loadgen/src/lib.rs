@@ -15,6 +15,7 @@
 //!   the highest under an objective
 //! - [`trace`]: logs of requests become traces that plans replay
 //! - [`control`], [`page_cache`], [`children`], [`interrupt`], [`progress`], [`live`]: servers, processes, Ctrl-C and the person watching
+//! - [`redact`]: text without the credentials in it
 //! - [`null_endpoint`], [`selfcheck`], [`coverage`]: the instrument and its statistics measured by themselves; [`certificate`]: kept for later runs
 //!
 //! The telling half: [`record`] is the data, [`analysis`] summarises it, [`pricing`] prices it, [`report`] shows it.
@@ -44,6 +45,7 @@ pub mod pricing;
 pub mod progress;
 pub mod record;
 pub mod recorder;
+pub mod redact;
 pub mod reply;
 pub mod report;
 pub mod resume;

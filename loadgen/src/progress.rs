@@ -21,6 +21,8 @@ pub struct Progress {
     steps: u32,
     /// Whether a search may add steps that nobody knows of yet.
     open_ended: bool,
+    /// How many of them it will be about, and when it ends in any case.
+    search: Option<(u32, Instant)>,
     begun: u32,
     /// Of these, not run because they were there already.
     skipped: u32,
@@ -50,6 +52,7 @@ impl Progress {
             expected_step,
             steps,
             open_ended,
+            search: None,
             begun: 0,
             skipped: 0,
         }
@@ -63,6 +66,31 @@ impl Progress {
         }
     }
 
+    /// Searches go on for about so many steps, those under way included, and until then at most.
+    pub fn searches(&mut self, steps: u32, ends: Instant) {
+        self.search = Some((steps, ends));
+        if self.bar.is_none() {
+            let left = self.more_to_come(self.step_time()).unwrap_or_default();
+            eprintln!("search: {left}");
+        }
+    }
+
+    fn step_time(&self) -> Duration {
+        pace(self.begun - self.skipped, 0, self.started.elapsed(), self.expected_step).0
+    }
+
+    /// What the search adds, in words.
+    fn more_to_come(&self, step: Duration) -> Option<String> {
+        match self.search {
+            None => self.open_ended.then(|| "and what the search adds".to_owned()),
+            Some((steps, ends)) => {
+                let most = ends.saturating_duration_since(Instant::now());
+                let about = readable((step * steps).min(most));
+                Some(format!("about {about} to go, at most {}", readable(most)))
+            }
+        }
+    }
+
     /// A step begins, which tells the returned watch of itself.
     pub fn begin(&mut self, what: &str) -> Watch {
         self.view = None;
@@ -72,10 +100,10 @@ impl Progress {
             return Watch::default();
         };
         let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
-        let (what, more, began) = (what.to_owned(), self.open_ended, Instant::now());
+        let (what, more, began) = (what.to_owned(), self.more_to_come(step), Instant::now());
         let draw = move |seen: Seen| {
             let width = usize::from(Term::stderr().size().1);
-            let eta = eta(remaining(step, left, began.elapsed()), more);
+            let eta = eta(remaining(step, left, began.elapsed()), more.as_deref());
             let mut lines = lay_out(&[eta, what.clone()], width);
             lines.extend(lay_out(&words(&seen), width));
             bar.set_message(lines.join("\n"));
@@ -102,7 +130,8 @@ impl Progress {
         if let Some(bar) = &self.bar {
             let (done, steps) = (self.begun - self.skipped, self.steps - self.skipped);
             let (step, left) = pace(done, steps, self.started.elapsed(), self.expected_step);
-            bar.set_message(eta(remaining(step, left, Duration::ZERO), self.open_ended));
+            let more = self.more_to_come(step);
+            bar.set_message(eta(remaining(step, left, Duration::ZERO), more.as_deref()));
             bar.inc(1);
         }
     }
@@ -140,8 +169,8 @@ fn remaining(step: Duration, left: u32, in_step: Duration) -> Duration {
     first + step * left.saturating_sub(1)
 }
 
-fn eta(left: Duration, open_ended: bool) -> String {
-    let more = if open_ended { " and what the search adds" } else { "" };
+fn eta(left: Duration, more: Option<&str>) -> String {
+    let more = more.map_or_else(String::new, |more| format!(", {more}"));
     format!("ETA {}{more}", readable(left))
 }
 
@@ -237,7 +266,19 @@ mod tests {
         // A step that takes longer than the others does not eat up their time.
         assert_eq!(left(2, 8, 60), seconds(28));
         assert_eq!(left(10, 40, 0), seconds(0));
-        assert!(eta(seconds(29), true).starts_with("ETA 29s and") && eta(seconds(29), false) == "ETA 29s");
+        assert_eq!(eta(seconds(29), None), "ETA 29s");
+        let mut progress = Progress::new(0, seconds(3), true);
+        let open = progress.more_to_come(seconds(3));
+        assert_eq!(eta(seconds(29), open.as_deref()), "ETA 29s, and what the search adds");
+        progress.searches(10, Instant::now() + seconds(3_600));
+        assert!(
+            progress
+                .more_to_come(seconds(3))
+                .unwrap()
+                .starts_with("about 30s to go, at most ")
+        );
+        progress.searches(10, Instant::now());
+        assert_eq!(progress.more_to_come(seconds(3)).unwrap(), "about 0s to go, at most 0s");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use point::{Factors, Histograms, Mode, Point, Repeat};
 pub use prices::{InstancePrice, Pricing};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::ServerDelta;
-pub use summary::{Interval, Limits, Summary, Verdict};
+pub use summary::{Fault, Interval, Limits, Summary, Verdict};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub struct Run {
     /// Each time that it was gone on with after it had stopped; empty for a run in one piece.
     #[serde(default)]
     pub resumed: Vec<Resumption>,
-    /// The plan's text, as read.
+    /// The plan's text, as read but for credentials.
     pub plan_toml: String,
     /// What requests went over: `http`, as JSON or with binary tensors, or `grpc`.
     #[serde(default = "http")]
@@ -82,6 +82,9 @@ pub struct Run {
     /// Cold starts, in the order in which they were measured.
     #[serde(default)]
     pub cold_starts: Vec<ColdStart>,
+    /// Why the search ended before it had come to its end; absent where it did, or there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search_stopped: Option<String>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
 }

@@ -58,6 +58,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         .count();
     Repeat {
         index: label.index,
+        attempt: 0,
         seed: label.seed,
         started_at: crate::environment::rfc3339(finished.window_began),
         window_s: schedule.window_s(),

@@ -6,6 +6,7 @@ use crate::environment::rfc3339;
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::record::{Carried, Environment, Run};
+use crate::redact;
 use crate::report;
 use crate::runner::Preamble;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ impl Earlier {
         if !report::has_journal(folder) {
             return refuse("there is no journal of its steps to go on from; measure anew".into());
         }
-        if let Some(difference) = first_difference(&run.plan_toml, &plan.text) {
+        if let Some(difference) = first_difference(&redact::toml(&run.plan_toml), &redact::toml(&plan.text)) {
             return refuse(format!(
                 "{} is not the plan that this run was begun with: {difference}; give that plan, or leave out --resume",
                 plan.file.display()

@@ -27,8 +27,9 @@ use crate::interrupt::Interrupt;
 use crate::keys::Population;
 use crate::plan::{Load, Plan};
 use crate::progress::Progress;
-use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Run, SCHEMA_VERSION};
+use crate::record::{Carried, Check, ColdStart, Environment, Factors, Point, Pricing, Repeat, Run, SCHEMA_VERSION};
 use crate::recorder::{self, Label};
+use crate::redact;
 use crate::reply::Expected;
 use crate::report::{self, Journal, Place, Points};
 use crate::resume::Earlier;
@@ -144,6 +145,25 @@ struct Ledger {
     unanswered: usize,
 }
 
+/// Which repeat of a point a step is.
+#[derive(Debug, Clone, Copy)]
+struct Take {
+    index: u32,
+    /// How often it was measured before in vain.
+    attempt: u32,
+    seed: u64,
+}
+
+impl Take {
+    const fn first(index: u32, seed: u64) -> Self {
+        Self {
+            index,
+            attempt: 0,
+            seed,
+        }
+    }
+}
+
 impl Runner<'_> {
     /// Runs every step that is not in the folder already, writes the result and prints its table.
     ///
@@ -247,7 +267,7 @@ impl Runner<'_> {
                 let seed = step_seed(self.plan.seed, repeat, load_index);
                 for target_index in 0..self.targets.len() {
                     let place = (target_index, load_index);
-                    self.step(ledger, place, load, (repeat, seed)).await?;
+                    self.step(ledger, place, load, Take::first(repeat, seed)).await?;
                 }
             }
             self.mixes(repeat, ledger).await?;
@@ -263,11 +283,12 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         place: Place,
         load: Load,
-        (index, seed): (u32, u64),
+        Take { index, attempt, seed }: Take,
     ) -> Result<(), RunError> {
         let target = &self.targets[place.0];
         let factors = factors(self.plan, target, load, &self.plan.model);
-        if ledger.points.step(&factors, index).is_some() {
+        let there = ledger.points.step(&factors, index);
+        if there.is_some_and(|repeat| repeat.attempt >= attempt) {
             ledger.progress.skip();
             return Ok(());
         }
@@ -292,9 +313,12 @@ impl Runner<'_> {
         let label = Label {
             index,
             seed,
-            hdr_file: report::hdr_file(&factors, index),
+            hdr_file: report::hdr_file_of(&factors, index, attempt),
         };
-        let repeat = recorder::record(label, &finished, &schedule, server);
+        let repeat = Repeat {
+            attempt,
+            ..recorder::record(label, &finished, &schedule, server)
+        };
         let line = line(&factors, &repeat);
         let step = report::Step { place, factors, repeat };
         ledger.journal.keep(&step)?;
@@ -346,7 +370,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         // Until the last step is finished.
         interrupted: true,
         resumed: Vec::new(),
-        plan_toml: plan.text.clone(),
+        plan_toml: redact::toml(&plan.text),
         protocol: plan.protocol.to_string(),
         config_sha256: preamble.config_sha256,
         environment: preamble.environment,
@@ -358,6 +382,7 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         slo: plan.search.as_ref().map(|search| search.slo),
         findings: Vec::new(),
         cold_starts: preamble.cold_starts,
+        search_stopped: None,
         points: Vec::new(),
     }
 }

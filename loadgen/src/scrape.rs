@@ -269,7 +269,9 @@ mod tests {
 
     #[test]
     fn what_a_reading_may_hold_is_bounded() {
-        let text: String = (0..=MOST_SERIES).map(|i| format!("tierlab_x{{i=\"{i}\"}} 1\n")).collect();
+        let text: String = (0..=MOST_SERIES)
+            .map(|i| format!("tierlab_x{{i=\"{i}\"}} 1\n"))
+            .collect();
         assert_eq!(Scrape::parse(&text), Err(BadMetrics::Series));
         let others = Scrape::parse(&text.replace("tierlab_x", "x")).unwrap();
         assert_eq!(others, Scrape::default());

@@ -8,11 +8,18 @@
 //! repeats as the percentile needs. When it is as narrow as was asked, both its sides are measured with all repeats;
 //! where that overturns one of them, the bisection goes on from there. At last a few small steps outwards look for rates
 //! that meet the objective, or do not, for certain: they are the ends of the interval.
+//!
+//! A rate at which the instrument failed says nothing. In the gap it is measured again, [`MAX_TRIES`] times in all; after
+//! that other rates in the gap are tried, and where those fail too, the gap stays as wide as it is.
 
-use crate::analysis::slo::{Evidence, cut};
+use crate::analysis::slo::{Answer, Evidence, cut};
 
 /// The most rates that one search measures in one run.
-pub const MAX_PROBES: usize = 80;
+pub const MAX_PROBES: usize = 60;
+/// How often a rate at which the instrument failed is measured, the first time counted.
+pub const MAX_TRIES: u32 = 3;
+/// Where in a gap, by ratio, a rate is looked for: in its middle, and where nothing is to be known there, beside it.
+const PLACES: [f64; 3] = [0.5, 0.75, 0.25];
 /// Steps on either side of the boundary that look for certainty.
 const MARGIN_STEPS: usize = 3;
 /// Within so many steps of the resolution a side with all repeats is not weighed against single ones.
@@ -49,57 +56,146 @@ pub struct Search {
 impl Search {
     /// The next rate, given what is known, by rising rate; `None` at the end.
     #[must_use]
-    pub fn next(&self, known: &[Evidence]) -> Option<Probe> {
-        let cut = cut(known);
-        let (met, not_met) = (cut.checked_sub(1).map(|last| &known[last]), known.get(cut));
+    pub fn next(&self, measured: &[Evidence]) -> Option<Probe> {
+        let (known, unknown): (Vec<Evidence>, Vec<Evidence>) =
+            measured.iter().partition(|one| one.answer != Answer::Unknown);
+        let cut = cut(&known);
+        let met = cut.checked_sub(1).and_then(|last| known.get(last));
+        let not_met = known.get(cut);
+        let unknown = Unknown(&unknown);
         match (met, not_met) {
-            (None, None) => Some(self.coarse(self.start_rps.clamp(self.lowest_rps, self.highest_rps))),
+            (None, None) => self.first(&unknown),
             (Some(met), None) if met.rps >= self.highest_rps => self.in_full(met),
-            (Some(met), None) => Some(self.coarse(rounded(2.0 * met.rps).min(self.highest_rps))),
+            (Some(met), None) => self.above(met, &unknown).or_else(|| self.in_full(met)),
             (None, Some(not_met)) if not_met.rps <= self.lowest_rps => self.in_full(not_met),
-            (None, Some(not_met)) => Some(self.coarse(rounded(not_met.rps / 2.0).max(self.lowest_rps))),
+            (None, Some(not_met)) => {
+                let half = rounded(not_met.rps / 2.0).max(self.lowest_rps);
+                self.downwards_from(half, &unknown).or_else(|| self.in_full(not_met))
+            }
             (Some(met), Some(not_met)) => self
-                .between(met, not_met)
+                .between(met, not_met, &unknown)
                 .or_else(|| self.in_full(met))
                 .or_else(|| self.in_full(not_met))
-                .or_else(|| self.downwards(&known[..cut], met.rps))
-                .or_else(|| self.upwards(&known[cut..], not_met.rps)),
+                .or_else(|| self.downwards(&known[..cut], met.rps, &unknown))
+                .or_else(|| self.upwards(&known[cut..], not_met.rps, &unknown)),
+        }
+    }
+
+    /// Where nothing is known.
+    fn first(&self, unknown: &Unknown<'_>) -> Option<Probe> {
+        self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), unknown)
+    }
+
+    /// That rate, or the next half of it at which something may be known.
+    fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let mut rps = from;
+        while unknown.is_given_up(rps) {
+            if rps <= self.lowest_rps {
+                return None;
+            }
+            rps = rounded(rps / 2.0).max(self.lowest_rps);
+        }
+        Some(self.coarse(rps))
+    }
+
+    /// Twice a rate that meets the objective, or, where the instrument does not come so far, between the two.
+    fn above(&self, met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
+        let double = rounded(2.0 * met.rps).min(self.highest_rps);
+        let failed = unknown
+            .0
+            .iter()
+            .find(|one| one.rps > met.rps && one.rps <= double && is_given_up(one));
+        match failed {
+            None => Some(self.coarse(double)),
+            Some(failed) => {
+                let middle = rounded((met.rps * failed.rps).sqrt());
+                let is_wide = failed.rps / met.rps > 1.0 + self.resolution;
+                (is_wide && middle > met.rps && middle < failed.rps).then(|| self.coarse(middle))
+            }
         }
     }
 
     /// The middle of a gap that is too wide, by ratio.
-    fn between(&self, met: &Evidence, not_met: &Evidence) -> Option<Probe> {
+    fn between(&self, met: &Evidence, not_met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
         let ratio = not_met.rps / met.rps;
-        let middle = rounded((met.rps * not_met.rps).sqrt());
-        if ratio <= 1.0 + self.resolution || middle <= met.rps || middle >= not_met.rps {
+        if ratio <= 1.0 + self.resolution {
             return None;
         }
+        let is_inside = |rps: &f64| *rps > met.rps && *rps < not_met.rps;
+        let places = PLACES.map(|place| rounded(met.rps * ratio.powf(place)));
+        let rps = places
+            .into_iter()
+            .filter(is_inside)
+            .find(|&rps| !unknown.is_given_up(rps))?;
         let weighed = self.is_full(met) || self.is_full(not_met);
         let close = ratio <= (1.0 + self.resolution).powi(CLOSE_STEPS);
         Some(if weighed && close {
-            self.full(middle)
+            self.full(rps)
         } else {
-            self.coarse(middle)
+            self.coarse(rps)
         })
     }
 
+    /// About how many repeats are still to be measured, where rates answer as they did so far and nothing is measured again.
+    #[must_use]
+    pub fn outlook(&self, measured: &[Evidence]) -> u32 {
+        let mut known: Vec<Evidence> = measured.to_vec();
+        let cut_rps = {
+            let judged: Vec<Evidence> = known
+                .iter()
+                .filter(|one| one.answer != Answer::Unknown)
+                .copied()
+                .collect();
+            let cut = cut(&judged);
+            let met = cut.checked_sub(1).map(|last| judged[last].rps);
+            let not_met = judged.get(cut).map(|one| one.rps);
+            match (met, not_met) {
+                (Some(met), Some(not_met)) => (met * not_met).sqrt(),
+                // Nobody knows how far: as if the next rate but one were too much.
+                (Some(met), None) => (3.0 * met).min(self.highest_rps),
+                (None, Some(not_met)) => (not_met / 3.0).max(self.lowest_rps),
+                (None, None) => 3.0 * self.start_rps.clamp(self.lowest_rps, self.highest_rps),
+            }
+        };
+        let mut repeats = 0;
+        for _ in 0..MAX_PROBES {
+            let Some(probe) = self.next(&known) else { break };
+            let before = known.iter().find(|one| one.rps == probe.rps);
+            let before = before
+                .filter(|one| one.answer != Answer::Unknown)
+                .map_or(0, |one| one.repeats);
+            repeats += probe.repeats.saturating_sub(before);
+            let met = probe.rps <= cut_rps;
+            known.retain(|one| one.rps != probe.rps);
+            known.push(Evidence {
+                rps: probe.rps,
+                repeats: probe.repeats,
+                tries: 1,
+                answer: if met { Answer::Met } else { Answer::NotMet },
+                certain: true,
+            });
+            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        }
+        repeats
+    }
+
     /// The next step down to a rate that certainly meets the objective, unless there is one already.
-    fn downwards(&self, known: &[Evidence], from: f64) -> Option<Probe> {
-        let certain = |rps: f64| known.iter().any(|one| one.met && one.certain && one.rps >= rps);
+    fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
-        self.walk(known, from, certain, step)
+        self.walk((known, unknown), from, certain, step)
     }
 
     /// The next step up to one that certainly does not.
-    fn upwards(&self, known: &[Evidence], from: f64) -> Option<Probe> {
-        let certain = |rps: f64| known.iter().any(|one| !one.met && one.certain && one.rps <= rps);
+    fn upwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
-        self.walk(known, from, certain, step)
+        self.walk((known, unknown), from, certain, step)
     }
 
     fn walk(
         &self,
-        known: &[Evidence],
+        (known, unknown): (&[Evidence], &Unknown<'_>),
         from: f64,
         certain: impl Fn(f64) -> bool,
         step: impl Fn(f64) -> Option<f64>,
@@ -110,7 +206,8 @@ impl Search {
                 return None;
             }
             rps = step(rps)?;
-            if !known.iter().any(|one| one.rps == rps && self.is_full(one)) {
+            let is_done = known.iter().any(|one| one.rps == rps && self.is_full(one));
+            if !is_done && !unknown.is_given_up(rps) {
                 return (!certain(rps)).then(|| self.full(rps));
             }
         }
@@ -141,6 +238,20 @@ impl Search {
             repeats: repeats.clamp(1, self.repeats),
         }
     }
+}
+
+/// Rates measured in vain so far.
+struct Unknown<'a>(&'a [Evidence]);
+
+impl Unknown<'_> {
+    /// Whether a rate was measured in vain as often as any is.
+    fn is_given_up(&self, rps: f64) -> bool {
+        self.0.iter().any(|one| one.rps == rps && is_given_up(one))
+    }
+}
+
+const fn is_given_up(one: &Evidence) -> bool {
+    one.tries >= MAX_TRIES
 }
 
 /// The lowest rate whose repeats together have as many samples as are needed; windows hold a whole number of requests.
@@ -181,6 +292,109 @@ mod tests {
         }
     }
 
+    fn said(Probe { rps, repeats }: Probe, met: bool, certain: bool) -> Evidence {
+        Evidence {
+            rps,
+            repeats,
+            tries: 1,
+            answer: if met { Answer::Met } else { Answer::NotMet },
+            certain,
+        }
+    }
+
+    /// The same against an instrument that fails where `fails` says so, of a probe and how often it was tried.
+    fn run_in_vain(
+        search: &Search,
+        boundary: f64,
+        mut fails: impl FnMut(Probe, u32) -> bool,
+    ) -> (Vec<Probe>, Vec<Evidence>) {
+        let (mut probes, mut known): (Vec<Probe>, Vec<Evidence>) = (Vec::new(), Vec::new());
+        while let Some(probe) = search.next(&known) {
+            probes.push(probe);
+            assert!(probes.len() < 2 * MAX_PROBES, "{probes:?}");
+            let before = known
+                .iter()
+                .find(|one| one.rps == probe.rps && one.answer == Answer::Unknown);
+            let tries = before.map_or(0, |one| one.tries) + 1;
+            assert!(tries <= MAX_TRIES, "{probe:?} again");
+            let mut one = said(probe, probe.rps <= boundary, true);
+            one.tries = tries;
+            if fails(probe, tries) {
+                (one.answer, one.certain) = (Answer::Unknown, false);
+            }
+            known.retain(|one| one.rps != probe.rps);
+            known.push(one);
+            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        }
+        (probes, known)
+    }
+
+    fn found_of(known: &[Evidence]) -> (Option<f64>, Option<f64>) {
+        let judged: Vec<Evidence> = known
+            .iter()
+            .filter(|one| one.answer != Answer::Unknown)
+            .copied()
+            .collect();
+        found(&judged)
+    }
+
+    #[test]
+    fn an_instrument_that_fails_now_and_then_costs_time_and_nothing_else() {
+        let mut calls = 0;
+        let search = search(50.0, 10_000.0, 0.05);
+        let (probes, known) = run_in_vain(&search, 330.0, |_, _| {
+            calls += 1;
+            calls % 2 == 1
+        });
+        let (Some(met), Some(not_met)) = found_of(&known) else {
+            panic!("{known:?}")
+        };
+        assert!(
+            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.05,
+            "{met} {not_met}"
+        );
+        assert!(probes.len() < 40, "{probes:?}");
+    }
+
+    #[test]
+    fn an_instrument_that_does_not_come_so_far_leaves_what_lies_above_unknown() {
+        let search = search(50.0, 100_000.0, 0.05);
+        let (probes, known) = run_in_vain(&search, 50_000.0, |probe, _| probe.rps > 9_000.0);
+        let (met, not_met) = found_of(&known);
+        assert_eq!(not_met, None);
+        assert!(met.is_some_and(|met| met > 8_400.0 && met <= 9_000.0), "{met:?}");
+        assert!(probes.len() < 40, "{probes:?}");
+    }
+
+    #[test]
+    fn what_never_gives_an_answer_ends_soon_and_is_never_called_not_met() {
+        let (probes, known) = run_in_vain(&search(50.0, 100_000.0, 0.05), 1.0, |_, _| true);
+        assert_eq!(found_of(&known), (None, None));
+        assert!(probes.len() <= 3 * MAX_TRIES as usize, "{probes:?}");
+    }
+
+    #[test]
+    fn a_rate_that_gives_no_answer_is_passed_by_on_either_side() {
+        // The first middle of the gap from 200 to 400.
+        let (_, known) = run_in_vain(&search(50.0, 10_000.0, 0.05), 330.0, |probe, _| probe.rps == 283.0);
+        let (Some(met), Some(not_met)) = found_of(&known) else {
+            panic!("{known:?}")
+        };
+        assert!(
+            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.05,
+            "{met} {not_met}"
+        );
+    }
+
+    #[test]
+    fn the_outlook_shrinks_to_nothing() {
+        let search = search(50.0, 10_000.0, 0.05);
+        let first = search.outlook(&[]);
+        assert!((5..60).contains(&first), "{first}");
+        let (_, known) = run(&search, Vec::new(), |probe| (probe.rps <= 330.0, true));
+        assert_eq!(search.outlook(&known), 0);
+    }
+
     /// Carries a search out; `judge` says of a probe whether it meets the objective, and whether for certain.
     fn run(
         search: &Search,
@@ -196,12 +410,7 @@ mod tests {
             );
             let (met, certain) = judge(probe);
             known.retain(|one| one.rps != probe.rps);
-            known.push(Evidence {
-                rps: probe.rps,
-                repeats: probe.repeats,
-                met,
-                certain,
-            });
+            known.push(said(probe, met, certain));
             known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
             probes.push(probe);
         }
@@ -247,12 +456,7 @@ mod tests {
 
     #[test]
     fn what_is_known_already_is_not_measured_again() {
-        let grid = [100.0, 200.0, 400.0].map(|rps| Evidence {
-            rps,
-            repeats: 5,
-            met: rps < 300.0,
-            certain: true,
-        });
+        let grid = [100.0, 200.0, 400.0].map(|rps| said(Probe { rps, repeats: 5 }, rps < 300.0, true));
         let (probes, known) = run(&search(50.0, 10_000.0, 0.05), grid.to_vec(), |probe| {
             (probe.rps <= 330.0, true)
         });
@@ -291,7 +495,7 @@ mod tests {
         let certain = |met| {
             known
                 .iter()
-                .filter(move |one| one.met == met && one.certain && one.repeats == 5)
+                .filter(move |one| one.is_met() == met && one.certain && one.repeats == 5)
         };
         assert!(certain(true).any(|one| one.rps > 330.0 * 0.8), "{known:?}");
         assert!(certain(false).any(|one| one.rps < 330.0 * 1.25), "{known:?}");
@@ -348,6 +552,15 @@ mod tests {
             prop_assert!((met / boundary).ln().abs() < 0.3 && (not_met / boundary).ln().abs() < 0.3, "{} {}", met, not_met);
         }
 
+        /// An instrument that fails at random, on a server with a clear boundary: the search ends, on either side of it.
+        #[test]
+        fn failures_at_random_never_move_the_boundary(boundary in 20.0_f64..15_000.0, share in 0.0_f64..0.9, seed: u64) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (_, known) = run_in_vain(&search(20.0, 20_000.0, 0.05), boundary, |_, _| rng.random_range(0.0..1.0) < share);
+            let (met, not_met) = found_of(&known);
+            prop_assert!(met.is_none_or(|met| met <= boundary) && not_met.is_none_or(|not_met| not_met > boundary));
+        }
+
         /// Whatever is told, it ends: each probe is a rate not yet known, or one that had fewer repeats.
         #[test]
         fn ends_whatever_is_told(answers in prop::collection::vec(any::<(bool, bool)>(), MAX_PROBES)) {
@@ -359,7 +572,7 @@ mod tests {
                 let before = known.iter().find(|one| one.rps == probe.rps).map_or(0, |one| one.repeats);
                 prop_assert!(probe.repeats > before);
                 known.retain(|one| one.rps != probe.rps);
-                known.push(Evidence { rps: probe.rps, repeats: probe.repeats, met, certain });
+                known.push(said(probe, met, certain));
                 known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
             }
         }

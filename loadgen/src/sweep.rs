@@ -22,7 +22,7 @@ use crate::scrape::Scrape;
 use crate::selfcheck::{self, NullEndpoint};
 use reqwest::Url;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_protocol::metrics;
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub name: Option<String>,
     /// The folder of a run to go on with, instead of both.
     pub resume: Option<PathBuf>,
+    /// Seconds that searches may take, in place of the plan's.
+    pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
     /// Which of several hosts this is, from 0.
@@ -57,7 +59,7 @@ pub struct Options {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
-    let plan = Plan::load(&options.plan)?;
+    let plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     if plan.lab.is_some() {
         return Err(RunError::Usage(format!(
             "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
@@ -89,7 +91,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Some(earlier) => earlier.folder.clone(),
         None => runner::new_folder(&options.out, options.name.as_deref(), &plan)?,
     };
-    let mut environment = environment::inspect(folder_of(&plan.file), &[]);
+    let mut environment = environment::inspect(&[]);
     environment::add_server(
         &mut environment,
         &target.tier,
@@ -122,14 +124,6 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         prepare: Box::new(|_| Ok(())),
     };
     Box::pin(runner.run(preamble)).await.map(|_| ())
-}
-
-/// The folder of a file: `.` for a bare name.
-pub(crate) fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 /// What a running server is, from its own words.

@@ -44,7 +44,11 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
 
     std::fs::remove_file(dir.join("summary.csv")).unwrap();
     let combined = dir.join("combined.html");
-    report::rewrite(&[dir.clone(), dir.clone()], Some(&combined)).unwrap();
+    let to = report::Destination {
+        combined: Some(&combined),
+        ..report::Destination::default()
+    };
+    report::rewrite(&[dir.clone(), dir.clone()], to).unwrap();
     assert!(dir.join("summary.csv").exists());
     assert!(std::fs::read_to_string(combined).unwrap().contains("href=\"#run1\""));
 }

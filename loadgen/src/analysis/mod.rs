@@ -82,6 +82,7 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         us.filter(|_| is_printable(0.99, samples, dependence.tail))
             .map(|us| us as f64)
     };
+    let (verdict, faults) = verdict::judge(&evidence, limits);
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
@@ -115,7 +116,8 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         session_shares: session_shares(repeats),
         bands: bands::over_repeats(repeats),
         tail: tail::tail(repeats),
-        verdict: verdict::verdict(&evidence, limits),
+        faults,
+        verdict,
     }
 }
 

@@ -4,7 +4,7 @@
 //! Knows nothing of histograms, of how things were measured, nor of other points.
 
 use super::percentile::samples_needed;
-use crate::record::{Interval, Limits, Repeat, Verdict};
+use crate::record::{Fault, Interval, Limits, Repeat, Verdict};
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;
@@ -35,6 +35,8 @@ pub struct Step {
     pub scheduled: u64,
     /// Of these, failed, by reason.
     pub failed: Vec<(String, u64)>,
+    /// Of some reasons, an example.
+    pub examples: Vec<(String, String)>,
     /// Good replies that arrived in the window.
     pub replies: f64,
     /// Whether every user was busy at some ticket.
@@ -57,6 +59,7 @@ impl From<&Repeat> for Step {
                 .iter()
                 .map(|(reason, count)| (reason.clone(), *count))
                 .collect(),
+            examples: repeat.examples.clone().into_iter().collect(),
             replies: repeat.achieved_rps * repeat.window_s,
             in_flight_limit_hit: repeat.in_flight_limit_hit,
             mean_in_flight: repeat.mean_in_flight,
@@ -89,8 +92,15 @@ impl Evidence {
 /// makes it invalid.
 #[must_use]
 pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
+    judge(evidence, limits).0
+}
+
+/// The verdict, and the rules that it rests on.
+#[must_use]
+pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
-        return Verdict::Invalid(vec!["no requests in the window".to_owned()]);
+        let reasons = vec!["no requests in the window".to_owned()];
+        return (Verdict::Invalid(reasons), vec![Fault::Samples]);
     }
     let backlog = backlog_growing(evidence, limits);
     let limit_hit = in_flight_limit(evidence);
@@ -98,24 +108,25 @@ pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
     let generator_late = late.is_some() && limit_hit.is_none();
     let device = device_shortfall(evidence);
     let saturated = backlog.is_some() && !generator_late && device.is_none();
-    let reasons: Vec<String> = [
-        device,
-        schedule_error(evidence, limits),
-        backlog,
-        reply_error(evidence, limits),
-        error_share(evidence, limits),
-        limit_hit,
-        late,
-        too_few_samples(evidence),
+    let (faults, reasons): (Vec<Fault>, Vec<String>) = [
+        (Fault::Device, device),
+        (Fault::Schedule, schedule_error(evidence, limits)),
+        (Fault::Backlog, backlog),
+        (Fault::Replies, reply_error(evidence, limits)),
+        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::InFlight, limit_hit),
+        (Fault::Late, late),
+        (Fault::Samples, too_few_samples(evidence)),
     ]
     .into_iter()
-    .flatten()
-    .collect();
-    match (saturated, reasons.is_empty()) {
+    .filter_map(|(fault, reason)| Some((fault, reason?)))
+    .unzip();
+    let verdict = match (saturated, reasons.is_empty()) {
         (true, _) => Verdict::Saturated(reasons),
         (false, true) => Verdict::Valid,
         (false, false) => Verdict::Invalid(reasons),
-    }
+    };
+    (verdict, faults)
 }
 
 /// The bytes must have come by the way that was asked for: a figure of another way is no figure of this one, saturated or
@@ -193,7 +204,12 @@ fn error_share(evidence: &Evidence, limits: &Limits) -> Option<String> {
         by_reason.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
         let named: Vec<String> = by_reason
             .iter()
-            .map(|(reason, count)| format!("{count} × {reason}"))
+            .map(|(reason, count)| {
+                let mut examples = evidence.steps.iter().flat_map(|step| &step.examples);
+                let example = examples.find(|(of, _)| of == reason);
+                let example = example.map_or_else(String::new, |(_, says)| format!(", as: {says}"));
+                format!("{count} × {reason}{example}")
+            })
             .collect();
         format!(
             "{:.2} % of the requests failed ({}; limit {:.2} %)",
@@ -209,9 +225,11 @@ fn in_flight_limit(evidence: &Evidence) -> Option<String> {
     (hit > 0).then(|| format!("in-flight limit hit in {hit} of {} repeats", evidence.steps.len()))
 }
 
-/// The generator's own lateness must not be what is reported: above both limits it is.
+/// The generator's own lateness must not be what is reported: above both limits it is. Under an objective, what is small
+/// beside its limit decides nothing.
 fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
-    let limit = (limits.lag_share_of_p99 * evidence.p99_us).max(limits.lag_us as f64);
+    let of_latency = evidence.p99_us.max(limits.objective_us.unwrap_or(0.0));
+    let limit = (limits.lag_share_of_p99 * of_latency).max(limits.lag_us as f64);
     (evidence.lag_p99_us > limit).then(|| {
         format!(
             "sent late: send lag p99 {:.1} ms, limit {:.1} ms",
@@ -241,6 +259,7 @@ mod tests {
             window_s: 5.0,
             scheduled: 1_000,
             failed: Vec::new(),
+            examples: Vec::new(),
             replies: 1_000.0,
             in_flight_limit_hit: false,
             mean_in_flight: 1.0,
@@ -317,6 +336,36 @@ mod tests {
         };
         assert_eq!(few(38.5), Verdict::Valid);
         assert_invalid(&few(30.0), "achieved rate");
+    }
+
+    #[test]
+    fn a_late_send_that_is_small_beside_the_objective_does_not_matter() {
+        let late = |objective_us| {
+            let mut evidence = healthy();
+            (evidence.p99_us, evidence.lag_p99_us) = (10_000.0, 1_800.0);
+            let limits = Limits {
+                objective_us,
+                ..Limits::default()
+            };
+            judge_faults(&evidence, &limits)
+        };
+        assert_eq!(late(None), [Fault::Late]);
+        assert_eq!(late(Some(50_000.0)), []);
+        assert_eq!(late(Some(15_000.0)), [Fault::Late]);
+    }
+
+    fn judge_faults(evidence: &Evidence, limits: &Limits) -> Vec<Fault> {
+        super::judge(evidence, limits).1
+    }
+
+    #[test]
+    fn wrong_replies_are_errors_with_an_example() {
+        let verdict = judge(|e| {
+            e.steps[1].failed = vec![("wrong-reply".to_owned(), 1_000)];
+            e.steps[1].replies = 0.0;
+            e.steps[1].examples = vec![("wrong-reply".to_owned(), "the reply is an error: `no`".to_owned())];
+        });
+        assert_invalid(&verdict, "1000 × wrong-reply, as: the reply is an error: `no`; limit");
     }
 
     #[test]

@@ -309,6 +309,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     let block = latencies.len().div_ceil(super::BLOCKS).max(1);
     Repeat {
         index,
+        attempt: 0,
         seed: 0,
         started_at: String::new(),
         window_s,

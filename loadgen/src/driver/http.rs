@@ -303,7 +303,11 @@ impl Reply {
         if self.status != StatusCode::OK {
             return Judged::failed(Failure::Status(self.status.as_u16()), timings);
         }
-        let json_len = match self.headers.get(HEADER_LENGTH).map(|value| value.to_str().map(str::parse)) {
+        let json_len = match self
+            .headers
+            .get(HEADER_LENGTH)
+            .map(|value| value.to_str().map(str::parse))
+        {
             None => None,
             Some(Ok(Ok(len))) => Some(len),
             Some(_) => return Judged::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
@@ -320,8 +324,7 @@ mod tests {
     use super::*;
     use crate::record::Outcome;
 
-    const GOOD: &str =
-        r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+    const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 
     fn reply(status: u16, json_len: Option<&str>, body: &'static str) -> Reply {
         let mut headers = HeaderMap::new();
@@ -429,7 +432,11 @@ mod tests {
         let limit = std::time::Duration::from_secs(20);
         let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");
         assert!(reply.is_ok());
-        assert!(stamp.sent_us().is_some_and(|sent_us| (begun_us..=clock.now_us()).contains(&sent_us)));
+        assert!(
+            stamp
+                .sent_us()
+                .is_some_and(|sent_us| (begun_us..=clock.now_us()).contains(&sent_us))
+        );
         server.join().unwrap();
     }
 

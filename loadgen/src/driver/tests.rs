@@ -108,7 +108,11 @@ async fn a_connection_that_the_server_closed_is_made_again() {
     // The end of the connection comes with the last byte of the reply: a request that was written before the client could
     // know of it would fail by right.
     let closing = server(|stream, _| {
-        let _ = socket::send(stream.as_raw_fd(), REPLY, MsgFlags::from_bits_retain(nix::libc::MSG_MORE));
+        let _ = socket::send(
+            stream.as_raw_fd(),
+            REPLY,
+            MsgFlags::from_bits_retain(nix::libc::MSG_MORE),
+        );
         let _ = stream.shutdown(Shutdown::Write);
         false
     });
@@ -134,7 +138,14 @@ async fn replies_come_in_parts_and_in_chunks() {
         let (first, rest) = document().split_at(1);
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n";
         let length = format!("\r\n{:x}\r\n", rest.len());
-        let parts = [head.as_bytes(), b"\r\n1\r\n", first, length.as_bytes(), rest, b"\r\n0\r\n\r\n"];
+        let parts = [
+            head.as_bytes(),
+            b"\r\n1\r\n",
+            first,
+            length.as_bytes(),
+            rest,
+            b"\r\n0\r\n\r\n",
+        ];
         parts.into_iter().all(|part| {
             thread::sleep(Duration::from_millis(1));
             stream.write_all(part).is_ok()

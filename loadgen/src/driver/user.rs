@@ -264,10 +264,7 @@ impl User {
         Call {
             ticket,
             limit_us: limit_us.min(self.shared.drain_end_us),
-            exchange: self
-                .shared
-                .way
-                .exchange(self.shared.body(ticket), link, stamp),
+            exchange: self.shared.way.exchange(self.shared.body(ticket), link, stamp),
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Options {
     pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
     pub bin_dir: Option<PathBuf>,
+    /// Seconds that searches may take, in place of the plan's.
+    pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
     /// Whether to run the self-check whatever the plan says.
@@ -67,7 +69,7 @@ struct Programs {
 /// # Errors
 /// See [`RunError`].
 pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
-    let mut plan = Plan::load(&options.plan)?;
+    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     plan.selfcheck |= options.selfcheck;
     let Some(lab) = plan.lab.clone() else {
         return Err(RunError::Usage(format!(
@@ -105,7 +107,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let instrument = sweep::prove(&plan, earlier.as_ref(), &options.shelf, &interrupt).await?;
     let places = servers::open_places(&bench)?;
     data::publish(&bench, &prepared, &places)?;
-    let mut environment = environment::inspect(sweep::folder_of(&plan.file), &places.folders);
+    let mut environment = environment::inspect(&places.folders);
     environment.shared_cores = shared_cores(&lab, options.workers);
     let mut fleet = servers::Fleet::new(places);
     let mut targets = Vec::new();
@@ -225,7 +227,8 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
 
 /// Names the tiers that there are, each a file beside the one that is missing.
 fn no_such_tier(plan: &Plan, tier: &str, file: &Path) -> PlanError {
-    let folder = std::fs::read_dir(sweep::folder_of(file)).into_iter().flatten();
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = std::fs::read_dir(folder.unwrap_or_else(|| Path::new("."))).into_iter().flatten();
     let is_tier = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "toml");
     let mut there: Vec<String> = folder
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -129,6 +129,15 @@ impl Plan {
         validate(raw, file, text).map_err(|what| refusal(file, text, what))
     }
 
+    /// The same plan, its searches limited to so many seconds where any are given.
+    #[must_use]
+    pub fn with_search_limit(mut self, limit_s: Option<u32>) -> Self {
+        if let (Some(search), Some(limit_s)) = (&mut self.search, limit_s) {
+            search.limit = Duration::from_secs(limit_s.into());
+        }
+        self
+    }
+
     /// What requests to a model are encoded as.
     #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
@@ -196,7 +205,7 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     if let Some(bytes) = raw.reply_limit_bytes {
         within("reply_limit_bytes", bytes as f64, 1_024.0, MAX_REPLY_BYTES)?;
     }
-    limits(&raw.limits)?;
+    check_limits(&raw.limits)?;
     let encoding = match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => {
             return Err(
@@ -230,8 +239,16 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         limits: &raw.limits,
         loads: &loads,
     };
+    let search = raw.search.map(|raw| search::validate(raw, &steps)).transpose()?;
+    if raw.limits.objective_us.is_some() {
+        return Err("`limits.objective_us` is not set by itself; `search.slo` names the objective".into());
+    }
+    let limits = Limits {
+        objective_us: search.as_ref().map(|search| search.slo.objective.limit_us),
+        ..raw.limits.clone()
+    };
     Ok(Plan {
-        search: raw.search.map(|raw| search::validate(raw, &steps)).transpose()?,
+        search,
         loads,
         mixes,
         lab: raw.lab.map(|lab| lab::validate(lab, base)).transpose()?,
@@ -254,11 +271,11 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,
-        limits: raw.limits,
+        limits,
     })
 }
 
-fn limits(limits: &Limits) -> Result<(), String> {
+fn check_limits(limits: &Limits) -> Result<(), String> {
     within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
     within("limits.error_share", limits.error_share, 0.0, 1.0)

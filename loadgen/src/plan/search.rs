@@ -6,10 +6,15 @@ use crate::analysis::percentile::samples_needed;
 use crate::record::{Limits, Mode, Objective, Percentile, Slo};
 use crate::search::lowest_rate;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// The highest rate asked where the plan names none, in requests per second.
 const HIGHEST_RATE: f64 = 20_000.0;
 const RESOLUTION: f64 = 0.05;
+/// How long searches may take where the plan does not say: an hour; and at most: a week.
+const LIMIT_S: f64 = 3_600.0;
+/// See `LIMIT_S`.
+const MOST_LIMIT_S: f64 = 604_800.0;
 
 /// A validated `[search]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +25,8 @@ pub struct SearchPlan {
     pub only: bool,
     /// The modes in which it is searched.
     pub modes: Vec<Mode>,
+    /// How long all searches of a run together may take, from their beginning.
+    pub limit: Duration,
 }
 
 /// `[search]`.
@@ -34,6 +41,7 @@ pub(super) struct RawSearch {
     #[serde(default)]
     only: bool,
     modes: Option<Vec<Mode>>,
+    limit_s: Option<f64>,
 }
 
 /// What a search has to agree with.
@@ -58,6 +66,8 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
     }
     let resolution = raw.resolution.unwrap_or(RESOLUTION);
     within("search.resolution", resolution, 0.01, 1.0)?;
+    let limit_s = raw.limit_s.unwrap_or(LIMIT_S);
+    within("search.limit_s", limit_s, 1.0, MOST_LIMIT_S)?;
     let (lowest_rps, highest_rps) = range(&raw, objective.percentile, steps)?;
     Ok(SearchPlan {
         slo: Slo {
@@ -68,6 +78,7 @@ pub(super) fn validate(raw: RawSearch, steps: &Steps<'_>) -> Result<SearchPlan, 
             resolution,
         },
         only: raw.only,
+        limit: Duration::from_secs_f64(limit_s),
         modes: modes(raw.modes, steps.loads)?,
     })
 }

@@ -105,6 +105,9 @@ pub struct SloFinding {
     /// Measured rates that say otherwise: lower ones that do not meet the objective, higher ones that do. The result
     /// contradicts as few repeats as possible.
     pub contradicting_rps: Vec<f64>,
+    /// Measured rates that say nothing of the server, for the instrument or the machine had failed, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<NotMet>,
 }
 
 /// How a search ended.
@@ -121,9 +124,11 @@ pub enum SloOutcome {
     MetAsFarAsMeasured,
     /// Not even the lowest measured rate meets it.
     NeverMet,
+    /// No measured rate meets it, and lower ones, or all, could not be judged.
+    Unknown,
 }
 
-/// A rate that does not meet the objective.
+/// A rate that does not meet the objective, or is not known to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NotMet {
     /// Requests per second.

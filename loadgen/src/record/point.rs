@@ -68,6 +68,9 @@ pub struct Point {
 pub struct Repeat {
     /// Its index, from 0.
     pub index: u32,
+    /// How often it was measured before, because the instrument or the machine had failed.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub attempt: u32,
     /// Seed of its schedule and keys.
     pub seed: u64,
     /// UTC, RFC 3339: start of the measured window.
@@ -116,6 +119,10 @@ pub struct Repeat {
     pub histograms: Histograms,
 }
 
+const fn is_first(attempt: &u32) -> bool {
+    *attempt == 0
+}
+
 /// The three clocks of a step, each one histogram per time block of the window, in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Histograms {
@@ -135,6 +142,7 @@ impl Repeat {
     pub(crate) fn empty() -> Self {
         Self {
             index: 0,
+            attempt: 0,
             seed: 0,
             started_at: "2026-11-20T12:00:00Z".into(),
             window_s: 1.0,

@@ -82,6 +82,9 @@ pub struct Summary {
     /// What the slowest requests spend their time on; `None` without requests.
     #[serde(default)]
     pub tail: Option<Tail>,
+    /// What the verdict rests on, rule by rule; empty for a valid point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
     /// Whether the point may be used.
     pub verdict: Verdict,
 }
@@ -108,18 +111,45 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// What a rule of the verdict found: whether it lies with the server or with the measurement decides what a point is
+/// evidence of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// The bytes came by another way than was asked for.
+    Device,
+    /// The schedule did not hold the rate.
+    Schedule,
+    /// Latency grew over the window.
+    Backlog,
+    /// Fewer or more replies in the window than belong to it.
+    Replies,
+    /// Failed requests above the limit.
+    Errors,
+    /// Every user was busy.
+    InFlight,
+    /// Sent late.
+    Late,
+    /// Too few samples.
+    Samples,
+}
+
 /// The limits that verdicts are given by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Achieved rate off the offered rate by more than this share is invalid.
     pub rate_error_share: f64,
-    /// Send lag p99 above this share of the latency p99 …
+    /// Send lag p99 above this share of the latency p99, and of an objective's limit …
     pub lag_share_of_p99: f64,
     /// … and above this many microseconds is invalid.
     pub lag_us: u64,
     /// Failed share of the requests above this is invalid.
     pub error_share: f64,
+    /// The latency limit of the plan's objective, in microseconds: a send lag within the same share of it is none that
+    /// matters. Absent without an objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective_us: Option<f64>,
 }
 
 impl Default for Limits {
@@ -129,6 +159,7 @@ impl Default for Limits {
             lag_share_of_p99: 0.10,
             lag_us: 1_000,
             error_share: 0.001,
+            objective_us: None,
         }
     }
 }

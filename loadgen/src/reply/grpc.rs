@@ -32,7 +32,10 @@ pub(super) fn check(expected: &Expected, message: &[u8]) -> Result<(), Wrong> {
                     has_raw = true;
                     check_raw(tensor.found.name, dtype, elements, bytes)?;
                 } else if elements > 0 {
-                    return Err(wrong(format_args!("output `{}` has no data", quoted(tensor.found.name))));
+                    return Err(wrong(format_args!(
+                        "output `{}` has no data",
+                        quoted(tensor.found.name)
+                    )));
                 }
             }
             _ => {}

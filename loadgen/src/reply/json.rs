@@ -12,7 +12,10 @@ pub(super) fn check(expected: &Expected, body: &[u8], json_len: Option<usize>) -
     let (json, binary) = match json_len {
         None => (body, &[][..]),
         Some(len) => body.split_at_checked(len).ok_or_else(|| {
-            wrong(format_args!("a reply of {} bytes says that its JSON has {len}", body.len()))
+            wrong(format_args!(
+                "a reply of {} bytes says that its JSON has {len}",
+                body.len()
+            ))
         })?,
     };
     let mut reply = Reply {
@@ -25,7 +28,10 @@ pub(super) fn check(expected: &Expected, body: &[u8], json_len: Option<usize>) -
     if reply.binary.is_empty() {
         return Ok(());
     }
-    Err(wrong(format_args!("{} bytes behind the last tensor", reply.binary.len())))
+    Err(wrong(format_args!(
+        "{} bytes behind the last tensor",
+        reply.binary.len()
+    )))
 }
 
 struct Reply<'a> {
@@ -63,7 +69,10 @@ impl Leaves {
 impl<'a> Reply<'a> {
     fn object(&mut self) -> Result<(), Wrong> {
         if self.text.peek() != Some(b'{') {
-            return Err(wrong(format_args!("the reply is no JSON object: `{}`", quoted(self.text.json))));
+            return Err(wrong(format_args!(
+                "the reply is no JSON object: `{}`",
+                quoted(self.text.json)
+            )));
         }
         let mut named = false;
         let mut first = true;
@@ -121,7 +130,10 @@ impl<'a> Reply<'a> {
             (None, Some(size)) => {
                 let size = usize::try_from(size).unwrap_or(usize::MAX);
                 let Some((raw, rest)) = self.binary.split_at_checked(size) else {
-                    return Err(wrong(format_args!("the bytes of output `{}` are cut off", quoted(name))));
+                    return Err(wrong(format_args!(
+                        "the bytes of output `{}` are cut off",
+                        quoted(name)
+                    )));
                 };
                 self.binary = rest;
                 check_raw(name, dtype, elements, raw)
@@ -145,7 +157,10 @@ fn leaves_fit(name: &[u8], dtype: DataType, elements: u64, leaves: Leaves) -> Re
     Err(if leaves.all() == elements {
         wrong(format_args!("output `{name}` holds what is no {dtype}"))
     } else {
-        wrong(format_args!("output `{name}` has {} values for {elements} elements", leaves.all()))
+        wrong(format_args!(
+            "output `{name}` has {} values for {elements} elements",
+            leaves.all()
+        ))
     })
 }
 
@@ -177,7 +192,10 @@ impl<'a> Text<'a> {
         if self.takes(byte) {
             return Ok(());
         }
-        Err(wrong(format_args!("{what} does not begin with `{}`, at byte {}", byte as char, self.at)))
+        Err(wrong(format_args!(
+            "{what} does not begin with `{}`, at byte {}",
+            byte as char, self.at
+        )))
     }
 
     fn end(&mut self) -> Result<(), Wrong> {
@@ -292,7 +310,11 @@ impl<'a> Text<'a> {
         while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at > start { Ok(()) } else { Err(self.unexpected()) }
+        if self.at > start {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
     }
 
     fn word(&mut self, word: &[u8]) -> Result<(), Wrong> {

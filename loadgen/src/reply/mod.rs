@@ -110,7 +110,10 @@ impl Expected {
             output.dtype.size()?;
             output.dims.iter().try_fold(1_u64, |all, dim| all.checked_mul((*dim)?))
         };
-        let all = self.outputs.iter().try_fold(0_u64, |all, output| all.checked_add(of(output)?));
+        let all = self
+            .outputs
+            .iter()
+            .try_fold(0_u64, |all, output| all.checked_add(of(output)?));
         all.filter(|_| !self.outputs.is_empty())
     }
 
@@ -144,9 +147,15 @@ impl Expected {
     /// Holds the next tensor against what is declared, and says its type and how many elements it must have.
     fn tensor(&self, found: &Found<'_>, seen: &mut Seen) -> Result<(DataType, u64), Wrong> {
         let name = || quoted(found.name);
-        let read = std::str::from_utf8(found.dtype).ok().and_then(|text| text.parse::<DataType>().ok());
+        let read = std::str::from_utf8(found.dtype)
+            .ok()
+            .and_then(|text| text.parse::<DataType>().ok());
         let dtype = read.ok_or_else(|| {
-            wrong(format_args!("output `{}` has no data type: `{}`", name(), quoted(found.dtype)))
+            wrong(format_args!(
+                "output `{}` has no data type: `{}`",
+                name(),
+                quoted(found.dtype)
+            ))
         })?;
         let elements = found
             .shape
@@ -158,14 +167,24 @@ impl Expected {
         }
         let output = self.declared(found.name, seen)?;
         if output.dtype != dtype {
-            return Err(wrong(format_args!("output `{}` is {dtype}, declared is {}", name(), output.dtype)));
+            return Err(wrong(format_args!(
+                "output `{}` is {dtype}, declared is {}",
+                name(),
+                output.dtype
+            )));
         }
         let dims = found.shape.dims();
         let fits = |(dim, declared): (&u64, &Option<u64>)| declared.is_none_or(|declared| declared == *dim);
         if dims.len() != output.dims.len() || !dims.iter().zip(&output.dims).all(fits) {
-            let declared = output.dims.iter().map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
+            let declared = output
+                .dims
+                .iter()
+                .map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
             let declared = declared.collect::<Vec<_>>().join(", ");
-            return Err(wrong(format_args!("output `{}` has shape {dims:?}, not [{declared}]", name())));
+            return Err(wrong(format_args!(
+                "output `{}` has shape {dims:?}, not [{declared}]",
+                name()
+            )));
         }
         Ok((dtype, elements))
     }
@@ -224,7 +243,10 @@ impl Seen {
     }
 
     fn bit(at: usize) -> u128 {
-        u32::try_from(at).ok().and_then(|at| 1_u128.checked_shl(at)).unwrap_or(0)
+        u32::try_from(at)
+            .ok()
+            .and_then(|at| 1_u128.checked_shl(at))
+            .unwrap_or(0)
     }
 }
 

@@ -81,7 +81,9 @@ impl Limit {
         if let Some(bytes) = planned {
             return Self::new(bytes, SAYS, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
         }
-        let declared = expected.elements().map(|elements| elements.saturating_mul(ELEMENT_BYTES));
+        let declared = expected
+            .elements()
+            .map(|elements| elements.saturating_mul(ELEMENT_BYTES));
         let bytes = declared.map_or(u64::MAX, |bytes| bytes.saturating_add(REPLY_HEAD_BYTES));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(REPLY_BYTES);
         Self::new(bytes, SAYS, TOGETHER_BYTES)
@@ -185,7 +187,9 @@ where
         }
         if len > SMALL_BYTES && !held.grow(&limit.together, data.len()) {
             let most = limit.together.most;
-            return Err(Cut::TooLarge(limit.refuse(format_args!("replies of more than {most} bytes at a time"))));
+            return Err(Cut::TooLarge(
+                limit.refuse(format_args!("replies of more than {most} bytes at a time")),
+            ));
         }
         if more.is_empty() && first.is_empty() {
             first = data;

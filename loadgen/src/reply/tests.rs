@@ -29,7 +29,10 @@ const Y: &str = r#"{"name":"y","datatype":"FP32","shape":[2,2],"data":[0.5,-1e-3
 const LABEL: &str = r#"{"name":"label","datatype":"BYTES","shape":[2],"data":["a\"b","\u00e9"]}"#;
 
 fn document(outputs: &[&str]) -> String {
-    format!(r#"{{"model_name":"m","model_version":"1","outputs":[{}],"parameters":{{"a":[1,{{}}]}}}}"#, outputs.join(","))
+    format!(
+        r#"{{"model_name":"m","model_version":"1","outputs":[{}],"parameters":{{"a":[1,{{}}]}}}}"#,
+        outputs.join(",")
+    )
 }
 
 fn check(text: &str) -> Result<(), Wrong> {
@@ -60,24 +63,39 @@ fn good_replies_pass_in_any_order_and_with_white_space() {
 fn what_is_no_reply_is_told_apart() {
     let good = document(&[Y, LABEL]);
     for (text, what) in [
-        (r#"{"error": "the model is asleep"}"#, "the reply is an error: `\"the model is asleep\"`"),
+        (
+            r#"{"error": "the model is asleep"}"#,
+            "the reply is an error: `\"the model is asleep\"`",
+        ),
         ("<html><body>502 Bad Gateway</body></html>", "no JSON object: `<html>"),
         ("", "no JSON object"),
         ("[]", "no JSON object"),
         ("{}", "no `model_name`"),
         (r#"{"model_name":"m"}"#, "no outputs"),
         (r#"{"model_name":"m","outputs":[]}"#, "no outputs"),
-        (&good.replacen("\"m\"", "\"other\"", 1), "of model `other`, asked was `m`"),
+        (
+            &good.replacen("\"m\"", "\"other\"", 1),
+            "of model `other`, asked was `m`",
+        ),
         (&document(&[Y]), "output `label` is missing"),
         (&document(&[Y, Y]), "output `y` came twice"),
-        (&document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]), "output `z` is none of the model's"),
+        (
+            &document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]),
+            "output `z` is none of the model's",
+        ),
         (&good.replace("FP32", "FP64"), "output `y` is FP64, declared is FP32"),
         (&good.replace("FP32", "float"), "output `y` has no data type: `float`"),
         (&good.replace("[2,2]", "[4]"), "output `y` has shape [4], not [2, 2]"),
-        (&good.replace("[2,2]", "[1,2]"), "output `y` has shape [1, 2], not [2, 2]"),
+        (
+            &good.replace("[2,2]", "[1,2]"),
+            "output `y` has shape [1, 2], not [2, 2]",
+        ),
         (&good.replace("null,NaN", "0"), "output `y` has 3 values for 4 elements"),
         (&good.replace("null", "\"0\""), "output `y` holds what is no FP32"),
-        (&good.replace(r#","data":[0.5,-1e-3,null,NaN]"#, ""), "output `y` has no data"),
+        (
+            &good.replace(r#","data":[0.5,-1e-3,null,NaN]"#, ""),
+            "output `y` has no data",
+        ),
         (&good[..good.len() - 1], "cut off"),
         (&good.replace("0.5", "0.5."), "no JSON at byte"),
         (&good.replace("0.5", "05"), "no JSON at byte"),
@@ -85,14 +103,23 @@ fn what_is_no_reply_is_told_apart() {
         (&good.replace("[1,{}]", &"[".repeat(100)), "nested deeper than 32"),
         (&good.replace("[0.5", &"[".repeat(100)), "nested deeper than 32"),
         (&good.replace("[2,2]", "[99999999999999999999]"), "a number too large"),
-        (&good.replace("[2,2]", "[4294967296,4294967296,4294967296]"), "has shape"),
-        (&good.replace("[2,2]", &format!("[{}1]", "1,".repeat(40))), "more than 16 dimensions"),
+        (
+            &good.replace("[2,2]", "[4294967296,4294967296,4294967296]"),
+            "has shape",
+        ),
+        (
+            &good.replace("[2,2]", &format!("[{}1]", "1,".repeat(40))),
+            "more than 16 dimensions",
+        ),
     ] {
         says(check(text), what);
     }
     let bare = Expected::new("m", &[], None);
     assert_eq!(bare.check_http(good.as_bytes(), None), Ok(()));
-    says(bare.check_http(good.replace("null,NaN", "0").as_bytes(), None), "3 values for 4");
+    says(
+        bare.check_http(good.replace("null,NaN", "0").as_bytes(), None),
+        "3 values for 4",
+    );
 }
 
 fn tensors() -> Vec<Tensor> {
@@ -126,10 +153,22 @@ fn binary_tensors_have_the_length_of_their_shape() {
     let raw = [&[0; 16][..], b"\x01\0\0\0a\0\0\0\0"].concat();
     let check = |(body, len): (Vec<u8>, usize)| expected().check_http(&body, Some(len));
     assert_eq!(check(binary((16, 9), &raw)), Ok(()));
-    says(check(binary((12, 13), &raw)), "output `y` has 12 bytes for 4 elements of FP32");
-    says(check(binary((16, 9), &raw[..20])), "bytes of output `label` are cut off");
-    says(check(binary((16, 9), &[&raw[..], b"x"].concat())), "1 bytes behind the last tensor");
-    says(check(binary((16, 5), &raw[..21])), "output `label` has 5 bytes for 2 elements");
+    says(
+        check(binary((12, 13), &raw)),
+        "output `y` has 12 bytes for 4 elements of FP32",
+    );
+    says(
+        check(binary((16, 9), &raw[..20])),
+        "bytes of output `label` are cut off",
+    );
+    says(
+        check(binary((16, 9), &[&raw[..], b"x"].concat())),
+        "1 bytes behind the last tensor",
+    );
+    says(
+        check(binary((16, 5), &raw[..21])),
+        "output `label` has 5 bytes for 2 elements",
+    );
     says(check(binary((16, usize::MAX), &raw)), "cut off");
     says(expected().check_http(b"{}", Some(9)), "says that its JSON has 9");
 }
@@ -152,12 +191,30 @@ fn messages_are_held_to_the_same() {
     says(check(&message(|m| m.model_name = "other".into())), "of model `other`");
     says(check(&message(|m| m.outputs.truncate(1))), "output `label` is missing");
     says(check(&message(|m| m.outputs.clear())), "no outputs");
-    says(check(&message(|m| m.outputs[0].shape = vec![1, 2])), "output `y` has shape [1, 2]");
-    says(check(&message(|m| m.outputs[0].shape = vec![-1, 2])), "output `y` has shape");
-    says(check(&message(|m| m.outputs[0].datatype = "INT8".into())), "output `y` is INT8");
-    says(check(&message(|m| m.raw_output_contents[0].truncate(12))), "12 bytes for 4 elements");
-    says(check(&message(|m| m.raw_output_contents.truncate(1))), "output `label` has no data");
-    says(check(&message(|m| m.raw_output_contents.push(Bytes::new()))), "belong to no output");
+    says(
+        check(&message(|m| m.outputs[0].shape = vec![1, 2])),
+        "output `y` has shape [1, 2]",
+    );
+    says(
+        check(&message(|m| m.outputs[0].shape = vec![-1, 2])),
+        "output `y` has shape",
+    );
+    says(
+        check(&message(|m| m.outputs[0].datatype = "INT8".into())),
+        "output `y` is INT8",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents[0].truncate(12))),
+        "12 bytes for 4 elements",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents.truncate(1))),
+        "output `label` has no data",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents.push(Bytes::new()))),
+        "belong to no output",
+    );
     says(check(b"{\"error\":\"x\"}"), "no protobuf message");
     let whole = message(|_| ());
     says(check(&whole[..whole.len() - 1]), "cut off");
@@ -204,7 +261,8 @@ proptest! {
 
 #[test]
 fn limits_follow_the_declared_outputs() {
-    let of = |planned, outputs: &[TensorSpec]| Limit::of_replies(planned, &Expected::new("m", outputs, Some(2))).bytes();
+    let of =
+        |planned, outputs: &[TensorSpec]| Limit::of_replies(planned, &Expected::new("m", outputs, Some(2))).bytes();
     let small = [spec("y", DataType::Fp32, &[-1, 3])];
     assert_eq!(of(None, &small), (64 << 10) + 6 * 64);
     assert_eq!(of(Some(2_000), &small), 2_000);

@@ -14,6 +14,11 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
     if run.interrupted {
         cautions.push("The run was stopped before its last point; what is here was finished.".to_owned());
     }
+    if let Some(why) = &run.search_stopped {
+        cautions.push(format!(
+            "The search for the highest rate stopped before its end, for {why}: what it had not measured is unknown."
+        ));
+    }
     for resumed in &run.resumed {
         let mut text = format!(
             "Gone on with at {} after {} steps, servers and caches as they were then",

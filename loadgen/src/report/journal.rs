@@ -137,12 +137,19 @@ impl Points {
         points
     }
 
-    /// Adds a step to its point; a second step of the same repeat is dropped.
+    /// Adds a step to its point. A second step of the same repeat is dropped, but for a later attempt, which takes its
+    /// place.
     pub fn add(&mut self, step: Step) {
         let known = self.points.iter_mut().find(|point| point.factors == step.factors);
         if let Some(point) = known {
-            if point.repeats.iter().all(|repeat| repeat.index != step.repeat.index) {
-                point.repeats.push(step.repeat);
+            match point
+                .repeats
+                .iter_mut()
+                .find(|repeat| repeat.index == step.repeat.index)
+            {
+                None => point.repeats.push(step.repeat),
+                Some(earlier) if earlier.attempt < step.repeat.attempt => *earlier = step.repeat,
+                Some(_) => {}
             }
             return;
         }
@@ -258,6 +265,22 @@ mod tests {
         );
         assert!(points.step(&step((1, 0), 0).factors, 1).is_some());
         assert!(points.step(&step((1, 0), 0).factors, 2).is_none());
+    }
+
+    #[test]
+    fn a_later_attempt_takes_the_place_of_an_earlier_one_whatever_the_order() {
+        let take = |attempt| {
+            let mut step = step((0, 0), 0);
+            (step.repeat.attempt, step.repeat.seed) = (attempt, u64::from(attempt));
+            step
+        };
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let points = Points::of(order.map(take).to_vec());
+            assert_eq!(points.all()[0].repeats.len(), 1);
+            assert_eq!(points.step(&take(0).factors, 0).unwrap().seed, 2);
+        }
+        let names = [0, 1].map(|attempt| super::super::hdr_file_of(&take(0).factors, 0, attempt));
+        assert_ne!(names[0], names[1]);
     }
 
     #[test]

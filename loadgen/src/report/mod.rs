@@ -18,6 +18,7 @@ mod reach_words;
 mod run_json;
 mod summary_csv;
 mod table;
+mod tracked;
 mod units;
 mod words;
 
@@ -101,6 +102,16 @@ pub enum ReportError {
 #[must_use]
 pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     hdr_log::file_name(factors, repeat)
+}
+
+/// The same of a repeat that was measured in vain so many times before; each has a file of its own.
+#[must_use]
+pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
+    let name = hdr_log::file_name(factors, repeat);
+    match (attempt, name.strip_suffix(".hdr")) {
+        (0, _) | (_, None) => name,
+        (attempt, Some(stem)) => format!("{stem}_again{attempt}.hdr"),
+    }
 }
 
 /// A time as results have it, RFC 3339 in UTC; `None` for anything else.
@@ -223,28 +234,58 @@ pub fn load(dir: &Path) -> Result<Run, ReportError> {
     Ok(run)
 }
 
-/// `report RUN...`: summarises every run anew from its `run.json` and histograms, rewrites its `summary.csv`,
-/// `report.md` and `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are. With
-/// `combined`, one page over all the runs is written there too.
+/// Where a report goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Destination<'a> {
+    /// A folder for `summary.csv`, `report.md` and `report.html`, of several runs one below it for each; without it they
+    /// are written into the run's own, unless that is under version control.
+    pub out: Option<&'a Path>,
+    /// A file for one page over all runs.
+    pub combined: Option<&'a Path>,
+}
+
+/// `report RUN...`: summarises every run anew from its `run.json` and histograms, writes `summary.csv`, `report.md` and
+/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are.
 ///
 /// # Errors
 /// As [`load`] and [`write()`].
-pub fn rewrite(dirs: &[PathBuf], combined: Option<&Path>) -> Result<(), ReportError> {
+pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), ReportError> {
     let mut runs = Vec::with_capacity(dirs.len());
     for dir in dirs {
         let mut run = load(dir)?;
         analysis::conclude(&mut run);
         analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
-        write_views(&run, dir)?;
+        match view_folder(dir, to.out, dirs.len() > 1) {
+            Some(folder) => {
+                fs::create_dir_all(&folder).map_err(io(&folder))?;
+                write_views(&run, &folder)?;
+            }
+            None => eprintln!(
+                "{}: under version control, so nothing is written there; --out FOLDER says where the report goes",
+                dir.display()
+            ),
+        }
         if dirs.len() > 1 {
             println!("{} ({})\n", run.name, dir.display());
         }
         print_table(&run);
         runs.push(run);
     }
-    match combined {
+    match to.combined {
         Some(path) => run_json::write_atomically(path, html::page(&runs.iter().collect::<Vec<_>>()).as_bytes()),
         None => Ok(()),
+    }
+}
+
+/// Where the views of a run are written; `None` where that is to be left as it is.
+fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<PathBuf> {
+    match out {
+        Some(out) if is_one_of_many => {
+            let own = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+            Some(out.join(own.file_name().unwrap_or_default()))
+        }
+        Some(out) => Some(out.to_owned()),
+        None => (!tracked::is_tracked(dir)).then(|| dir.to_owned()),
     }
 }
 

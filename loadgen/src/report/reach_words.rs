@@ -46,6 +46,13 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
             .map_or_else(String::new, |next| format!("at {}/s {}", rate(next.rps), next.why))
     };
     text += &match (found.outcome, &found.highest_rps) {
+        (SloOutcome::Unknown, _) => {
+            let above = found
+                .not_met
+                .as_ref()
+                .map_or_else(String::new, |_| format!("; {}", not_met(found)));
+            format!(": not known whether any rate has {objective}{above}")
+        }
         (SloOutcome::NeverMet, _) | (_, None) => {
             let why = found.not_met.as_ref().map_or_else(String::new, |next| {
                 let asked = if next.rps <= slo.lowest_rps {
@@ -68,11 +75,22 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
                 SloOutcome::MetAsFarAsMeasured => {
                     format!(": {objective} still holds at {value}/s, the highest rate measured")
                 }
-                SloOutcome::Coarse => format!("{at}; the next rate measured is far above: {}", not_met(found)),
+                SloOutcome::Coarse => format!(
+                    "{at}; the next rate that has an answer is far above, and between them nothing is known: {}",
+                    not_met(found)
+                ),
                 _ => format!("{at}; {}", not_met(found)),
             }
         }
     };
+    if let Some(first) = found.unknown.first() {
+        let rates: Vec<String> = found.unknown.iter().map(|one| format!("{}/s", rate(one.rps))).collect();
+        text += &format!(
+            "; nothing is known of the server at {} ({})",
+            rates.join(", "),
+            first.why
+        );
+    }
     if !found.contradicting_rps.is_empty() {
         let rates: Vec<String> = found
             .contradicting_rps

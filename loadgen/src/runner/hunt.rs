@@ -4,16 +4,21 @@
 //! stopped in the middle of a search goes on where it was. All searches go on together, one rate each in turn and
 //! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`crate::search`] decides.
 
-use super::{Ledger, Runner, factors};
+use super::{Ledger, Runner, Take, factors};
 use crate::analysis::curves::same_but_rate;
 use crate::analysis::percentile::samples_needed;
-use crate::analysis::slo;
+use crate::analysis::slo::{self, Answer};
 use crate::error::RunError;
 use crate::plan::{Load, SearchPlan};
+use crate::progress::readable;
 use crate::record::{Factors, Point, Run, SloOutcome};
 use crate::report::Place;
 use crate::schedule::{split_mix, step_seed};
-use crate::search::{MAX_PROBES, Probe, Search};
+use crate::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
+use std::time::Instant;
+
+/// Seeds of one attempt at a rate lie so far from those of the next: more than a plan has repeats.
+const ATTEMPT: u32 = 1_000;
 
 /// One target in one mode and batch size.
 struct Hunt {
@@ -28,21 +33,58 @@ impl Runner<'_> {
         let Some(plan) = &self.plan.search else { return Ok(()) };
         let hunts = self.hunts(plan);
         self.write(run, &ledger.points)?;
-        for _ in 0..MAX_PROBES {
+        run.search_stopped = None;
+        let ends = Instant::now() + plan.limit;
+        for round in 0..=MAX_PROBES {
+            let known: Vec<Vec<slo::Evidence>> = hunts.iter().map(|hunt| self.known(hunt, plan, run)).collect();
             let probes: Vec<(&Hunt, Probe)> = hunts
                 .iter()
-                .filter_map(|hunt| Some((hunt, hunt.search.next(&self.known(hunt, plan, run))?)))
+                .zip(&known)
+                .filter_map(|(hunt, known)| Some((hunt, hunt.search.next(known)?)))
                 .collect();
             if probes.is_empty() {
                 break;
             }
-            self.probe(&probes, ledger).await?;
+            if round == MAX_PROBES {
+                run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
+                break;
+            }
+            let left = hunts
+                .iter()
+                .zip(&known)
+                .map(|(hunt, known)| hunt.search.outlook(known))
+                .sum();
+            ledger.progress.searches(left, ends);
+            let takes: Vec<(&Hunt, Probe, u32)> = probes
+                .iter()
+                .map(|&(hunt, probe)| (hunt, probe, self.attempt(hunt, probe.rps, plan, run)))
+                .collect();
+            let in_time = self.probe(&takes, ends, ledger).await?;
             self.write(run, &ledger.points)?;
             for (hunt, probe) in &probes {
                 ledger.progress.say(&self.told(hunt, probe.rps, plan, run));
             }
+            if !in_time {
+                let limit = readable(plan.limit);
+                run.search_stopped = Some(format!("its time limit of {limit} was over (`search.limit_s`)"));
+                break;
+            }
+        }
+        if let Some(why) = &run.search_stopped {
+            ledger.progress.say(&format!(
+                "the search stopped: {why}; what it had not measured stays unknown"
+            ));
+            self.write(run, &ledger.points)?;
         }
         Ok(())
+    }
+
+    /// Which attempt at a rate is next: the first, or, where all it had was in vain, another.
+    fn attempt(&self, hunt: &Hunt, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
+        let known = self.known(hunt, plan, run);
+        let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);
+        // What is not there yet has no attempt.
+        before.map_or(0, |one| one.tries)
     }
 
     /// A plan that asked for a highest rate and has none, nowhere, did not come to what it was made for.
@@ -51,10 +93,12 @@ impl Runner<'_> {
         let mut reasons = Vec::new();
         for finding in &run.findings {
             match &finding.slo {
-                Some(found) if found.outcome == SloOutcome::NeverMet => {
+                Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
                     let why = found
                         .not_met
-                        .as_ref()
+                        .iter()
+                        .chain(&found.unknown)
+                        .next()
                         .map(|next| format!(" at {}/s {}", next.rps, next.why));
                     let Factors { tier, cache, mode, .. } = &finding.factors;
                     reasons.push(format!("{tier} {cache} {mode}{}", why.unwrap_or_default()));
@@ -63,7 +107,7 @@ impl Runner<'_> {
             }
         }
         let what = format!(
-            "`search.slo`: `{}` is met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
+            "`search.slo`: `{}` is known to be met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
              {}/s). The result is written all the same",
             plan.slo.objective,
             reasons.join("; "),
@@ -99,20 +143,34 @@ impl Runner<'_> {
         hunts
     }
 
-    async fn probe(&mut self, probes: &[(&Hunt, Probe)], ledger: &mut Ledger) -> Result<(), RunError> {
+    /// Measures each rate, at its next attempt; `false` where the time was over before all were.
+    async fn probe(
+        &mut self,
+        takes: &[(&Hunt, Probe, u32)],
+        ends: Instant,
+        ledger: &mut Ledger,
+    ) -> Result<bool, RunError> {
         ledger
             .progress
-            .more(probes.iter().map(|(_, probe)| probe.repeats).sum());
-        let most = probes.iter().map(|(_, probe)| probe.repeats).max().unwrap_or(0);
-        for repeat in 0..most {
-            for (hunt, probe) in probes.iter().filter(|(_, probe)| repeat < probe.repeats) {
+            .more(takes.iter().map(|(_, probe, _)| probe.repeats).sum());
+        let most = takes.iter().map(|(_, probe, _)| probe.repeats).max().unwrap_or(0);
+        let step = self.plan.warmup + self.plan.window;
+        for index in 0..most {
+            for &(hunt, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
+                if Instant::now() + step > ends {
+                    return Ok(false);
+                }
                 // From the rate itself: the same for every tier that comes to it, and for a run that is gone on with.
-                let seed = step_seed(self.plan.seed, repeat, (split_mix(probe.rps.to_bits()) >> 32) as usize);
-                self.step(ledger, hunt.place, hunt.load.at(probe.rps), (repeat, seed))
-                    .await?;
+                let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
+                let take = Take {
+                    index,
+                    attempt,
+                    seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
+                };
+                self.step(ledger, hunt.place, hunt.load.at(probe.rps), take).await?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What is known of a curve, by rising rate.
@@ -137,9 +195,16 @@ impl Runner<'_> {
         let objective = &plan.slo.objective;
         let point: Option<&Point> = run.points.iter().find(|point| point.factors == factors);
         let answer = match point.and_then(|point| Some((point, slo::evidence(point, &plan.slo)?))) {
-            Some((_, evidence)) if evidence.met => format!("{objective} holds"),
+            Some((_, evidence)) if evidence.is_met() => format!("{objective} holds"),
+            Some((point, evidence)) if evidence.answer == Answer::Unknown => {
+                let tries = format!("try {} of {MAX_TRIES}", evidence.tries);
+                format!(
+                    "{objective} is not known to hold or not ({tries}): {}",
+                    slo::why_not(point, &plan.slo)
+                )
+            }
             Some((point, _)) => format!("{objective} does not hold: {}", slo::why_not(point, &plan.slo)),
-            None => "too few samples to say".to_owned(),
+            None => "not measured to the end".to_owned(),
         };
         format!("  {}: {answer}", super::name(&factors))
     }

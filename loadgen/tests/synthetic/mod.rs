@@ -107,6 +107,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         pricing: Some(pricing),
         slo: Some(slo),
         findings: Vec::new(),
+        search_stopped: None,
         cold_starts: Vec::new(),
         points,
     };
@@ -262,6 +263,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
     let dependence = analysis::dependence::Dependence::of(&latencies);
     Repeat {
         index,
+        attempt: 0,
         seed,
         started_at: format!("2026-11-20T12:0{index}:00Z"),
         window_s: WINDOW_S,

@@ -1,0 +1,61 @@
+//! Writes down which commit a program is built from: `TIERLAB_COMMIT`, with `-dirty` where what it is built from has changes,
+//! and `unknown` outside a checkout of its own. Run again when the commit or the sources change, and only then.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What the program is made of, below the workspace's root.
+const SOURCES: [&str; 4] = ["loadgen", "protocol", "Cargo.toml", "Cargo.lock"];
+
+fn main() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.parent().unwrap_or(own);
+    for path in [
+        "loadgen/src",
+        "loadgen/build.rs",
+        "loadgen/Cargo.toml",
+        "protocol/src",
+        "Cargo.lock",
+    ] {
+        println!("cargo::rerun-if-changed={}", root.join(path).display());
+    }
+    println!(
+        "cargo::rustc-env=TIERLAB_COMMIT={}",
+        commit(root).unwrap_or_else(|| "unknown".into())
+    );
+}
+
+fn commit(root: &Path) -> Option<String> {
+    // Sources unpacked inside the checkout of something else are not of its commits.
+    let top = git(root, &["rev-parse", "--show-toplevel"])?;
+    if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
+        return None;
+    }
+    let head = git(root, &["rev-parse", "HEAD"])?;
+    // In a worktree these lie in the main checkout's folder, which git knows.
+    let branch = git(root, &["symbolic-ref", "--quiet", "HEAD"]);
+    for name in ["HEAD", "packed-refs"].into_iter().chain(branch.as_deref()) {
+        if let Some(file) = git(root, &["rev-parse", "--git-path", name]) {
+            let file = root.join(file);
+            if file.exists() {
+                println!("cargo::rerun-if-changed={}", file.display());
+            }
+        }
+    }
+    let status: Vec<&str> = ["status", "--porcelain", "--"].into_iter().chain(SOURCES).collect();
+    let is_clean = git(root, &status).is_some_and(|changes| changes.is_empty());
+    Some(if is_clean { head } else { format!("{head}-dirty") })
+}
+
+fn git(root: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(root)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

@@ -1,0 +1,108 @@
+//! Text that is kept or printed, without the credentials in it. In: a plan, an address, a server's words. Out: the same
+//! with `***` for names and passwords in URLs, for values of their queries and fragments, and for what a key calls a secret.
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "***";
+/// Keys whose values are never kept.
+const SECRET_KEYS: [&str; 5] = ["secret", "password", "token", "credential", "access_key"];
+
+/// Hides what URLs in a text carry beside where they lead.
+#[must_use]
+pub fn urls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after
+            .find(|c: char| c.is_whitespace() || "\"'`<>,;)".contains(c))
+            .unwrap_or(after.len());
+        let (url, more) = after.split_at(end);
+        let authority_len = url.find(['/', '?', '#']).unwrap_or(url.len());
+        // A password may hold what should have been escaped: whatever stands in front of the last `@` is hidden.
+        let user_len = url[..authority_len]
+            .rfind('@')
+            .or_else(|| url.find(['?', '#']).map_or(url, |q| &url[..q]).rfind('@'));
+        let place = match user_len {
+            Some(len) => {
+                out.push_str(HIDDEN);
+                &url[len..]
+            }
+            None => url,
+        };
+        match place.find(['?', '#']) {
+            Some(query) => {
+                out.push_str(&place[..=query]);
+                out.push_str(HIDDEN);
+            }
+            None => out.push_str(place),
+        }
+        rest = more;
+    }
+    out + rest
+}
+
+/// The same of a plan or config in TOML, and the strings behind keys that name secrets.
+#[must_use]
+pub fn toml(text: &str) -> String {
+    let lines = urls(text).split_inclusive('\n').map(hide_value).collect::<Vec<_>>();
+    lines.concat()
+}
+
+fn hide_value(line: &str) -> String {
+    let Some((key, value)) = line.split_once('=') else {
+        return line.to_owned();
+    };
+    let name = key.to_ascii_lowercase();
+    if key.trim_start().starts_with('#') || !SECRET_KEYS.iter().any(|secret| name.contains(secret)) {
+        return line.to_owned();
+    }
+    let end = if value.ends_with('\n') { "\n" } else { "" };
+    format!("{key}= \"{HIDDEN}\"{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn urls_lose_what_is_secret_and_nothing_else() {
+        for (text, expected) in [
+            ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/"),
+            (
+                "http://user:pass@host:1/x?token=abc#d: no",
+                "http://***@host:1/x?*** no",
+            ),
+            ("http://user:p/a@s@host/x", "http://***@host/x"),
+            (
+                "at `http://u@h`, and s3://k:s@b.c",
+                "at `http://***@h`, and s3://***@b.c",
+            ),
+            ("mail a@b, no URL", "mail a@b, no URL"),
+        ] {
+            assert_eq!(urls(text), expected);
+        }
+    }
+
+    #[test]
+    fn plans_lose_the_values_of_secret_keys() {
+        let plan = "name = \"a\"\n[lab.tier.s3.set]\nendpoint = \"http://k:s@h:1\"\nsecret_access_key = \"x\"\n# token = 1\nrates = [1, 2]\n";
+        let kept = toml(plan);
+        assert_eq!(
+            kept,
+            "name = \"a\"\n[lab.tier.s3.set]\nendpoint = \"http://***@h:1\"\nsecret_access_key = \"***\"\n# token = 1\nrates = [1, 2]\n"
+        );
+        assert_eq!(toml(&kept), kept);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_hidden_stays_hidden(text in "[a-z:/@?#=\\n\" .]{0,60}", user in "[a-z]{8}", secret in "[A-Z]{12}") {
+            let with = format!("{text} http://{user}:{secret}@h/p?q={secret} {text}");
+            let once = toml(&with);
+            prop_assert!(!once.contains(&secret), "{}", once);
+            prop_assert_eq!(toml(&once), once);
+        }
+    }
+}
