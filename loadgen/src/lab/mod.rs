@@ -228,7 +228,9 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
 /// Names the tiers that there are, each a file beside the one that is missing.
 fn no_such_tier(plan: &Plan, tier: &str, file: &Path) -> PlanError {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = std::fs::read_dir(folder.unwrap_or_else(|| Path::new("."))).into_iter().flatten();
+    let folder = std::fs::read_dir(folder.unwrap_or_else(|| Path::new(".")))
+        .into_iter()
+        .flatten();
     let is_tier = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "toml");
     let mut there: Vec<String> = folder
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -2,6 +2,7 @@
 
 mod attribution;
 mod certificate;
+mod hostile;
 mod hosts;
 mod lab;
 mod live;
