@@ -312,10 +312,8 @@ mod tests {
         while let Some(probe) = search.next(&known) {
             probes.push(probe);
             assert!(probes.len() < 2 * MAX_PROBES, "{probes:?}");
-            let before = known
-                .iter()
-                .find(|one| one.rps == probe.rps && one.answer == Answer::Unknown);
-            let tries = before.map_or(0, |one| one.tries) + 1;
+            let before = known.iter().find(|one| one.rps == probe.rps);
+            let tries = before.map_or(1, |one| one.tries + u32::from(one.answer == Answer::Unknown));
             assert!(tries <= MAX_TRIES, "{probe:?} again");
             let mut one = said(probe, probe.rps <= boundary, true);
             one.tries = tries;
