@@ -8,17 +8,14 @@
 //! finds room, and two hot ones end with the same share, without a list of models or weights.
 
 use crate::refusal::{Reason, Refusal};
-use bytes::Bytes;
 use prometheus::IntGauge;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Requests that a model may have in flight for each that is free.
 const FREE_SHARE: usize = 8;
-
-/// Replies of this many bytes are counted until they are written.
-const HELD_BYTES: usize = 64 << 10;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -34,10 +31,15 @@ pub(crate) struct Limits {
 }
 
 /// The counts held against the [`Limits`].
+#[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) limits: Limits,
     in_flight: AtomicUsize,
     buffered: AtomicUsize,
+    /// Bytes of replies that their clients have not taken.
+    replies: AtomicUsize,
+    /// Replies hold more than may be held.
+    pressed: Notify,
     gauge: IntGauge,
     /// Requests admitted, and admitted requests whose fate is decided: answered, refused or given up by the client.
     admitted: AtomicU64,
@@ -54,6 +56,8 @@ impl Admission {
             limits,
             in_flight: AtomicUsize::new(0),
             buffered: AtomicUsize::new(0),
+            replies: AtomicUsize::new(0),
+            pressed: Notify::new(),
             gauge,
             admitted: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -102,6 +106,33 @@ impl Admission {
         }
     }
 
+    /// Counts bytes of a reply that exists and waits for its client.
+    pub(crate) fn hold_reply(&self, bytes: usize) {
+        let limit = self.limits.max_buffered_bytes;
+        let before = self.replies.fetch_add(bytes, Relaxed);
+        if before <= limit && before.saturating_add(bytes) > limit {
+            self.pressed.notify_waiters();
+        }
+    }
+
+    /// Counts them back.
+    pub(crate) fn release_reply(&self, bytes: usize) {
+        self.replies.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Whether replies alone hold more than may be held.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.replies.load(Relaxed) > self.limits.max_buffered_bytes
+    }
+
+    /// Ends when replies hold more than may be held.
+    pub(crate) async fn pressed(&self) {
+        let pressed = self.pressed.notified();
+        if !self.is_pressed() {
+            pressed.await;
+        }
+    }
+
     /// Requests admitted, and how many of them are settled.
     pub(crate) fn tally(&self) -> (u64, u64) {
         (self.admitted.load(Relaxed), self.settled.load(Relaxed))
@@ -137,7 +168,8 @@ impl Account {
     /// do not fit together one is refused, and not both, each for the bytes of the other.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
-        let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= limit);
+        let room = limit.saturating_sub(self.admission.replies.load(Relaxed));
+        let fits = |now: usize| now.checked_add(bytes).filter(|&sum| sum <= room);
         let step = |now: usize| Some(fits(now).unwrap_or(now - self.bytes));
         let before = self.admission.buffered.fetch_update(Relaxed, Relaxed, step);
         if fits(before.unwrap_or_else(|same| same)).is_some() {
@@ -161,30 +193,6 @@ impl Account {
         self.admission.buffered.fetch_add(bytes, Relaxed);
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
         self.bytes = bytes;
-    }
-}
-
-impl Account {
-    /// Counts a reply for as long as it is in memory, however slowly its client reads.
-    pub(crate) fn hold(mut self, reply: Bytes) -> Bytes {
-        // A small one has gone to the socket's buffer before anybody could count it.
-        if reply.len() < HELD_BYTES {
-            return reply;
-        }
-        self.set(reply.len());
-        Bytes::from_owner(Held { reply, _account: self })
-    }
-}
-
-/// A reply that is counted.
-struct Held {
-    reply: Bytes,
-    _account: Account,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.reply
     }
 }
 
@@ -307,17 +315,15 @@ mod tests {
     }
 
     #[test]
-    fn a_large_reply_is_counted_until_its_last_piece_is_gone() {
+    fn replies_that_wait_leave_less_for_requests() {
         let admission = admission(1);
-        let mut account = admission.open_account();
-        account.add(7).unwrap();
-        let mut reply = account.hold(Bytes::from(vec![1; HELD_BYTES]));
-        let piece = reply.split_to(10);
-        drop(reply);
-        assert_eq!(admission.buffered.load(Relaxed), HELD_BYTES);
-        drop(piece);
-        assert_eq!(admission.buffered.load(Relaxed), 0);
-        let small = admission.open_account().hold(Bytes::from_static(b"small"));
-        assert_eq!((small.len(), admission.buffered.load(Relaxed)), (5, 0));
+        admission.hold_reply(60);
+        admission.open_account().add(40).unwrap();
+        assert_eq!(admission.open_account().add(41).unwrap_err().reason, Reason::Full);
+        assert!(!admission.is_pressed());
+        admission.hold_reply(41);
+        assert!(admission.is_pressed());
+        admission.release_reply(101);
+        admission.open_account().add(100).unwrap();
     }
 }

@@ -34,5 +34,6 @@ mod tensors;
 mod trace;
 
 pub use config::{Config, ConfigError, Sources};
+pub use connections::listen;
 pub use log::LogFormat;
 pub use server::{Addresses, Listeners, ServerError, run};

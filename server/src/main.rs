@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tierlab_server::{Addresses, Config, ConfigError, Listeners, LogFormat, ServerError, Sources};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often a parent's death is looked for.
@@ -131,18 +130,18 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
         .build()
         .context("starting the async runtime")?;
     let served = runtime.block_on(async {
-        let listen = async |flag: &str, address: SocketAddr| {
-            let listener = TcpListener::bind(address).await;
+        let listen = |flag: &str, address: SocketAddr| {
+            let listener = tierlab_server::listen(address, config.backlog());
             listener.with_context(|| {
                 format!("cannot listen on {address}; give {flag} another address, with port 0 for any that is free")
             })
         };
         let grpc = match config.grpc_listen() {
-            Some(address) => Some(listen("--grpc-listen", address).await?),
+            Some(address) => Some(listen("--grpc-listen", address)?),
             None => None,
         };
         let listeners = Listeners {
-            http: listen("--listen", config.listen()).await?,
+            http: listen("--listen", config.listen())?,
             grpc,
         };
         let shutdown = shutdown(exit_with_parent)?;

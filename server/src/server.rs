@@ -5,7 +5,7 @@
 
 use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
-use crate::connections::{Front, Terms};
+use crate::connections::{Front, Terms, fit_files};
 use crate::drain;
 use crate::features::{FeatureTier, Landing};
 use crate::grpc;
@@ -109,9 +109,13 @@ impl Listeners {
             routes: http::Routes::new(Arc::clone(&state)),
             terms: terms.clone(),
             telemetry: telemetry.clone(),
+            admission: Arc::clone(&state.pipeline.admission),
+            metrics: Arc::clone(&state.pipeline.metrics),
         };
         let grpc = self.grpc.map(|listener| Front {
             listener,
+            admission: Arc::clone(&state.pipeline.admission),
+            metrics: Arc::clone(&state.pipeline.metrics),
             routes: grpc::router(state),
             terms,
             telemetry,
@@ -153,7 +157,8 @@ pub async fn run(
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
         warn_of_open_doors(address, &config.connections);
     }
-    let terms = config.connections.clone();
+    let mut terms = config.connections.clone();
+    terms.bounds = fit_files(terms.bounds, 1 + u64::from(addresses.grpc.is_some()));
     let front = listeners.serve(Arc::clone(&state), terms, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);

@@ -6,7 +6,7 @@
 use super::raw::{RawAccess, RawConnections, RawTls};
 use super::{ConfigError, fail};
 use crate::access::{Access, Hosts, Secret};
-use crate::connections::{Bounds, Files, Terms};
+use crate::connections::{Bounds, Files, Terms, share};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub(super) fn terms(
     Ok(Terms {
         bounds: Bounds {
             max: connections.max,
+            max_per_address: connections.max_per_address.unwrap_or_else(|| share(connections.max)),
+            health_places: connections.health_places,
             header_timeout: Duration::from_millis(connections.header_timeout_ms),
             write_timeout: Duration::from_millis(connections.write_timeout_ms),
         },

@@ -112,6 +112,7 @@ pub struct Config {
     pub(crate) landing: Landing,
     pub(crate) limits: Limits,
     pub(crate) connections: Terms,
+    backlog: u32,
     pub(crate) search: Search,
     pub(crate) providers: Providers,
     /// The folder of optimised graphs, and the most bytes in it.
@@ -224,6 +225,11 @@ impl Config {
             ("admission.max_buffered_bytes", raw.admission.max_buffered_bytes as u64),
             ("admission.timeout_ms", raw.admission.timeout_ms),
             ("connections.max", raw.connections.max as u64),
+            (
+                "connections.max_per_address",
+                raw.connections.max_per_address.unwrap_or(1) as u64,
+            ),
+            ("connections.backlog", u64::from(raw.connections.backlog)),
             ("connections.header_timeout_ms", raw.connections.header_timeout_ms),
             ("connections.write_timeout_ms", raw.connections.write_timeout_ms),
             ("runtime.load_timeout_ms", raw.runtime.load_timeout_ms),
@@ -260,6 +266,7 @@ impl Config {
                 max_buffered_bytes: raw.admission.max_buffered_bytes,
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
+            backlog: raw.connections.backlog,
             connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
             search: Search {
                 environment: library,
@@ -297,6 +304,12 @@ impl Config {
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// Connections that may wait to be taken.
+    #[must_use]
+    pub fn backlog(&self) -> u32 {
+        self.backlog
     }
 
     /// How the log is written, and its filter.

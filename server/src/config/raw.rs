@@ -104,6 +104,9 @@ impl Default for RawAdmission {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawConnections {
     pub(super) max: usize,
+    pub(super) max_per_address: Option<usize>,
+    pub(super) health_places: usize,
+    pub(super) backlog: u32,
     pub(super) header_timeout_ms: u64,
     pub(super) write_timeout_ms: u64,
 }
@@ -112,6 +115,9 @@ impl Default for RawConnections {
     fn default() -> Self {
         Self {
             max: 4096,
+            max_per_address: None,
+            health_places: 16,
+            backlog: 4096,
             header_timeout_ms: 30_000,
             write_timeout_ms: 30_000,
         }

@@ -1,55 +1,158 @@
-//! What a connection does, seen from outside of the protocol that is spoken on it: requests under way, replies that wait
-//! for their reader, and since when there is nothing.
+//! What a connection does, seen from outside of the protocol that is spoken on it: requests under way, those of them that
+//! wait for their client, replies that are not taken yet, and since when nothing has moved.
 //!
-//! In: requests that begin and end, writes that stall. Out: who is silent, and for how long.
+//! In: requests that begin and end, bodies and replies that wait. Out: who is idle, who only waits for its client, and how
+//! long for; how a connection that has to end is told so.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::admission::Admission;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// Why a connection has to end before its client ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dismissal {
+    /// The server drains, or nothing has been said for long: what is under way is finished.
+    Finish,
+    /// Its place or its memory is needed, and nothing is under way that does not wait for the client.
+    Evicted,
+}
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    state: Mutex<State>,
-    leave: Notify,
-}
-
-#[derive(Debug)]
-struct State {
+    began: Instant,
+    /// Requests that ever began.
+    opened: AtomicU64,
     /// Requests whose replies are not handed to the connection yet.
-    open: usize,
+    open: AtomicUsize,
+    /// Those of them that ask for the server's health: they never keep a place.
+    probes: AtomicUsize,
+    /// Those whose bodies have not come to their ends.
+    reading: AtomicUsize,
+    /// Those that wait for the client: for more of a body, or for room to send more of a reply.
+    waiting: AtomicUsize,
     /// Whether a write waits for the client.
-    stalled: bool,
-    /// When the last request ended, or the connection began.
-    silent_since: Instant,
+    stalled: AtomicBool,
+    /// When something last moved, in milliseconds after the beginning.
+    moved_ms: AtomicU64,
+    /// Bytes of replies that the client has not taken.
+    held_bytes: AtomicUsize,
+    evicted: AtomicBool,
+    leave: Notify,
+    admission: Arc<Admission>,
+    /// Taken when all others were: good for health alone.
+    for_health: bool,
 }
 
 impl Activity {
-    fn new() -> Arc<Self> {
+    pub(super) fn new(admission: Arc<Admission>, for_health: bool) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
-                open: 0,
-                stalled: false,
-                silent_since: Instant::now(),
-            }),
+            began: Instant::now(),
+            opened: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            probes: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            stalled: AtomicBool::new(false),
+            moved_ms: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
+            evicted: AtomicBool::new(false),
             leave: Notify::new(),
+            admission,
+            for_health,
         })
     }
 
-    /// Counts a request until the guard is dropped.
-    pub(super) fn open(self: &Arc<Self>) -> Open {
-        self.lock().open += 1;
-        Open(Arc::clone(self))
+    /// Counts a request until the guard is dropped; `probe` says whether it asks for the server's health.
+    pub(super) fn open(self: &Arc<Self>, probe: bool) -> Open {
+        self.opened.fetch_add(1, Relaxed);
+        self.open.fetch_add(1, Relaxed);
+        if probe {
+            self.probes.fetch_add(1, Relaxed);
+        }
+        Open {
+            activity: Arc::clone(self),
+            probe,
+        }
+    }
+
+    /// Counts a body until it has come to its end.
+    pub(super) fn read_body(self: &Arc<Self>) -> Reading {
+        self.reading.fetch_add(1, Relaxed);
+        Reading(Arc::clone(self))
+    }
+
+    /// Counts a request as one that waits for its client, until the guard is dropped.
+    pub(super) fn wait(self: &Arc<Self>) -> Waiting {
+        self.waiting.fetch_add(1, Relaxed);
+        self.touch();
+        Waiting(Arc::clone(self))
+    }
+
+    /// Counts bytes of a reply until the guard is dropped.
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Holding {
+        self.held_bytes.fetch_add(bytes, Relaxed);
+        self.admission.hold_reply(bytes);
+        Holding {
+            activity: Arc::clone(self),
+            bytes,
+        }
     }
 
     /// Says whether a write waits for the client.
     pub(super) fn set_stalled(&self, stalled: bool) {
-        let mut state = self.lock();
-        if state.stalled != stalled {
-            state.stalled = stalled;
-            state.silent_since = Instant::now();
-        }
+        self.stalled.store(stalled, Relaxed);
+        self.touch();
+    }
+
+    /// Takes note that something has moved.
+    pub(super) fn touch(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_ms.store(ms, Relaxed);
+    }
+
+    /// How many requests ever began.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Relaxed)
+    }
+
+    /// Whether a body has not come to its end.
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.load(Relaxed) > 0
+    }
+
+    /// Whether a request has come whole and its reply is not handed to the connection yet.
+    pub(super) fn owes_a_reply(&self) -> bool {
+        self.open.load(Relaxed) > 0 && self.reading.load(Relaxed) == 0
+    }
+
+    /// Whether only questions for the server's health are answered here.
+    pub(super) fn is_for_health(&self) -> bool {
+        self.for_health
+    }
+
+    /// Bytes of replies that the client has not taken.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// Whether the client lets something wait: a write, or a part of a body or reply.
+    pub(super) fn is_kept_waiting(&self) -> bool {
+        self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
+    }
+
+    /// When something last moved, where the server does nothing for this connection: it is idle, or all that is under way
+    /// waits for the client or asks for health. None while it works.
+    pub(super) fn still_since(&self) -> Option<Instant> {
+        let at_rest = self.waiting.load(Relaxed) + self.probes.load(Relaxed);
+        (self.open.load(Relaxed) <= at_rest).then(|| self.moved())
+    }
+
+    /// When something last moved.
+    pub(super) fn moved(&self) -> Instant {
+        self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
     }
 
     /// Ends once there was no request and no waiting write for this long.
@@ -65,103 +168,98 @@ impl Activity {
         }
     }
 
-    /// Ends when another connection needs the place.
-    pub(super) async fn asked_to_leave(&self) {
+    /// Asks the connection to end.
+    pub(super) fn dismiss(&self, dismissal: Dismissal) {
+        if dismissal == Dismissal::Evicted {
+            self.evicted.store(true, Relaxed);
+        }
+        self.leave.notify_one();
+    }
+
+    /// Ends when the connection is asked to end.
+    pub(super) async fn dismissed(&self) -> Dismissal {
         self.leave.notified().await;
+        if self.evicted.load(Relaxed) {
+            Dismissal::Evicted
+        } else {
+            Dismissal::Finish
+        }
+    }
+
+    /// Ends when the connection's place is needed.
+    pub(super) async fn evicted(&self) {
+        while self.dismissed().await != Dismissal::Evicted {}
     }
 
     /// How long nothing has been going on; none while something is.
     fn silence(&self) -> Option<Duration> {
-        let state = self.lock();
-        (state.open == 0 && !state.stalled).then(|| state.silent_since.elapsed())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
+        idle.then(|| self.moved().elapsed())
     }
 }
 
 /// A request that is not answered yet.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Activity>);
+pub(super) struct Open {
+    activity: Arc<Activity>,
+    probe: bool,
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.open -= 1;
-        state.silent_since = Instant::now();
+        self.activity.touch();
+        if self.probe {
+            self.activity.probes.fetch_sub(1, Relaxed);
+        }
+        self.activity.open.fetch_sub(1, Relaxed);
     }
 }
 
-/// Every open connection.
-#[derive(Debug, Default)]
-pub(super) struct Register(Mutex<(u64, BTreeMap<u64, Arc<Activity>>)>);
-
-impl Register {
-    /// Adds a connection until the entry is dropped.
-    pub(super) fn enter(self: &Arc<Self>) -> Entry {
-        let activity = Activity::new();
-        let mut this = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, connections) = &mut *this;
-        *next += 1;
-        connections.insert(*next, Arc::clone(&activity));
-        Entry {
-            id: *next,
-            activity,
-            register: Arc::clone(self),
-        }
-    }
-
-    /// Asks every connection to finish its requests and end.
-    pub(super) fn ask_everyone_to_leave(&self) {
-        let this = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        this.1.values().for_each(|one| one.leave.notify_one());
-    }
-
-    /// Asks the connection that has been silent longest to make place; nobody where all are busy.
-    pub(super) fn ask_the_idlest_to_leave(&self) {
-        let this = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let silent = this.1.values().filter_map(|one| Some((one.silence()?, one)));
-        if let Some((_, idlest)) = silent.max_by_key(|(silence, _)| *silence) {
-            idlest.leave.notify_one();
-        }
-    }
-}
-
-/// A connection's place in the register.
+/// A body that is not there yet.
 #[derive(Debug)]
-pub(super) struct Entry {
-    id: u64,
-    pub(super) activity: Arc<Activity>,
-    register: Arc<Register>,
-}
+pub(super) struct Reading(Arc<Activity>);
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let mut this = self.register.0.lock().unwrap_or_else(PoisonError::into_inner);
-        this.1.remove(&self.id);
+impl Reading {
+    /// The body's connection.
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.0
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::FutureExt;
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Relaxed);
+    }
+}
 
-    #[tokio::test]
-    async fn the_idlest_leaves_and_the_busy_stay() {
-        let register = Arc::new(Register::default());
-        let [busy, idle, stalled] = [register.enter(), register.enter(), register.enter()];
-        let request = busy.activity.open();
-        stalled.activity.set_stalled(true);
-        register.ask_the_idlest_to_leave();
-        assert!(idle.activity.asked_to_leave().now_or_never().is_some());
-        assert!(busy.activity.asked_to_leave().now_or_never().is_none());
-        assert!(stalled.activity.asked_to_leave().now_or_never().is_none());
-        assert!(busy.activity.silence().is_none());
-        drop(request);
-        assert!(busy.activity.silence().is_some());
-        drop((busy, idle));
-        assert_eq!(register.0.lock().unwrap().1.len(), 1);
+/// A request that waits for its client.
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<Activity>);
+
+impl Waiting {
+    /// Takes note that the client has let something through.
+    pub(super) fn touch(&self) {
+        self.0.touch();
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Bytes of a reply that its client has not taken.
+#[derive(Debug)]
+pub(super) struct Holding {
+    activity: Arc<Activity>,
+    bytes: usize,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.activity.held_bytes.fetch_sub(self.bytes, Relaxed);
+        self.activity.admission.release_reply(self.bytes);
     }
 }

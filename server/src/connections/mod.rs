@@ -1,50 +1,69 @@
 //! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and ending those that only cost.
 //!
 //! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client is slow to speak or to read,
-//! or is silent for long, is closed here; when the room is full, the one that was silent longest makes place. Knows nothing
-//! of models or of what the routes do.
+//! or is silent for long, is closed here; when the room is full, the one that has been still longest makes place. Knows
+//! nothing of models or of what the routes do.
 
 mod activity;
+mod bodies;
 mod guarded;
+mod host;
+mod http2;
+mod listen;
+mod register;
 mod tls;
 
-use crate::access::{Access, Guard};
+use crate::access::{Access, Guard, is_open};
+use crate::admission::Admission;
+use crate::metrics::{Front as Spoken, Metrics};
+use crate::refusal::{Reason, Refusal};
 use crate::routes::Routes;
-use crate::trace::observe;
 use crate::trace::otlp::Telemetry;
-use activity::{Activity, Open, Register};
-use axum::body::{Body, HttpBody};
-use bytes::Bytes;
-use guarded::Guarded;
-use http::Request;
-use hyper::body::{Frame, SizeHint};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use crate::trace::{self, observe};
+use activity::{Activity, Dismissal};
+use axum::body::Body;
+use axum::response::IntoResponse;
+use bodies::{Received, Reply};
+use guarded::{Guarded, Protocol, Transport};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, Version};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use register::{Entry, Register};
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
+use tonic::Status;
 
+pub use listen::listen;
+pub(crate) use listen::{fit_files, share};
 pub(crate) use tls::{Files, Tls};
 
 /// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-/// HTTP/2 streams of one connection at most.
-const MAX_STREAMS: u32 = 256;
-/// The pause after `accept` failed, when the process is out of file descriptors, say.
+/// The longest pause after `accept` failed, when the process is out of file descriptors, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection that was asked to end may take to say so before it is cut; one with a request may finish it.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a connection may let its replies wait while there is no memory for others, and how often this is looked at.
+const PRESSED_PATIENCE: Duration = Duration::from_secs(1);
+const PRESSED_PAUSE: Duration = Duration::from_millis(100);
+/// The same trouble is said in the log once in this time.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// The bounds of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Open connections at most.
     pub(crate) max: usize,
+    /// Of them, those of one client's address at most.
+    pub(crate) max_per_address: usize,
+    /// Connections beyond, on which questions for the server's health are answered and nothing else.
+    pub(crate) health_places: usize,
     /// For a request's head to arrive; a connection without a request is closed after it.
     pub(crate) header_timeout: Duration,
     /// For a client to take the next part of a reply.
@@ -67,6 +86,9 @@ pub(crate) struct Front<R> {
     pub(crate) terms: Terms,
     /// Where spans of requests go, where they go anywhere.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
+    /// Where replies are counted until they are sent.
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl<R: Routes> Front<R> {
@@ -74,89 +96,130 @@ impl<R: Routes> Front<R> {
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
         let Terms { bounds, access, tls } = self.terms;
-        let seats = u32::try_from(bounds.max).unwrap_or(u32::MAX);
-        let room = Room {
-            seats: Arc::new(Semaphore::new(seats as usize)),
-            register: Arc::default(),
-        };
+        let register = Register::new(bounds, Arc::clone(&self.admission));
         let server = Arc::new(Server {
             telemetry: self.telemetry,
             routes: access.guard(self.routes),
-            builder: builder(&bounds),
+            http1: http1_builder(&bounds),
             bounds,
             tls,
+            admission: self.admission,
+            metrics: self.metrics,
         });
+        let relief = tokio::spawn(relieve(Arc::clone(&register), Arc::clone(&server.admission)));
+        let mut troubles = Troubles::default();
         loop {
             let accepted = tokio::select! {
-                accepted = room.accept(&self.listener) => accepted,
+                accepted = accept(&self.listener, &register, &mut troubles) => accepted,
                 _ = drain.wait_for(|draining| *draining) => break,
             };
-            let Some((stream, seat)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
+            let Some((stream, entry)) = accepted else { continue };
             let _ = stream.set_nodelay(true);
-            let (server, entry) = (Arc::clone(&server), room.register.enter());
+            let server = Arc::clone(&server);
             tokio::spawn(async move {
                 server.welcome(stream, &entry.activity).await;
-                drop((entry, seat));
+                drop(entry);
             });
         }
         drop(self.listener);
-        room.register.ask_everyone_to_leave();
-        let _ = room.seats.acquire_many(seats).await;
+        register.ask_everyone_to_leave();
+        register.empty().await;
+        relief.abort();
     }
 }
 
-/// The connections there may be, and those there are.
-struct Room {
-    seats: Arc<Semaphore>,
-    register: Arc<Register>,
-}
-
-impl Room {
-    /// The next connection, once there is a seat for it; none when `accept` failed.
-    async fn accept(&self, listener: &TcpListener) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-        let (stream, _) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "accept");
-                return None;
+/// The next connection with a place; none when there was none to take or no place for it.
+async fn accept(
+    listener: &TcpListener,
+    register: &Arc<Register>,
+    troubles: &mut Troubles,
+) -> Option<(TcpStream, Entry)> {
+    if register.is_crowded() {
+        register.someone_left(ACCEPT_PAUSE).await;
+    }
+    let (stream, address) = match listener.accept().await {
+        Ok(accepted) => accepted,
+        // It came and went.
+        Err(error) if is_of_the_connection(&error) => return None,
+        Err(error) => {
+            if troubles.is_news() {
+                tracing::warn!(%error, "accept: where files are missing, the connection that was still longest is closed");
             }
-        };
-        if let Ok(seat) = Arc::clone(&self.seats).try_acquire_owned() {
-            return Some((stream, seat));
+            register.evict_stillest();
+            register.someone_left(ACCEPT_PAUSE).await;
+            return None;
         }
-        self.register.ask_the_idlest_to_leave();
-        let seat = Arc::clone(&self.seats).acquire_owned().await.ok()?;
-        Some((stream, seat))
+    };
+    let entry = register.enter(address.ip());
+    let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
+    if crowded && troubles.is_news() {
+        tracing::warn!(
+            "every place is taken by a connection that works: new ones are good for health alone (`connections.max`)"
+        );
+    }
+    Some((stream, entry?))
+}
+
+/// Whether `accept` failed for the connection that it would have given, and not for the listener.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+/// When trouble was last said.
+#[derive(Debug, Default)]
+struct Troubles(Option<Instant>);
+
+impl Troubles {
+    fn is_news(&mut self) -> bool {
+        let news = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
+        if news {
+            self.0 = Some(Instant::now());
+        }
+        news
     }
 }
 
-fn builder(bounds: &Bounds) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+/// While replies hold all the memory there is for them, ends the connections whose clients do not take theirs.
+async fn relieve(register: Arc<Register>, admission: Arc<Admission>) {
+    let mut troubles = Troubles::default();
+    loop {
+        admission.pressed().await;
+        while admission.is_pressed() {
+            if register.evict_fullest(PRESSED_PATIENCE) {
+                if troubles.is_news() {
+                    tracing::warn!("no memory for replies: connections whose clients take none are closed");
+                }
+                tokio::task::yield_now().await;
+            } else {
+                tokio::time::sleep(PRESSED_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn http1_builder(bounds: &Bounds) -> http1::Builder {
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         // A hundred headers at most is hyper's own bound: to set one, whatever it is, fills two lists for each request.
         .max_buf_size(MAX_HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD_BYTES as u32)
-        .keep_alive_interval(bounds.header_timeout);
     builder
 }
 
 /// What every connection shares.
 struct Server<R> {
     routes: Guard<R>,
-    builder: auto::Builder<TokioExecutor>,
+    http1: http1::Builder,
     bounds: Bounds,
     telemetry: Option<Arc<Telemetry>>,
     tls: Option<Tls>,
+    admission: Arc<Admission>,
+    metrics: Arc<Metrics>,
 }
 
 impl<R: Routes> Server<R> {
@@ -167,7 +230,7 @@ impl<R: Routes> Server<R> {
         };
         let handshake = tokio::select! {
             handshake = tokio::time::timeout(self.bounds.header_timeout, tls.0.accept(stream)) => handshake,
-            () = activity.asked_to_leave() => return,
+            _ = activity.dismissed() => return,
         };
         match handshake {
             Ok(Ok(stream)) => self.talk(stream, activity).await,
@@ -176,70 +239,111 @@ impl<R: Routes> Server<R> {
         }
     }
 
-    /// Serves one connection to its end.
-    async fn talk<S>(self: &Arc<Self>, stream: S, activity: &Arc<Activity>)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let io = TokioIo::new(Guarded::new(stream, &self.bounds, Arc::clone(activity)));
+    /// Serves one connection to its end, in the protocol that its client speaks.
+    async fn talk<S: Transport>(self: &Arc<Self>, stream: S, activity: &Arc<Activity>) {
+        let mut stream = Guarded::new(stream, self.bounds.write_timeout, Arc::clone(activity));
+        let protocol = tokio::select! {
+            protocol = stream.protocol(self.bounds.header_timeout) => protocol,
+            _ = activity.dismissed() => return,
+        };
+        match protocol {
+            Ok(Protocol::Http1) => self.talk_http1(stream, activity).await,
+            Ok(Protocol::Http2) => http2::serve(self, stream, activity).await,
+            Err(error) => tracing::debug!(%error, "a connection ended early"),
+        }
+    }
+
+    async fn talk_http1<S: Transport>(self: &Arc<Self>, stream: Guarded<S>, activity: &Arc<Activity>) {
         let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-            let (server, open) = (Arc::clone(self), activity.open());
-            let telemetry = self.telemetry.clone();
-            let answered = observe(telemetry, request.map(Body::new), async move |request| {
-                server.routes.answer(request).await
-            });
-            async move { Ok::<_, Infallible>(answered.await.map(|body| Reply { body, _open: open })) }
+            let request = request.map(|body| Body::new(Received::new(body, activity)));
+            let answered = answer(Arc::clone(self), request, Arc::clone(activity));
+            async move { Ok::<_, Infallible>(answered.await) }
         });
-        let mut connection = pin!(self.builder.serve_connection(io, service));
+        let mut connection = pin!(self.http1.serve_connection(TokioIo::new(stream), service));
         // A task of its own: a connection is polled several times for each request, and then looks at one flag.
         let mut dismissed = tokio::spawn({
             let (activity, patience) = (Arc::clone(activity), self.bounds.header_timeout);
-            async move {
-                tokio::select! {
-                    () = activity.asked_to_leave() => {}
-                    () = activity.silent_for(patience) => {}
-                }
-            }
+            async move { dismissal(&activity, patience).await }
         });
         let ended = tokio::select! {
             biased;
-            ended = connection.as_mut() => Some(ended),
-            _ = &mut dismissed => None,
+            ended = connection.as_mut() => Err(ended),
+            dismissal = &mut dismissed => Ok(dismissal),
         };
         dismissed.abort();
-        if let Some(ended) = ended {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended early");
+        match ended {
+            Err(Ok(())) | Ok(Ok(Dismissal::Evicted) | Err(_)) => {}
+            Err(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+            Ok(Ok(Dismissal::Finish)) => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    _ = connection => {}
+                    () = activity.silent_for(FAREWELL) => {}
+                    () = activity.evicted() => {}
+                }
             }
-            return;
         }
-        connection.as_mut().graceful_shutdown();
-        tokio::select! {
-            _ = connection => {}
-            () = activity.silent_for(FAREWELL) => {}
+    }
+
+    /// Why a request is not answered by the routes, where it is not.
+    fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
+        if let Err(what) = host::check(request) {
+            return Some(Refusal::bad(what));
         }
+        if probe {
+            return None;
+        }
+        let what = if activity.is_for_health() {
+            format!("{} connections are open, the most taken", self.bounds.max)
+        } else if self.admission.is_pressed() {
+            "replies that their clients have not taken hold all the memory there is for them".to_owned()
+        } else {
+            return None;
+        };
+        Some(Refusal::new(Reason::Full, what))
+    }
+
+    fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
+        self.metrics.count_refusal("", None, &refusal);
+        if trace::front() == Spoken::Grpc {
+            return Status::from(refusal).into_http();
+        }
+        let mut response = refusal.into_response();
+        // The body is not read, and may be taken for a request.
+        if version < Version::HTTP_2 {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }
 
-/// A reply's body; its request stays open until it is handed to the connection.
-struct Reply {
-    body: Body,
-    _open: Open,
+/// Answers a request that came on a connection.
+fn answer<R: Routes>(
+    server: Arc<Server<R>>,
+    request: Request<Body>,
+    activity: Arc<Activity>,
+) -> impl Future<Output = Response<Reply>> {
+    let probe = is_open(request.uri().path());
+    let open = activity.open(probe);
+    async move {
+        let telemetry = server.telemetry.clone();
+        let answered = observe(telemetry, request, async |request: Request<Body>| {
+            match server.refusal(&request, &activity, probe) {
+                None => server.routes.answer(request).await,
+                Some(refusal) => server.refuse(refusal, request.version()),
+            }
+        });
+        let reply = answered.await;
+        reply.map(|body| Reply::new(body, &activity, open))
+    }
 }
 
-impl HttpBody for Reply {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+/// Ends when a connection has to: it was asked to, or nothing has been said on it for `patience`.
+async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
+    tokio::select! {
+        dismissal = activity.dismissed() => dismissal,
+        () = activity.silent_for(patience) => Dismissal::Finish,
     }
 }

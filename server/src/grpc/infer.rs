@@ -5,7 +5,6 @@
 
 use super::arriving::{Arrived, Arriving, Kind};
 use super::codec::{Raw, Reply};
-use super::leaving::Leaving;
 use super::{Server, wire};
 use crate::admission::Account;
 use crate::manage::Target;
@@ -114,8 +113,8 @@ impl Messages {
         F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
         R: Stream<Item = Result<Reply, Status>> + Send + 'static,
     {
-        let admission = Arc::clone(&self.state.pipeline.admission);
-        let mut grpc = wire(Raw, &self.head.headers, admission.limits.max_body_bytes);
+        let max_bytes = self.state.pipeline.admission.limits.max_body_bytes;
+        let mut grpc = wire(Raw, &self.head.headers, max_bytes);
         // tonic calls it once, with a stream of what is no longer in the body.
         let mut once = Some((answered, self.arriving, self.arrived, self.state));
         let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
@@ -126,7 +125,7 @@ impl Messages {
             }
         });
         let request = http::Request::from_parts(self.head, Body::empty());
-        Leaving::count(grpc.streaming(service, request).await, &admission)
+        grpc.streaming(service, request).await
     }
 }
 

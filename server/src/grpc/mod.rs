@@ -9,7 +9,6 @@ mod cutter;
 mod documents;
 mod health;
 mod infer;
-mod leaving;
 mod status;
 
 use crate::state::State;

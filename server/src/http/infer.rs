@@ -109,16 +109,12 @@ pub(super) async fn answer(state: &Server, target: &Target, request: Request) ->
         .pipeline
         .infer(passage, account, incoming, Stopwatch::start())
         .await;
-    let Outcome {
-        reply,
-        timings,
-        account,
-    } = outcome;
+    let Outcome { reply, timings, .. } = outcome;
     let mut response = match reply {
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
             let (body, encoding) = coding::deflate(&head.headers, outgoing.body);
-            let mut response = Response::new(Body::from(account.hold(body)));
+            let mut response = Response::new(Body::from(body));
             if let Some(encoding) = encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }

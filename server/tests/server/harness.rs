@@ -84,7 +84,20 @@ impl Data {
 }
 
 fn command(arguments: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-server"));
+    command_under(&[], arguments)
+}
+
+/// The server, run by another program: `prlimit` with its arguments, say.
+fn command_under(wrapper: &[&str], arguments: &[String]) -> Command {
+    let binary = env!("CARGO_BIN_EXE_tierlab-server");
+    let mut command = match wrapper {
+        [] => Command::new(binary),
+        [program, rest @ ..] => {
+            let mut command = Command::new(program);
+            command.args(rest).arg(binary);
+            command
+        }
+    };
     for (flag, value) in [("--config", "configs/server.toml"), ("--listen", "127.0.0.1:0")] {
         if !arguments.iter().any(|argument| argument == flag) {
             command.args([flag, value]);
@@ -151,12 +164,20 @@ impl Server {
     pub(crate) fn start_with(arguments: &[String], set: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut arguments = arguments.to_vec();
         arguments.extend(set.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
-        let mut child = command(&arguments)
-            .envs(environment.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = command(&arguments);
+        command.envs(environment.iter().copied());
+        Self::start_command(command)
+    }
+
+    /// Starts one by another program, which becomes it.
+    pub(crate) fn start_under(wrapper: &[&str], arguments: &[String], set: &[&str]) -> Self {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(set.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
+        Self::start_command(command_under(wrapper, &arguments))
+    }
+
+    fn start_command(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (stderr, sink) = (child.stderr.take().unwrap(), Arc::clone(&log));
         std::thread::spawn(move || {
@@ -203,9 +224,7 @@ impl Server {
     }
 
     pub(crate) fn terminate(&self) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap();
-        assert!(status.success());
+        signal(self, "TERM");
     }
 
     pub(crate) async fn wait(&mut self) -> ExitStatus {
@@ -274,6 +293,13 @@ impl Server {
         let _ = stream.read_to_end(&mut reply);
         String::from_utf8_lossy(&reply).into_owned()
     }
+}
+
+/// Sends a signal to a server.
+pub(crate) fn signal(server: &Server, name: &str) {
+    let pid = server.pid().to_string();
+    let status = Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
+    assert!(status.success());
 }
 
 impl Drop for Server {

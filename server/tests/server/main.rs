@@ -3,7 +3,11 @@
 #[path = "../../../storage/tests/standin/mod.rs"]
 mod standin;
 
+#[path = "../attacks/connections.rs"]
+mod attacks;
+
 mod clients;
+mod crowds;
 mod device;
 mod faults;
 mod flight;
