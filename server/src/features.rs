@@ -3,8 +3,10 @@
 //! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
 //! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
 //! ([`Landing`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
-//! one read of the tier. Knows nothing of HTTP or sessions.
+//! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
+//! sessions.
 
+mod live;
 mod rows;
 mod table;
 
@@ -12,10 +14,12 @@ use crate::batch::Part;
 use crate::refusal::{Reason, Refusal};
 use crate::repository::LoadError;
 use crate::stopwatch::Stopwatch;
+use live::LiveTable;
+pub(crate) use live::LiveTables;
 use rows::Rows;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use table::OpenTable;
 use tierlab_protocol::metadata::JoinedMetadata;
 use tierlab_protocol::model::FEATURES_PREFIX;
@@ -25,8 +29,9 @@ use tierlab_protocol::timing::{Stage, TierSplit};
 use tierlab_storage::device::DeviceReads;
 use tierlab_storage::wrappers::DamagedRows;
 use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError, Tier};
-use tokio::task::JoinHandle;
 
+/// Reads of all rows of a request, at most: one, and another for each version that comes in between.
+const READS: u32 = 8;
 /// Rows of this many bytes together are checked and laid out off the async threads.
 const HEAVY_BYTES: usize = 1 << 20;
 
@@ -85,6 +90,8 @@ pub(crate) struct FeatureTier {
     pub(crate) landing: Landing,
     /// Rows that came damaged.
     pub(crate) damaged: DamagedRows,
+    /// The tables that are read from it.
+    pub(crate) tables: Arc<LiveTables>,
 }
 
 impl FeatureTier {
@@ -96,9 +103,12 @@ impl FeatureTier {
         }
     }
 
-    /// Opens a table, and proves it where its rows will be trusted.
-    async fn open_table(&self, path: &ObjectPath) -> Result<OpenTable, LoadError> {
-        let open = OpenTable::open(&*self.uncached, path).await?;
+    /// Opens a table, and proves it where its rows will be trusted. Of one that was replaced more is looked at.
+    async fn open_table(&self, path: &ObjectPath, replaced: bool) -> Result<OpenTable, LoadError> {
+        let open = match replaced {
+            true => OpenTable::open_replaced(&*self.uncached, path).await?,
+            false => OpenTable::open(&*self.uncached, path).await?,
+        };
         if self.landing.trusts_the_table() {
             open.prove(&*self.uncached).await?;
             tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
@@ -111,14 +121,12 @@ impl FeatureTier {
 pub(crate) struct Join {
     tier: FeatureTier,
     path: ObjectPath,
-    table: RwLock<Arc<OpenTable>>,
+    table: Arc<LiveTable>,
     /// Input of the graph, by index, and the column that fills it.
     columns: Vec<(usize, Column)>,
     inputs: Vec<String>,
     /// Requests so far.
     requests: AtomicU64,
-    /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
-    reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
 }
 
 /// What a join gives: the index of an input, and its tensor.
@@ -136,7 +144,7 @@ impl Join {
         wanted: &[(usize, String)],
     ) -> Result<Self, LoadError> {
         let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
-        let open = tier.open_table(&path).await?;
+        let open = tier.open_table(&path, false).await?;
         let mut columns = Vec::new();
         for (input, name) in wanted {
             let column = open.column_for(&inputs[*input], name);
@@ -149,7 +157,8 @@ impl Join {
             columns.push((*input, column));
         }
         let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
-        let table = RwLock::new(Arc::new(open));
+        let taken: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+        let table = tier.tables.share(&tier, open, &taken);
         Ok(Self {
             tier,
             path,
@@ -157,7 +166,6 @@ impl Join {
             columns,
             inputs,
             requests: AtomicU64::new(0),
-            reopening: tokio::sync::Mutex::default(),
         })
     }
 
@@ -189,44 +197,70 @@ impl Join {
         }
     }
 
-    /// Reads the rows of `ids` and lays them out, giving the time to the stages cache, tier and join.
+    /// Reads the rows of `ids`, all of one version, and lays them out, giving the time to the stages cache, tier and join.
     ///
     /// # Errors
-    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails.
+    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails; a table that is replaced
+    /// faster than it can be read.
     pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
-        let (open, mut rows) = self.read(ids, watch).await?;
-        let heavy = ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES;
-        if self.tier.landing.proves(request) {
-            let damaged = self.damaged(&open, ids, &rows, heavy)?;
-            if !damaged.is_empty() {
-                self.mend(&open, ids, &damaged, &mut rows, watch).await?;
+        let mut open = self.table.current();
+        let mut reads = 0;
+        let rows = loop {
+            reads += 1;
+            if reads > READS {
+                let what = format!(
+                    "tier `{}`: {}: replaced {READS} times while its rows were read",
+                    self.tier.kind, self.path
+                );
+                return Err(Refusal::new(Reason::Tier, what));
             }
-        }
-        let joined = work(heavy, || rows.lay_out(&self.columns));
+            let mut rows = match self.read(&open, ids, watch).await? {
+                Some(rows) => rows,
+                None => {
+                    open = self.table.reopen(&open).await?;
+                    continue;
+                }
+            };
+            if self.tier.landing.proves(request) {
+                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids))?;
+                if !damaged.is_empty()
+                    && let Err(refusal) = self.mend(&open, ids, &damaged, &mut rows, watch).await
+                {
+                    // What does not fit its header may be of another version than it.
+                    open = self.table.anew(&open).await.ok_or(refusal)?;
+                    continue;
+                }
+            }
+            if self.table.is_current(&open) {
+                break rows;
+            }
+            // Another read, or a look, has met a newer version meanwhile: nobody gets the old one any more.
+            open = self.table.current();
+        };
+        let joined = work(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
         watch.mark(Stage::Join);
         Ok(joined)
     }
 
-    /// The rows as the tier has them, and the table that they are of.
-    async fn read(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<(Arc<OpenTable>, Rows), Refusal> {
-        let mut open = self.current();
-        let mut reopened = false;
-        loop {
-            let ranges = self.ranges(&open, ids)?;
-            watch.mark(Stage::Join);
-            match Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await {
-                Ok((rows, cost)) => {
-                    account(watch, &cost);
-                    return Ok((open, rows));
-                }
-                Err(error) if error.kind() == ErrorKind::Changed && !reopened => {
-                    watch.mark(Stage::Tier);
-                    open = self.reopen(&open).await?;
-                    reopened = true;
-                }
-                Err(error) => return Err(self.failed(&error, watch)),
+    fn is_heavy(&self, open: &OpenTable, ids: &[i64]) -> bool {
+        ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES
+    }
+
+    /// The rows as the tier has them; `None` where the table is another version now.
+    async fn read(&self, open: &OpenTable, ids: &[i64], watch: &mut Stopwatch) -> Result<Option<Rows>, Refusal> {
+        let ranges = self.ranges(open, ids)?;
+        watch.mark(Stage::Join);
+        match Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await {
+            Ok((rows, cost)) => {
+                account(watch, &cost);
+                Ok(Some(rows))
             }
+            Err(error) if error.kind() == ErrorKind::Changed => {
+                watch.mark(Stage::Tier);
+                Ok(None)
+            }
+            Err(error) => Err(self.failed(&error, watch)),
         }
     }
 
@@ -305,37 +339,7 @@ impl Join {
     }
 
     fn current(&self) -> Arc<OpenTable> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Opens the table again after the tier said that it has changed. A table of another schema is refused.
-    async fn reopen(&self, stale: &Arc<OpenTable>) -> Result<Arc<OpenTable>, Refusal> {
-        let mut reopening = self.reopening.lock().await;
-        let current = self.current();
-        if !Arc::ptr_eq(&current, stale) {
-            return Ok(current);
-        }
-        let task = reopening.get_or_insert_with(|| {
-            let (tier, path) = (self.tier.clone(), self.path.clone());
-            tokio::spawn(async move { tier.open_table(&path).await })
-        });
-        let opened = task.await;
-        *reopening = None;
-        let opened = opened.unwrap_or_else(|_| Err(LoadError::new("opening it panicked")));
-        let fresh = opened.map_err(|e| Refusal::new(Reason::Corrupt, format!("the table was replaced: {e}")))?;
-        for (_, column) in &self.columns {
-            if fresh.header.schema.column(&column.name) != Some(column) {
-                let what = format!(
-                    "{}: replaced by a table whose column `{}` is another",
-                    self.path, column.name
-                );
-                return Err(Refusal::new(Reason::Corrupt, what));
-            }
-        }
-        tracing::info!(object = %self.path, rows = fresh.header.rows, "the table was replaced and is read anew");
-        let fresh = Arc::new(fresh);
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
-        Ok(fresh)
+        self.table.current()
     }
 }
 
@@ -371,3 +375,5 @@ fn account(watch: &mut Stopwatch, cost: &ReadCost) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod version_tests;

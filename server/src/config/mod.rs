@@ -109,7 +109,11 @@ pub struct Config {
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
     /// Where feature rows are read to.
+    /// The largest file of a model that is read.
+    pub(crate) max_file_bytes: u64,
     pub(crate) landing: Landing,
+    /// How often a table's version is looked at; `None` for never.
+    pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
     pub(crate) connections: Terms,
     backlog: u32,
@@ -223,6 +227,7 @@ impl Config {
             ("admission.max_in_flight", raw.admission.max_in_flight as u64),
             ("admission.max_body_bytes", raw.admission.max_body_bytes as u64),
             ("admission.max_buffered_bytes", raw.admission.max_buffered_bytes as u64),
+            ("repository.max_file_bytes", raw.repository.max_file_bytes),
             ("admission.timeout_ms", raw.admission.timeout_ms),
             ("connections.max", raw.connections.max as u64),
             (
@@ -250,7 +255,9 @@ impl Config {
         Ok(Self {
             listen,
             grpc_listen,
+            max_file_bytes: raw.repository.max_file_bytes,
             landing: landing_of(&raw.features, &cache, sources)?,
+            revalidate: revalidate_of(&raw.features, sources)?,
             management: Settings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
@@ -362,6 +369,20 @@ fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Resu
             prove_every: raw.prove_every,
         }),
     }
+}
+
+/// The longest pause between two looks at a feature table, in seconds.
+const LONGEST_REVALIDATE_S: u64 = 86_400;
+
+fn revalidate_of(raw: &RawFeatures, sources: &Sources) -> Result<Option<Duration>, ConfigError> {
+    if raw.revalidate_s > LONGEST_REVALIDATE_S {
+        return fail(format!(
+            "{}: `features.revalidate_s` must be at most {LONGEST_REVALIDATE_S}, or 0 for never, is {}",
+            sources.config.display(),
+            raw.revalidate_s
+        ));
+    }
+    Ok((raw.revalidate_s > 0).then(|| Duration::from_secs(raw.revalidate_s)))
 }
 
 /// The shortest and the longest pause between two looks at the model tier, in milliseconds.

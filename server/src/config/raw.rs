@@ -62,6 +62,7 @@ impl Default for Raw {
 pub(super) struct RawFeatures {
     pub(super) rows: RawRows,
     pub(super) prove_every: u32,
+    pub(super) revalidate_s: u64,
 }
 
 impl Default for RawFeatures {
@@ -69,6 +70,7 @@ impl Default for RawFeatures {
         Self {
             rows: RawRows::Host,
             prove_every: 1,
+            revalidate_s: 5,
         }
     }
 }
@@ -209,6 +211,7 @@ impl Default for RawDrain {
 pub(super) struct RawRepository {
     pub(super) control: RawControl,
     pub(super) poll_interval_ms: u64,
+    pub(super) max_file_bytes: u64,
 }
 
 impl Default for RawRepository {
@@ -216,6 +219,7 @@ impl Default for RawRepository {
         Self {
             control: RawControl::None,
             poll_interval_ms: 15_000,
+            max_file_bytes: 64 << 30,
         }
     }
 }

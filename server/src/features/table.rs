@@ -1,16 +1,30 @@
 //! An open feature table: its header, where its rows lie, and the proof of all of them.
 //!
-//! In: a tier and a path. Out: the table as it was when it was opened, or what is wrong with it, by object and offset.
+//! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
 //! Knows nothing of requests.
 
 use super::work;
 use crate::repository::LoadError;
 use bytes::Bytes;
 use std::ops::Range;
+use std::time::Duration;
 use tierlab_protocol::table::{self, Column, TableError, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
-use tierlab_storage::{Object, ObjectPath, StorageError, Tier};
+use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
+use tokio::time::Instant;
 
+/// How long a version must have stood still before its header is believed. A write in place sets the modification time
+/// before its bytes are there, so a version seen during it may not be whole yet.
+const STANDS_STILL: Duration = Duration::from_millis(20);
+/// How often a table is looked at until it stands still.
+const LOOKS: u32 = 50;
+/// A replaced table of at most so many bytes is held against its header's block checksums before it is taken over: in one
+/// that is being written over, rows of another version lie behind the header.
+const WHOLE_BYTES: u64 = 64 << 20;
+/// How often a table is read until it is whole, and the wait in between. One that never is has damaged rows, which their
+/// own checksums tell from the others.
+const WHOLE_READS: u32 = 10;
+const WHOLE_WAIT: Duration = Duration::from_millis(100);
 /// Bytes of one read when a whole table is proven.
 const PROOF_BYTES: u64 = 8 << 20;
 
@@ -24,13 +38,78 @@ pub(super) struct OpenTable {
 }
 
 impl OpenTable {
-    /// Reads and checks a table's header.
+    /// Reads and checks a table's header, once its version stands still.
     ///
     /// # Errors
-    /// The tier's; a header that is damaged or contradicts the object.
+    /// The tier's; a header that is damaged or contradicts the object; a table that is written to all the time.
     pub(super) async fn open(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
+        let mut object = tier.stat(path).await?;
+        for _ in 0..LOOKS {
+            let seen = Instant::now();
+            let opened = Self::open_version(tier, object.clone()).await;
+            tokio::time::sleep_until(seen + STANDS_STILL).await;
+            let now = tier.stat(path).await?;
+            if now == object {
+                return opened;
+            }
+            object = now;
+        }
+        Err(being_rewritten(path))
+    }
+
+    /// As [`OpenTable::open`], of a table that was replaced: once its rows are those of its header.
+    ///
+    /// # Errors
+    /// As [`OpenTable::open`].
+    pub(super) async fn open_replaced(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
+        let mut last: Option<(Self, u32)> = None;
+        for _ in 0..WHOLE_READS {
+            let open = Self::open(tier, path).await?;
+            match open.is_whole(tier).await {
+                Ok(true) => return Ok(open),
+                Ok(false) => {
+                    // A stage may have taken what was half written.
+                    let whole = 0..open.object.size;
+                    tier.forget(&open.object, std::slice::from_ref(&whole)).await;
+                    let before = last.filter(|(last, _)| last.same_as(&open));
+                    last = Some((open, before.map_or(1, |(_, times)| times + 1)));
+                }
+                Err(error) if error.kind() == ErrorKind::Changed => {}
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(WHOLE_WAIT).await;
+        }
+        match last {
+            // It lies there like this, and nobody writes to it: rows are damaged, and the others are not.
+            Some((open, times)) if times > WHOLE_READS / 2 => {
+                tracing::warn!(object = %path, "the replaced table has blocks that do not fit their checksums");
+                Ok(open)
+            }
+            _ => Err(being_rewritten(path)),
+        }
+    }
+
+    /// Whether all blocks fit their checksums; of a large table, and of one without any, it is taken for granted.
+    async fn is_whole(&self, tier: &dyn Tier) -> Result<bool, StorageError> {
+        if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
+            return Ok(true);
+        }
+        let rows = tier.read(&self.object, self.first_row..self.object.size).await?.bytes;
+        let block = self.header.stride as usize * self.header.rows_per_block as usize;
+        let crcs = self.header.block_crcs.clone();
+        let fits = move || rows.chunks(block).map(crc32c::crc32c).eq(crcs);
+        let fits = tokio::task::spawn_blocking(fits).await;
+        Ok(fits.unwrap_or(false))
+    }
+
+    /// Whether this is the same version with the same header.
+    pub(super) fn same_as(&self, other: &Self) -> bool {
+        self.object == other.object && self.header == other.header
+    }
+
+    async fn open_version(tier: &dyn Tier, object: Object) -> Result<Self, LoadError> {
+        let path = &object.path;
         let bad = |e: TableError| LoadError::at(path, e);
-        let object = tier.stat(path).await?;
         let read =
             async |range: Range<u64>| -> Result<Bytes, StorageError> { Ok(tier.read(&object, range).await?.bytes) };
         let mut bytes = read(0..object.size.min(table::ALIGN)).await?;
@@ -93,6 +172,16 @@ impl OpenTable {
         })?;
         check_fit(input, column)?;
         Ok(column.clone())
+    }
+}
+
+fn being_rewritten(path: &ObjectPath) -> LoadError {
+    LoadError {
+        passing: true,
+        ..LoadError::at(
+            path,
+            "it is being rewritten all the time: write beside it and rename, or pause",
+        )
     }
 }
 

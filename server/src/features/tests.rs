@@ -40,6 +40,7 @@ fn feature_tier(tier: Arc<dyn Tier>) -> FeatureTier {
         kind: "memory",
         landing: Landing::Host,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("memory"),
+        tables: LiveTables::new(None),
     }
 }
 

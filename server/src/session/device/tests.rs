@@ -6,7 +6,7 @@
 mod standin;
 
 use super::*;
-use crate::features::{FeatureTier, Join, Landing};
+use crate::features::{FeatureTier, Join, Landing, LiveTables};
 use crate::refusal::{Reason, Refusal};
 use crate::session::bed::{INPUT, WIDTH, engines, parts};
 use crate::session::{Engine, RunError};
@@ -107,6 +107,7 @@ async fn join(tier: Arc<dyn Tier>, landing: Landing) -> Result<Join, String> {
         kind: "gds",
         landing,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("gds"),
+        tables: LiveTables::new(None),
     };
     let input = TensorSpec {
         name: INPUT.into(),

@@ -9,12 +9,13 @@ use nfs3_server::nfs3_types::nfs3::{
     nfstime3, post_op_attr, sattr3, set_atime, set_mtime, stable_how,
 };
 use nfs3_server::vfs::{DirEntryPlus, NextResult, NfsFileSystem, NfsReadFileSystem, ReadDirPlusIterator};
+use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions, Permissions};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -31,6 +32,32 @@ pub(super) struct Export {
 }
 
 type Status<T> = Result<T, nfsstat3>;
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    id: NodeId,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl State {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            id: NodeId::of(meta),
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+thread_local! {
+    /// What `getattr` told last on this thread. The library takes the attributes of a READ's reply right before it asks for
+    /// the bytes, without waiting in between, so `read` finds there what its reply will say of the file.
+    static TOLD: Cell<Option<State>> = const { Cell::new(None) };
+}
 
 impl Export {
     pub(super) fn open(root: &Path) -> io::Result<Self> {
@@ -125,11 +152,16 @@ impl NfsReadFileSystem for Export {
     }
 
     async fn getattr(&self, id: &NodeId) -> Status<fattr3> {
-        Ok(attributes(&self.nodes.resolve(id)?.1))
+        TOLD.take();
+        let (_, meta) = self.nodes.resolve(id)?;
+        TOLD.set(Some(State::of(&meta)));
+        Ok(attributes(&meta))
     }
 
     async fn read(&self, id: &NodeId, offset: u64, count: u32) -> Status<(Vec<u8>, bool)> {
+        let told = TOLD.take().filter(|told| told.id == *id);
         let read = self.with_file(*id, false, move |file, meta| {
+            let told = told.unwrap_or_else(|| State::of(meta));
             let left = meta.len().saturating_sub(offset);
             let len = left.min(u64::from(count.min(MAX_IO_BYTES)));
             let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
@@ -143,9 +175,13 @@ impl NfsReadFileSystem for Export {
                 }
             }
             bytes.truncate(filled);
-            Ok((bytes, offset + filled as u64 >= meta.len()))
+            // The kernel sets the modification time before it takes the bytes of a write: so these are all of the state
+            // that the reply's attributes tell.
+            let is_told = State::of(&file.metadata()?) == told;
+            Ok(is_told.then(|| (bytes, offset + filled as u64 >= meta.len())))
         });
-        read.await
+        // Written to meanwhile: asked again, the reply tells what the file is then.
+        read.await?.ok_or(nfsstat3::NFS3ERR_JUKEBOX)
     }
 
     async fn readdirplus(&self, folder: &NodeId, cookie: u64) -> Status<impl ReadDirPlusIterator<NodeId>> {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Keys on a page when the client does not say, and at most.
 const PAGE_KEYS: i32 = 1000;
+/// How often an object is opened for one GET while somebody writes to it in place.
+const OPENINGS: u32 = 4;
 
 /// The calls' receiver.
 pub(super) struct Backend {
@@ -123,17 +125,28 @@ impl S3 for Backend {
         };
         let range = input.range;
         let opened = self.run(move |folder| {
-            let (file, stored) = folder.get(&input.bucket, &input.key)?;
-            conditions.check(&stored)?;
-            let span = span(range.as_ref(), stored.size)?;
-            let end = span.end.min(span.start + CHUNK_BYTES);
-            let first = body::read_exact(&file, span.start..end).map_err(FolderError::Io)?;
-            Ok(Opened {
-                stored,
-                first,
-                more: (end < span.end).then_some(file),
-                span,
-            })
+            let mut opened = 0;
+            loop {
+                opened += 1;
+                let (file, stored) = folder.get(&input.bucket, &input.key)?;
+                conditions.check(&stored)?;
+                let span = span(range.as_ref(), stored.size)?;
+                let end = span.end.min(span.start + CHUNK_BYTES);
+                match body::read_version(&file, span.start..end, &stored) {
+                    Ok(first) => {
+                        let more = (end < span.end).then_some(file);
+                        return Ok(Opened {
+                            stored,
+                            span,
+                            first,
+                            more,
+                        });
+                    }
+                    // Written to meanwhile: what it is now may not be what the conditions ask for.
+                    Err(e) if opened == OPENINGS => return Err(FolderError::Io(e).into()),
+                    Err(_) => {}
+                }
+            }
         });
         let Opened {
             stored,
@@ -146,7 +159,7 @@ impl S3 for Backend {
         let body = match more {
             Some(file) => {
                 let rest = span.start + first.len() as u64..span.end;
-                StreamingBlob::new(FileStream::new(file, first, rest))
+                StreamingBlob::new(FileStream::new(file, stored.clone(), first, rest))
             }
             None => StreamingBlob::new(Body::from(first)),
         };

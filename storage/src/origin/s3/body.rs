@@ -2,7 +2,7 @@
 //!
 //! In: an open file and a range, or a request body. Out: a body that reads one chunk ahead, or a staged file.
 
-use super::folder::{Folder, FolderError, Staged};
+use super::folder::{Folder, FolderError, Staged, Stored};
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use md5::{Digest, Md5};
@@ -28,9 +28,20 @@ pub(super) fn read_exact(file: &File, range: Range<u64>) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
+/// Reads exactly `range` of the version that was opened; a write in place since then is an error, never a mix.
+pub(super) fn read_version(file: &File, range: Range<u64>, stored: &Stored) -> io::Result<Bytes> {
+    let bytes = read_exact(file, range)?;
+    // The kernel sets the modification time before it takes the bytes of a write.
+    if Stored::of(&file.metadata()?) != *stored {
+        return Err(io::Error::other("written to in place while it was read"));
+    }
+    Ok(bytes)
+}
+
 /// A file's range as a stream: `first` has been read already, the rest is read one chunk ahead of the network.
 pub(super) struct FileStream {
     file: Arc<File>,
+    stored: Stored,
     first: Option<Bytes>,
     rest: Range<u64>,
     /// Bytes not yet yielded.
@@ -39,10 +50,11 @@ pub(super) struct FileStream {
 }
 
 impl FileStream {
-    pub(super) fn new(file: File, first: Bytes, rest: Range<u64>) -> Self {
+    pub(super) fn new(file: File, stored: Stored, first: Bytes, rest: Range<u64>) -> Self {
         let remaining = first.len() as u64 + (rest.end - rest.start);
         Self {
             file: Arc::new(file),
+            stored,
             first: Some(first),
             rest,
             remaining,
@@ -56,8 +68,8 @@ impl FileStream {
         }
         let chunk = self.rest.start..self.rest.end.min(self.rest.start + CHUNK_BYTES);
         self.rest.start = chunk.end;
-        let file = Arc::clone(&self.file);
-        self.ahead = Some(tokio::task::spawn_blocking(move || read_exact(&file, chunk)));
+        let (file, stored) = (Arc::clone(&self.file), self.stored.clone());
+        self.ahead = Some(tokio::task::spawn_blocking(move || read_version(&file, chunk, &stored)));
     }
 }
 
@@ -205,7 +217,8 @@ mod tests {
             .collect();
         file.write_all(&whole).unwrap();
         let first = read_exact(&file, 5..10).unwrap();
-        let mut stream = FileStream::new(file, first, 10..whole.len() as u64);
+        let stored = Stored::of(&file.metadata().unwrap());
+        let mut stream = FileStream::new(file, stored, first, 10..whole.len() as u64);
         assert_eq!(stream.remaining_length().exact(), Some(whole.len() - 5));
         let mut got = Vec::new();
         while let Some(chunk) = stream.next().await {
@@ -219,11 +232,36 @@ mod tests {
     async fn a_file_cut_short_is_an_error() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"short").unwrap();
-        let mut stream = FileStream::new(file, Bytes::new(), 0..CHUNK_BYTES);
+        let stored = Stored::of(&file.metadata().unwrap());
+        let mut stream = FileStream::new(file, stored, Bytes::new(), 0..CHUNK_BYTES);
         let mut last = None;
         while let Some(chunk) = stream.next().await {
             last = Some(chunk);
         }
         assert!(last.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_written_to_in_place_breaks_the_stream_off() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1; 3 * CHUNK_BYTES as usize]).unwrap();
+        let stored = Stored::of(&file.metadata().unwrap());
+        let first = read_version(&file, 0..10, &stored).unwrap();
+        let writer = file.try_clone().unwrap();
+        writer.write_all_at(&[2; 100], 2 * CHUNK_BYTES).unwrap();
+        // Wherever the clock of the file system stands.
+        writer
+            .set_modified(stored.modified + std::time::Duration::from_secs(1))
+            .unwrap();
+        assert!(read_version(&file, 0..10, &stored).is_err());
+        let mut stream = FileStream::new(file, stored, first, 10..3 * CHUNK_BYTES);
+        let mut broken = false;
+        while let Some(chunk) = stream.next().await {
+            match chunk {
+                Ok(bytes) => assert!(bytes.iter().all(|byte| *byte == 1)),
+                Err(_) => broken = true,
+            }
+        }
+        assert!(broken);
     }
 }

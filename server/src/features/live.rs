@@ -1,0 +1,279 @@
+//! The tables that are read from now, one for all models that read it, and the look at each for a newer version.
+//!
+//! In: paths, a tier, a period. Out: the version of each table that requests read. A table that was replaced is opened
+//! once, by the first request that meets the new version or by the look that is taken every period, whichever comes
+//! first, and from then on nobody begins a read of the old one. Knows nothing of requests.
+
+use super::FeatureTier;
+use super::table::OpenTable;
+use crate::refusal::{Reason, Refusal};
+use crate::repository::LoadError;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+use tierlab_protocol::table::{Column, TableHeader};
+use tierlab_storage::ObjectPath;
+use tokio::task::JoinHandle;
+
+/// The longest wait for the tier's word on one table; a tier that is down is asked again at the next look.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// A table whose rows are damaged is read anew at most this often, in case its header is what is old.
+const ANEW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A table, as everyone who reads it has it now.
+pub(super) struct LiveTable {
+    tier: FeatureTier,
+    path: ObjectPath,
+    open: RwLock<Arc<OpenTable>>,
+    /// What the models take of it: a version without these is not taken over.
+    wanted: Mutex<Vec<Column>>,
+    /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
+    reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
+    /// When it was last opened because rows were damaged.
+    anew: Mutex<Option<Instant>>,
+    /// Why the version there is now cannot be used.
+    refused: Mutex<Option<String>>,
+    /// The last attempt to open it that failed, and when.
+    failed: Mutex<Option<(Instant, Refusal)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveTable {
+    fn new(tier: FeatureTier, path: ObjectPath, open: OpenTable) -> Self {
+        Self {
+            tier,
+            path,
+            open: RwLock::new(Arc::new(open)),
+            wanted: Mutex::default(),
+            reopening: tokio::sync::Mutex::default(),
+            anew: Mutex::default(),
+            refused: Mutex::default(),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// The version to read.
+    pub(super) fn current(&self) -> Arc<OpenTable> {
+        Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether this is the version to read.
+    pub(super) fn is_current(&self, open: &Arc<OpenTable>) -> bool {
+        Arc::ptr_eq(&self.open.read().unwrap_or_else(PoisonError::into_inner), open)
+    }
+
+    /// Notes what a model takes of the table.
+    fn want(&self, columns: impl Iterator<Item = Column>) {
+        let mut wanted = lock(&self.wanted);
+        for column in columns {
+            if !wanted.contains(&column) {
+                wanted.push(column);
+            }
+        }
+    }
+
+    /// The first column that the models take and a table lacks.
+    fn lacks(&self, header: &TableHeader) -> Option<String> {
+        let wanted = lock(&self.wanted);
+        let lacking = wanted
+            .iter()
+            .find(|column| header.schema.column(&column.name) != Some(column))?;
+        Some(lacking.name.clone())
+    }
+
+    fn set(&self, fresh: OpenTable) -> Arc<OpenTable> {
+        let fresh = Arc::new(fresh);
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+        fresh
+    }
+
+    /// Opens the table again after the tier said that it has changed. One that cannot be used is refused, and the version
+    /// before it stays.
+    pub(super) async fn reopen(&self, stale: &Arc<OpenTable>) -> Result<Arc<OpenTable>, Refusal> {
+        let asked = Instant::now();
+        let mut reopening = self.reopening.lock().await;
+        let current = self.current();
+        if !Arc::ptr_eq(&current, stale) {
+            return Ok(current);
+        }
+        // Those who waited while an attempt failed do not each make another.
+        let failed = lock(&self.failed).clone();
+        if let Some((_, refusal)) = failed.filter(|(at, _)| *at >= asked) {
+            return Err(refusal);
+        }
+        let task = reopening.get_or_insert_with(|| {
+            let (tier, path) = (self.tier.clone(), self.path.clone());
+            tokio::spawn(async move { tier.open_table(&path, true).await })
+        });
+        let opened = task.await;
+        *reopening = None;
+        let opened = opened.unwrap_or_else(|_| Err(LoadError::new("opening it panicked")));
+        let opened = opened.and_then(|fresh| match self.lacks(&fresh.header) {
+            None => Ok(fresh),
+            Some(column) => Err(LoadError::at(&self.path, format!("its column `{column}` is another"))),
+        });
+        let fresh = opened.map_err(|e| {
+            let refusal = self.refuse(&e);
+            *lock(&self.failed) = Some((Instant::now(), refusal.clone()));
+            refusal
+        })?;
+        *lock(&self.refused) = None;
+        if fresh.same_as(&current) {
+            return Ok(current);
+        }
+        tracing::info!(object = %self.path, rows = fresh.header.rows, "the table was replaced and is read anew");
+        Ok(self.set(fresh))
+    }
+
+    /// The refusal of a version that cannot be used; the log says it once.
+    fn refuse(&self, error: &LoadError) -> Refusal {
+        let detailed = error.for_operator();
+        let mut refused = lock(&self.refused);
+        if refused.as_deref() != Some(detailed) {
+            tracing::error!(object = %self.path, error = detailed, "the table was replaced, and the new one cannot be used");
+            *refused = Some(detailed.to_owned());
+        }
+        let reason = if error.passing { Reason::Tier } else { Reason::Corrupt };
+        Refusal::new(reason, format!("the table was replaced: {error}"))
+    }
+
+    /// Reads the header anew where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
+    /// the same, or was read shortly before.
+    pub(super) async fn anew(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
+        let may = {
+            let mut last = lock(&self.anew);
+            let may = last.is_none_or(|last| last.elapsed() >= ANEW_INTERVAL);
+            if may {
+                *last = Some(Instant::now());
+            }
+            may
+        };
+        if !may && self.is_current(stale) {
+            return None;
+        }
+        self.tier.uncached.forget(&stale.object, &[0..stale.first_row]).await;
+        self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
+    }
+
+    /// Asks the tier for the version there is, and opens it where it is another.
+    async fn look(&self, version: &str) -> Result<(), Refusal> {
+        let current = self.current();
+        if current.object.version == version {
+            return Ok(());
+        }
+        self.reopen(&current).await.map(drop)
+    }
+}
+
+/// All tables that are read now.
+#[derive(Default)]
+pub(crate) struct LiveTables {
+    /// As many as models have joined inputs; those that nobody reads any more are dropped at the next look or opening.
+    tables: Mutex<Vec<Weak<LiveTable>>>,
+    looking: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LiveTables {
+    /// The tables of a tier, each looked at once a period; without a period only reads notice a replaced table.
+    pub(crate) fn new(period: Option<Duration>) -> Arc<Self> {
+        let tables = Arc::new(Self::default());
+        if let Some(period) = period {
+            let of_task = Arc::downgrade(&tables);
+            *lock(&tables.looking) = Some(tokio::spawn(async move {
+                let mut failing = Failing::default();
+                loop {
+                    tokio::time::sleep(period).await;
+                    let Some(tables) = of_task.upgrade().map(|tables| tables.live()) else {
+                        return;
+                    };
+                    look_at_all(tables, &mut failing).await;
+                }
+            }));
+        }
+        tables
+    }
+
+    fn live(&self) -> Vec<Arc<LiveTable>> {
+        let mut tables = lock(&self.tables);
+        tables.retain(|table| table.strong_count() > 0);
+        tables.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The table of a path for a model that takes these columns of it: the one that others read, where the version just
+    /// opened suits them all.
+    pub(super) fn share(&self, tier: &FeatureTier, open: OpenTable, columns: &[Column]) -> Arc<LiveTable> {
+        let path = open.object.path.clone();
+        for table in self.live().into_iter().filter(|table| table.path == path) {
+            if table.lacks(&open.header).is_some() {
+                continue;
+            }
+            if !table.current().same_as(&open) {
+                table.set(open);
+            }
+            table.want(columns.iter().cloned());
+            return table;
+        }
+        let table = Arc::new(LiveTable::new(tier.clone(), path, open));
+        table.want(columns.iter().cloned());
+        lock(&self.tables).push(Arc::downgrade(&table));
+        table
+    }
+}
+
+impl Drop for LiveTables {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.looking).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Tables that could not be looked at, and why: so that the log says it once, and once that it is over.
+#[derive(Default)]
+struct Failing(BTreeMap<ObjectPath, String>);
+
+impl Failing {
+    fn note(&mut self, path: &ObjectPath, failure: Option<String>) {
+        match failure {
+            None => {
+                if self.0.remove(path).is_some() {
+                    tracing::info!(object = %path, "the table's version can be looked up again");
+                }
+            }
+            Some(error) => {
+                if !self.0.contains_key(path) {
+                    tracing::warn!(object = %path, %error, "the table's version cannot be looked up; what is there is \
+                        served, and it is tried again at every `features.revalidate_s`");
+                }
+                self.0.insert(path.clone(), error);
+            }
+        }
+    }
+}
+
+/// One look at each path, however many models read it.
+async fn look_at_all(tables: Vec<Arc<LiveTable>>, failing: &mut Failing) {
+    let mut by_path: BTreeMap<ObjectPath, Vec<Arc<LiveTable>>> = BTreeMap::new();
+    for table in tables {
+        by_path.entry(table.path.clone()).or_default().push(table);
+    }
+    failing.0.retain(|path, _| by_path.contains_key(path));
+    for (path, tables) in by_path {
+        let Some(first) = tables.first() else { continue };
+        let failure = match tokio::time::timeout(LOOK_LIMIT, first.tier.uncached.stat(&path)).await {
+            Err(_) => Some(format!("no answer within {} s", LOOK_LIMIT.as_secs())),
+            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Ok(object)) => {
+                let mut refused = None;
+                for table in &tables {
+                    refused = table.look(&object.version).await.err().or(refused);
+                }
+                refused.map(|refusal| refusal.message)
+            }
+        };
+        failing.note(&path, failure);
+    }
+}
