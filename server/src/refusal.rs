@@ -1,7 +1,8 @@
 //! Why a request gets no answer: a reason that metrics count and HTTP turns into a status, and a sentence for the client.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tierlab_protocol::infer::BadRequest;
 use tierlab_storage::{ErrorKind, StorageError, deadline};
 
@@ -127,16 +128,36 @@ impl Refusal {
     }
 
     /// A read of the tier `kind` that failed. What had to be given up because the request's time was over is the
-    /// deadline's doing, and not the tier's.
+    /// deadline's doing, and not the tier's. The client reads which tier, which object and what kind of failure; what the
+    /// tier said, and where it lies, is the operator's.
     pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
         let reason = match error.kind() {
             ErrorKind::Timeout if deadline::remaining(Duration::MAX).is_zero() => Reason::Deadline,
             ErrorKind::Corrupt | ErrorKind::Changed | ErrorKind::OutOfRange | ErrorKind::Invalid => Reason::Corrupt,
             _ => Reason::Tier,
         };
-        Self::new(reason, format!("tier `{kind}`: {error}"))
+        if reason != Reason::Deadline {
+            log_of(kind, error);
+        }
+        Self::new(reason, format!("tier `{kind}`: {}", error.for_clients()))
     }
 }
+
+/// Puts a tier's failure into the log, a few a second: under load every request may meet the same one.
+fn log_of(kind: &str, error: &StorageError) {
+    static LOGGED: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.0.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
+        *logged = (Some(Instant::now()), 0);
+    }
+    logged.1 += 1;
+    if logged.1 <= LOGGED_PER_SECOND {
+        tracing::warn!(tier = kind, %error, "a read failed");
+    }
+}
+
+/// Failures of tiers that the log tells of in a second; the metrics count them all.
+const LOGGED_PER_SECOND: u32 = 5;
 
 impl From<BadRequest> for Refusal {
     fn from(error: BadRequest) -> Self {

@@ -7,7 +7,7 @@ use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
 use crate::connections::{Front, Terms, fit_files};
 use crate::drain;
-use crate::features::{FeatureTier, Landing};
+use crate::features::{FeatureTier, Landing, LiveTables};
 use crate::grpc;
 use crate::http;
 use crate::management::{Management, Workshop};
@@ -29,7 +29,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
+use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
 use tierlab_storage::{StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -66,7 +66,7 @@ pub enum ServerError {
 
 impl From<LoadError> for ServerError {
     fn from(error: LoadError) -> Self {
-        Self::Load(error.message)
+        Self::Load(error.for_operator().to_owned())
     }
 }
 
@@ -282,6 +282,7 @@ async fn open_tiers(
         kind,
         landing: config.landing,
         damaged: storage_metrics.damaged_rows(kind),
+        tables: LiveTables::new(config.revalidate),
     };
     if features.landing != Landing::Host && features.device().is_none() {
         let what = format!(
@@ -291,5 +292,7 @@ async fn open_tiers(
         );
         return Err(ConfigError::at("features.rows", what).into());
     }
-    Ok((wrap(&models, Role::Model, &off)?, features))
+    let models = wrap(&models, Role::Model, &off)?;
+    let models = Limited::new(models, config.max_file_bytes, "repository.max_file_bytes");
+    Ok((Arc::new(models), features))
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with a tier: a kind to act on, the object, and a sentence to read.
 
+use crate::path::ObjectPath;
 use std::fmt;
 use std::sync::Arc;
 
@@ -56,6 +57,22 @@ impl ErrorKind {
         }
     }
 
+    /// The same in words that anybody may read: they hold nothing that a tier said, nor where it lies.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "no such object",
+            Self::OutOfRange => "a range past the object's end",
+            Self::Changed => "it was replaced while it was read",
+            Self::Denied => "the tier refuses access",
+            Self::Invalid => "nothing that the tier can read",
+            Self::Corrupt => "damaged",
+            Self::Unavailable => "the tier failed or cannot be reached, retries included",
+            Self::Timeout => "the tier did not answer in time",
+            Self::Unsupported => "the tier cannot do this",
+        }
+    }
+
     /// Whether the same read may succeed later without anybody's doing.
     #[must_use]
     pub const fn is_transient(self) -> bool {
@@ -73,11 +90,15 @@ impl fmt::Display for ErrorKind {
 #[derive(Debug, Clone)]
 pub struct StorageError(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     kind: ErrorKind,
     object: String,
     detail: String,
+    /// The object's path below the tier's root, once somebody has said it.
+    path: Option<ObjectPath>,
+    /// Whether the detail holds nothing that a tier said, nor where it lies.
+    told: bool,
 }
 
 impl StorageError {
@@ -88,7 +109,48 @@ impl StorageError {
             kind,
             object: object.into(),
             detail: detail.into(),
+            path: None,
+            told: false,
         }))
+    }
+
+    /// The same, whose detail clients may read as well: nothing in it is of the tier.
+    #[must_use]
+    pub fn told_to_clients(self) -> Self {
+        self.with(|inner| inner.told = true)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    /// The error of a call about this object, whatever name the tier has for it.
+    #[must_use]
+    pub fn about(self, path: &ObjectPath) -> Self {
+        self.with(|inner| inner.path = Some(path.clone()))
+    }
+
+    /// What a client of a server may read: the object's path below the tier's root, where it is known, and the kind. The
+    /// rest, addresses, folders and the tier's own words among it, is for the operator's log.
+    #[must_use]
+    pub fn for_clients(&self) -> String {
+        let kind = self.0.kind;
+        let words = if self.0.told {
+            self.0.detail.as_str()
+        } else {
+            kind.words()
+        };
+        // Many errors name the object by its path.
+        let own = || {
+            ObjectPath::new(&self.0.object)
+                .ok()
+                .filter(|path| !path.as_str().contains(':'))
+        };
+        match self.0.path.clone().or_else(own) {
+            Some(path) => format!("{path}: {words} ({kind})"),
+            None => format!("{words} ({kind})"),
+        }
     }
 
     /// An error of the operating system, its kind told from the errno.
@@ -132,3 +194,26 @@ impl fmt::Display for StorageError {
 }
 
 impl std::error::Error for StorageError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_read_the_path_and_the_kind_and_no_more() {
+        let path = ObjectPath::new("features/t.rows").unwrap();
+        let error = StorageError::new(
+            ErrorKind::Denied,
+            "s3://secret-bucket/prefix/features/t.rows",
+            "at 10.0.0.1: <X>",
+        );
+        assert_eq!(error.for_clients(), "the tier refuses access (denied)");
+        let shared = error.clone();
+        let error = error.about(&path);
+        assert_eq!(error.for_clients(), "features/t.rows: the tier refuses access (denied)");
+        assert!(error.to_string().contains("10.0.0.1"));
+        assert!(!shared.for_clients().contains("features"));
+        let absolute = StorageError::new(ErrorKind::NotFound, "/srv/models/x", "No such file");
+        assert_eq!(absolute.for_clients(), "no such object (not-found)");
+    }
+}

@@ -19,11 +19,13 @@ pub mod conformance;
 pub mod deadline;
 pub mod device;
 pub mod error;
+pub mod limits;
 #[cfg(feature = "origin")]
 pub mod origin;
 pub mod path;
 pub mod tier;
 pub mod tiers;
+mod unclaimed;
 pub mod wrappers;
 
 pub use config::{TierConfig, open, open_counted};

@@ -2,6 +2,7 @@
 
 use crate::device::DeviceReads;
 use crate::error::StorageError;
+use crate::limits::MAX_READ_BYTES;
 use crate::path::ObjectPath;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -37,7 +38,8 @@ pub struct ReadCost {
     pub cache: Duration,
     /// Bytes moved, over-read and headers of ranges included.
     pub wire_bytes: u64,
-    /// Requests made of the device or server (SQEs, GETs, READs).
+    /// Requests made of the tier's device or server (SQEs, GETs, READs). What a stage reads from its own folder is not
+    /// among them, nor among the bytes, repeats and hedges.
     pub requests: u32,
     /// Of these, repeats after a failure.
     pub retries: u32,
@@ -141,6 +143,12 @@ pub trait Tier: Send + Sync + 'static {
         None
     }
 
+    /// What was asked of the tier for reads that failed or whose caller went away, since this was last called. For the
+    /// one who counts what reaches the tier; tiers and wrappers that lose nothing, or cannot know, have none.
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        None
+    }
+
     /// How to read into device memory, where this tier can.
     fn device(&self) -> Option<&dyn DeviceReads> {
         None
@@ -165,8 +173,10 @@ pub trait Tier: Send + Sync + 'static {
 /// Checks ranges against an object's size before any I/O.
 ///
 /// # Errors
-/// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) for a reversed range or one past the end.
+/// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) for a reversed range or one past the end;
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for more than [`MAX_READ_BYTES`] together.
 pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), StorageError> {
+    let mut sum = 0_u64;
     for range in ranges {
         if range.start > range.end || range.end > object.size {
             return Err(StorageError::new(
@@ -175,6 +185,11 @@ pub fn check_ranges(object: &Object, ranges: &[Range<u64>]) -> Result<(), Storag
                 format!("range {}..{} of {} bytes", range.start, range.end, object.size),
             ));
         }
+        sum = sum.saturating_add(range.end - range.start);
+    }
+    if sum > MAX_READ_BYTES {
+        let what = format!("{sum} bytes in one call, of {MAX_READ_BYTES} at most: its size is not believed");
+        return Err(StorageError::new(crate::ErrorKind::Invalid, object.path.as_str(), what).told_to_clients());
     }
     Ok(())
 }

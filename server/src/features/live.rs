@@ -154,7 +154,11 @@ impl LiveTable {
         if !may && self.is_current(stale) {
             return None;
         }
-        self.tier.uncached.forget(&stale.object, &[0..stale.first_row]).await;
+        let head = 0..stale.first_row;
+        self.tier
+            .uncached
+            .forget(&stale.object, std::slice::from_ref(&head))
+            .await;
         self.reopen(stale).await.ok().filter(|open| !Arc::ptr_eq(open, stale))
     }
 

@@ -36,8 +36,7 @@ impl Management {
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
-            let at = tier.info().location;
-            let what = format!("no model `{}` on the model tier ({at})", shown(name));
+            let what = format!("no model `{}` on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));
         };
         self.bring(name, objects, Again::Always).await.map_err(|error| {
@@ -182,11 +181,17 @@ impl Management {
                 known.mark.clone_from(&mark);
                 if known.model.is_some() {
                     known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
-                    tracing::error!(model = name, version, %error, "a newer copy is refused; the one before goes on");
+                    let error = error.for_operator();
+                    tracing::error!(
+                        model = name,
+                        version,
+                        error,
+                        "a newer copy is refused; the one before goes on"
+                    );
                 } else {
                     known.state = VersionState::Unavailable;
                     known.reason.clone_from(&error.message);
-                    tracing::error!(model = name, version, %error, "refused");
+                    tracing::error!(model = name, version, error = error.for_operator(), "refused");
                 }
             }
         });

@@ -103,9 +103,10 @@ impl Management {
             };
             // Asked for by name: a start without it would not be what was asked for.
             if self.settings.models.contains(&name) {
-                return Err(LoadError::new(format!("model `{name}` is refused: {error}")));
+                let detailed = format!("model `{name}` is refused: {}", error.for_operator());
+                return Err(LoadError::new(format!("model `{name}` is refused: {error}")).with_detail(detailed));
             }
-            tracing::error!(model = %name, %error, "refused; the other models are served");
+            tracing::error!(model = %name, error = error.for_operator(), "refused; the other models are served");
             if error.passing {
                 listing.remove(&name);
             }

@@ -33,7 +33,10 @@ impl Management {
         let listing = match repository::list(&*workshop.tier).await {
             Ok(listing) => listing,
             Err(error) => {
-                tracing::warn!(%error, "the models on the tier cannot be listed; what is served goes on");
+                tracing::warn!(
+                    error = error.for_operator(),
+                    "the models on the tier cannot be listed; what is served goes on"
+                );
                 return;
             }
         };
@@ -44,7 +47,7 @@ impl Management {
             }
             let _turn = self.turn(name).await;
             if let Err(error) = self.bring(name, objects, Again::IfChanged).await {
-                tracing::warn!(model = %name, %error, "not brought up to date");
+                tracing::warn!(model = %name, error = error.for_operator(), "not brought up to date");
                 if error.passing {
                     brought.remove(name);
                 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use tierlab_protocol::model::ManifestFile;
 use tierlab_storage::{Object, Tier};
 
+/// The largest file of text: a config or a manifest.
+const TEXT_BYTES: u64 = 16 << 20;
 /// Bytes of a large file that are read at a time; twice as much is in memory beside the file.
 const CHUNK_BYTES: u64 = 32 << 20;
 
@@ -23,6 +25,23 @@ pub(super) struct Fetched<B> {
     pub(super) read_time: Duration,
     /// Checking and laying out, as far as the reading did not hide it.
     pub(super) verify_time: Duration,
+}
+
+/// Reads a file of text, which is small.
+pub(super) async fn read_text(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+) -> Result<Bytes, LoadError> {
+    let object = look_up(tier, object, sum).await?;
+    if object.size > TEXT_BYTES {
+        let what = format!(
+            "{} bytes, and a config or manifest has {TEXT_BYTES} at most",
+            object.size
+        );
+        return Err(LoadError::at(&object.path, what));
+    }
+    Ok(read_bytes(tier, &object, sum).await?.bytes)
 }
 
 /// Reads an object in one go.
@@ -75,12 +94,11 @@ pub(super) async fn read_to_file(
 
 /// The local disk failed; the model is as good as it was.
 pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
+    let hint = "`runtime.weights.folder` names another folder";
+    let detailed = format!("{}: {error}; {hint}", path.display());
     LoadError {
         passing: true,
-        ..LoadError::at(
-            path.display(),
-            format!("{error}; `runtime.weights.folder` names another folder"),
-        )
+        ..LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}")).with_detail(detailed)
     }
 }
 
@@ -107,6 +125,13 @@ impl Place for File {
 /// Memory for an object.
 fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
+    // Twice for a moment; asked for in a way that may fail, because the tier may have said any size.
+    if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
+        return Err(LoadError {
+            passing: true,
+            ..LoadError::at(&object.path, format!("no memory for {size} bytes"))
+        });
+    }
     // Pages that nobody has written to are not copied, they are mapped.
     Ok(Arc::from(vec![0; size]))
 }

@@ -12,7 +12,7 @@ use crate::runtime::Graph;
 use crate::runtime::mapped::MappedWeights;
 use crate::session::warmup::Warmup;
 pub(crate) use external::external;
-use fetch::read_bytes;
+use fetch::{read_bytes, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,11 +23,13 @@ use tierlab_protocol::model::{
 use tierlab_protocol::pbtxt::model::model_config;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 
-/// A model that cannot be loaded; the message names the object.
+/// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct LoadError {
     pub(crate) message: String,
+    /// The same with what only the operator may know: addresses, folders, what the tier said.
+    pub(crate) detailed: Option<String>,
     /// Whether the same objects may load at another time: the tier failed, not what lies on it.
     pub(crate) passing: bool,
 }
@@ -36,8 +38,22 @@ impl LoadError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
+            detailed: None,
             passing: false,
         }
+    }
+
+    /// With words for the log.
+    pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
+        Self {
+            detailed: Some(detailed.into()),
+            ..self
+        }
+    }
+
+    /// What the log says of it, and a start that fails.
+    pub(crate) fn for_operator(&self) -> &str {
+        self.detailed.as_deref().unwrap_or(&self.message)
     }
 
     pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
@@ -52,7 +68,8 @@ impl From<StorageError> for LoadError {
             ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
         );
         Self {
-            message: error.to_string(),
+            message: error.for_clients(),
+            detailed: Some(error.to_string()),
             passing: !lasting,
         }
     }
@@ -135,7 +152,7 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
     let there = files.versions()?;
     let manifest = match files.find(MANIFEST_FILE) {
         Some(object) => {
-            let manifest = Manifest::parse(&read_bytes(tier, object, None).await?.bytes);
+            let manifest = Manifest::parse(&read_text(tier, object, None).await?);
             Some(manifest.map_err(|e| LoadError::at(&object.path, e))?)
         }
         None => None,
@@ -168,7 +185,7 @@ async fn read_config(tier: &dyn Tier, files: &Files, manifest: Option<&Manifest>
         }
     };
     let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
-    let bytes = read_bytes(tier, object, sum).await?.bytes;
+    let bytes = read_text(tier, object, sum).await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
     let config = if triton {
         let folder = object.path.segments().nth(1).unwrap_or_default();

@@ -1,4 +1,7 @@
 //! A tier whose reads are counted and timed. In: a tier and its metrics. Out: the same tier, counted.
+//!
+//! Counted is what reached the tier: what a stage below had on its folder is not, and what was sent for reads that failed
+//! or whose caller went away is, at the next read, where the tier can tell ([`Tier::take_unclaimed`]).
 
 use super::metrics::TierMetrics;
 use crate::device::{DeviceReads, Landed};
@@ -11,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierlab_protocol::via::ViaSet;
 
-/// A tier whose reads are counted and timed. Reads whose future is dropped are neither.
+/// A tier whose reads are counted and timed. Reads whose future is dropped are not timed.
 pub struct Metered {
     inner: Arc<dyn Tier>,
     metrics: TierMetrics,
@@ -28,6 +31,9 @@ impl Metered {
 impl Metered {
     fn record(&self, started: Instant, ranges: &[Range<u64>], read: Result<&ReadCost, &StorageError>) {
         self.metrics.time(started.elapsed());
+        if let Some(cost) = self.inner.take_unclaimed() {
+            self.metrics.record(0, &cost);
+        }
         match read {
             Ok(cost) => {
                 let asked = ranges.iter().map(|range| range.end - range.start).sum();
@@ -52,7 +58,10 @@ impl DeviceReads for Metered {
             StorageError::new(ErrorKind::Unsupported, object.path.as_str(), what)
         })?;
         let started = Instant::now();
-        let read = below.read_to_device(object, ranges).await;
+        let read = below
+            .read_to_device(object, ranges)
+            .await
+            .map_err(|e| e.about(&object.path));
         self.record(started, ranges, read.as_ref().map(|landed| &landed.cost));
         read
     }
@@ -67,12 +76,16 @@ impl Tier for Metered {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.inner.stat(path).await
+        self.inner.stat(path).await.map_err(|e| e.about(path))
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         let started = Instant::now();
-        let read = self.inner.read_many(object, ranges).await;
+        let read = self
+            .inner
+            .read_many(object, ranges)
+            .await
+            .map_err(|e| e.about(&object.path));
         self.record(started, ranges, read.as_ref().map(|many| &many.cost));
         read
     }
@@ -90,14 +103,15 @@ impl Tier for Metered {
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.inner.list(prefix).await
+        let listed = self.inner.list(prefix).await;
+        listed.map_err(|e| prefix.map_or_else(|| e.clone(), |path| e.clone().about(path)))
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.inner.put(path, body).await
+        self.inner.put(path, body).await.map_err(|e| e.about(path))
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.inner.delete(path).await
+        self.inner.delete(path).await.map_err(|e| e.about(path))
     }
 }

@@ -7,6 +7,7 @@
 pub mod cache;
 mod config;
 pub mod emulated;
+pub mod limited;
 pub mod metered;
 mod metrics;
 mod single_flight;
@@ -15,6 +16,7 @@ pub mod staged;
 pub use cache::{Cache, CacheConfig};
 pub use config::WrapperConfig;
 pub use emulated::{Emulated, EmulatedConfig};
+pub use limited::Limited;
 pub use metered::Metered;
 pub use metrics::{
     CacheMetrics, DamagedRows, DeviceMetrics, EmulatedMetrics, Role, StagedMetrics, StorageMetrics, TierMetrics,

@@ -3,4 +3,5 @@
 mod bed;
 mod conform;
 mod faults;
+mod hostile;
 mod pyarrow;

@@ -105,3 +105,40 @@ async fn the_sizes_of_fsinfo_are_kept_to() {
         assert!(tier.read(&written, 0..size).await.unwrap().bytes == content(2, 0..size));
     }
 }
+
+/// Where LOOKUP's result has the size: behind the status, a handle with its length, the mark of attributes, and their
+/// first five words.
+fn size_in_lookup(result: &mut [u8]) -> Option<&mut [u8]> {
+    let handle = u32::from_be_bytes(*result.get(4..8)?.first_chunk()?) as usize;
+    let at = 8 + handle.next_multiple_of(4) + 4 + 20;
+    result.get_mut(at..at + 8)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_no_memory_has_is_an_error() {
+    let root = tempfile::tempdir().unwrap();
+    let origin = Origin::start(root.path(), "127.0.0.1:0");
+    put(&open(&origin.url(), "").await, "o", 1, 100_000).await;
+    let address = proxy(origin.address, |procedure| {
+        if procedure != NFS_PROGRAM::NFSPROC3_LOOKUP as u32 {
+            return Verdict::Pass;
+        }
+        Verdict::Edit(Arc::new(|result: &mut [u8]| {
+            if let Some(size) = size_in_lookup(result) {
+                size.copy_from_slice(&(1_u64 << 62).to_be_bytes());
+            }
+        }))
+    })
+    .await;
+    let tier = open(&url(address), "").await;
+    let object = tier.stat(&path("o")).await.unwrap();
+    assert_eq!(object.size, 1 << 62);
+    let error = tier.read(&object, 0..object.size).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    // As much as a call may ask for: the replies say another size.
+    let error = tier.read(&object, 0..8 << 30).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Changed | ErrorKind::Unavailable),
+        "{error}"
+    );
+}

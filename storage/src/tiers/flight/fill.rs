@@ -1,6 +1,7 @@
 //! Ranges to read, cut into DoGets, and what has come of them. In: ranges and bounds, then bytes in order. Out: for each
 //! DoGet what is still missing, and in the end the parts. Pure; knows nothing of the wire.
 
+use crate::limits::buffer;
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ pub(super) fn cut(ranges: &[Range<u64>], part_bytes: u64, count: usize) -> Optio
     let mut room = 0;
     for (of, range) in ranges.iter().enumerate() {
         // One allocation for each range, split where its pieces part, so that joining them copies nothing.
-        let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).ok()?);
+        let mut rest = buffer(usize::try_from(range.end - range.start).ok()?)?;
         let mut start = range.start;
         while start < range.end {
             if room == 0 || fills.last().is_none_or(|fill| fill.pieces.len() >= count) {
@@ -107,6 +108,11 @@ mod tests {
     use super::*;
     use crate::conformance::content;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_range_that_no_memory_has_is_refused() {
+        assert!(cut(&[0..10, 0..1 << 62], 8 << 20, 100).is_none());
+    }
 
     proptest! {
         #[test]

@@ -42,6 +42,9 @@ use std::time::Duration;
 use tables::Tables;
 use tierlab_protocol::via::{Via, ViaSet};
 
+/// Actions of a server that are looked at.
+const MAX_ACTIONS: u32 = 1000;
+
 /// A Flight server.
 #[derive(Debug)]
 pub struct FlightTier {
@@ -102,9 +105,11 @@ async fn has_objects(link: &Link) -> Result<bool, StorageError> {
             let failed = |status| status::from_status(link.url(), &status);
             let actions = tries.heard(lease.client.list_actions(Empty {})).await?;
             let mut actions = actions.map_err(failed)?.into_inner();
-            while let Some(action) = tries.heard(actions.message()).await?.map_err(failed)? {
-                if action.r#type == ticket::DELETE_ACTION {
-                    return Ok(true);
+            for _ in 0..MAX_ACTIONS {
+                match tries.heard(actions.message()).await?.map_err(failed)? {
+                    Some(action) if action.r#type == ticket::DELETE_ACTION => return Ok(true),
+                    Some(_) => {}
+                    None => break,
                 }
             }
             Ok::<_, StorageError>(false)

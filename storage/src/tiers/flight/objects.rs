@@ -9,6 +9,7 @@ use super::payload;
 use super::status::from_status;
 use super::ticket::{About, Criteria, DELETE_ACTION, DeleteCommand, Ticket, to_json};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost, ReadMany};
 use arrow_array::RecordBatch;
@@ -19,6 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::task::JoinSet;
+
+/// Results of an action that are waited for at most; a server of ours sends none.
+const MAX_RESULTS: u32 = 16;
 
 /// How reads are cut.
 #[derive(Debug, Clone, Copy)]
@@ -65,13 +69,12 @@ pub(super) async fn list(link: &Link, prefix: Option<&ObjectPath>) -> Result<Vec
             };
             let infos = tries.heard(lease.client.list_flights(expression)).await?;
             let mut infos = infos.map_err(failed)?.into_inner();
-            let mut objects = Vec::new();
+            let mut listing = Listing::of(tries.object());
             while let Some(info) = tries.heard(infos.message()).await?.map_err(failed)? {
                 let object = About::parse(&info.app_metadata);
-                objects.push(object.map_err(|what| StorageError::new(ErrorKind::Corrupt, tries.object(), what))?);
+                listing.push(object.map_err(|what| StorageError::new(ErrorKind::Corrupt, tries.object(), what))?)?;
             }
-            objects.sort_by(|a, b| a.path.cmp(&b.path));
-            Ok(objects)
+            Ok(listing.end())
         };
         match told.await {
             Ok(objects) => return Ok(objects),
@@ -95,7 +98,11 @@ pub(super) async fn delete(link: &Link, path: &ObjectPath) -> Result<(), Storage
             let failed = |status| from_status(tries.object(), &status);
             let results = tries.heard(lease.client.do_action(action.clone())).await?;
             let mut results = results.map_err(failed)?.into_inner();
-            while tries.heard(results.message()).await?.map_err(failed)?.is_some() {}
+            for _ in 0..MAX_RESULTS {
+                if tries.heard(results.message()).await?.map_err(failed)?.is_none() {
+                    break;
+                }
+            }
             Ok::<_, StorageError>(())
         };
         match done.await {

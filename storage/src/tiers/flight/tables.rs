@@ -15,12 +15,13 @@ use super::schema::to_table;
 use super::status::from_status;
 use super::ticket::{Form, Ticket, table_name, table_path};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::{Listing, buffer_for};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost, ReadMany};
 use arrow_array::RecordBatch;
 use arrow_flight::{Criteria, FlightDescriptor, FlightInfo};
 use arrow_schema::{Schema, SchemaRef};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,8 +142,14 @@ impl Tables {
                 let failed = |status| from_status(tries.object(), &status);
                 let infos = tries.heard(lease.client.list_flights(Criteria::default())).await?;
                 let (mut infos, mut all) = (infos.map_err(failed)?.into_inner(), Vec::new());
+                let mut listing = Listing::of(tries.object());
                 while let Some(info) = tries.heard(infos.message()).await?.map_err(failed)? {
-                    all.push(info);
+                    listing.named(info.schema.len() + info.app_metadata.len())?;
+                    // What else it says is not kept: endpoints, of which there may be any number.
+                    all.push(FlightInfo {
+                        endpoint: Vec::new(),
+                        ..info
+                    });
                 }
                 Ok(all)
             };
@@ -182,7 +189,7 @@ impl Tables {
             ));
         }
         let wanted: Vec<Range<u64>> = ranges.iter().map(|range| table.rows_of(range)).collect();
-        let ids: Vec<i64> = wanted.iter().cloned().flatten().map(|row| table.id(row)).collect();
+        let ids = table.ids(&wanted)?;
         let read = self.rows(&table, ids).await;
         let (chunks, cost) = read.inspect_err(|e| {
             if e.kind() == ErrorKind::Changed {
@@ -201,7 +208,7 @@ impl Tables {
             };
             table.part(range, rows.start, (first..next).map(row))
         });
-        let parts = parts.collect();
+        let parts = parts.collect::<Result<_, _>>()?;
         let copy = began.elapsed();
         Ok(ReadMany {
             parts,
@@ -270,18 +277,37 @@ impl Table {
         range.start.saturating_sub(head) / stride..(range.end - head).div_ceil(stride)
     }
 
-    fn id(&self, row: u64) -> i64 {
-        self.header.first_id + row.cast_signed()
+    /// The ids of rows, of which there may be more than fit into memory.
+    fn ids(&self, rows: &[Range<u64>]) -> Result<Vec<i64>, StorageError> {
+        let count = rows
+            .iter()
+            .fold(0, |sum: u64, rows| sum.saturating_add(rows.end - rows.start));
+        let mut ids = Vec::new();
+        let reserved = usize::try_from(count)
+            .ok()
+            .and_then(|count| ids.try_reserve_exact(count).ok());
+        reserved.ok_or_else(|| {
+            let detail = format!("no memory for {count} ids; read it in smaller ranges");
+            StorageError::new(ErrorKind::Unavailable, self.object.path.as_str(), detail)
+        })?;
+        let id = |row: u64| self.header.first_id + row.cast_signed();
+        ids.extend(rows.iter().cloned().flatten().map(id));
+        Ok(ids)
     }
 
     /// The bytes of a range, of the header and of the rows that it touches, the first of which is `first`.
-    fn part<'a>(&self, range: &Range<u64>, first: u64, rows: impl Iterator<Item = &'a [u8]>) -> Bytes {
+    fn part<'a>(
+        &self,
+        range: &Range<u64>,
+        first: u64,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Bytes, StorageError> {
         let (head, stride) = (self.head.len() as u64, u64::from(self.header.stride));
         let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         if range.end <= head {
-            return self.head.slice(place(range.start)..place(range.end));
+            return Ok(self.head.slice(place(range.start)..place(range.end)));
         }
-        let mut part = BytesMut::with_capacity(place(range.end - range.start));
+        let mut part = buffer_for(self.object.path.as_str(), range.end - range.start)?;
         if range.start < head {
             part.extend_from_slice(&self.head[place(range.start)..]);
         }
@@ -291,7 +317,7 @@ impl Table {
             part.extend_from_slice(&row[place(from)..place((range.end - at).min(stride))]);
             at += stride;
         }
-        part.freeze()
+        Ok(part.freeze())
     }
 }
 

@@ -4,12 +4,16 @@ use super::client::Client;
 use super::fault::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::error::StorageError;
+use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
 use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3};
 
 /// How often a directory is read from its start when it changes under the listing.
 const LISTING_ATTEMPTS: u32 = 3;
+
+/// Bytes of an entry beside its name, for the limit of a listing: the path before it and the version.
+const ENTRY_BYTES: usize = 128;
 
 impl Tree {
     /// Every file at and below a path, in order of path.
@@ -25,19 +29,17 @@ impl Tree {
                 .map_err(|fault| fault.about(&about))?;
             listed = self.list_once(&mut client, prefix).await;
         }
-        let mut objects = listed.map_err(|fault| fault.about(&about))?;
-        objects.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(objects)
+        listed.map_err(|fault| fault.about(&about))
     }
 
     async fn list_once(&self, client: &mut Client<'_>, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, Fault> {
-        let mut objects = Vec::new();
+        let mut listing = Listing::of(client.about);
         let mut directories = Vec::new();
         match prefix {
             None => directories.push((None, self.root())),
             Some(path) => match self.lookup(client, path).await {
                 Ok((handle, attributes)) => match attributes.type_ {
-                    ftype3::NF3REG => objects.push(describe(path, &attributes)),
+                    ftype3::NF3REG => listing.push(describe(path, &attributes))?,
                     ftype3::NF3DIR => directories.push((Some(path.clone()), handle)),
                     _ => {}
                 },
@@ -46,19 +48,19 @@ impl Tree {
             },
         }
         while let Some((path, handle)) = directories.pop() {
-            for (name, handle, attributes) in self.entries(client, &handle).await? {
+            for (name, handle, attributes) in self.entries(client, &handle, &mut listing).await? {
                 let below = path
                     .as_ref()
                     .map_or_else(|| ObjectPath::new(&name), |path| path.join(&name));
                 let Ok(below) = below else { continue };
                 match attributes.type_ {
-                    ftype3::NF3REG => objects.push(describe(&below, &attributes)),
+                    ftype3::NF3REG => listing.keep(describe(&below, &attributes)),
                     ftype3::NF3DIR => directories.push((Some(below), handle)),
                     _ => {}
                 }
             }
         }
-        Ok(objects)
+        Ok(listing.end())
     }
 
     /// What a directory holds now. Names that are no text, and files under construction, are left out.
@@ -66,6 +68,7 @@ impl Tree {
         &self,
         client: &mut Client<'_>,
         directory: &nfs_fh3,
+        listing: &mut Listing,
     ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
         let (mut plus, mut attempts) = (true, 1);
         let mut from = (0, cookieverf3::default());
@@ -88,7 +91,11 @@ impl Tree {
                 }
                 other => other?,
             };
+            // A page without entries is a word, too: there may be no end of them.
+            listing.named(0)?;
             for entry in page.entries {
+                // With the folders before it, and the version's text.
+                listing.named(entry.name.len() + ENTRY_BYTES)?;
                 let Ok(name) = String::from_utf8(entry.name) else {
                     continue;
                 };

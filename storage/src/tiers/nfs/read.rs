@@ -7,6 +7,7 @@
 use super::fault::Fault;
 use super::tree::{Known, Mark, Tree};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::buffer_for;
 use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
@@ -175,7 +176,7 @@ impl Reading<'_> {
         let step = u64::from(self.tree.read_bytes);
         let invalid =
             |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
-        let mut rest = BytesMut::with_capacity(usize::try_from(range.end - range.start).map_err(invalid)?);
+        let mut rest = buffer_for(&self.known.name, range.end - range.start)?;
         let mut chains = Vec::new();
         let mut at = range.start;
         while at < range.end {

@@ -3,6 +3,7 @@
 
 use super::root::{FileId, Root, c_path, not_a_file, stat_fd};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object};
 use std::ffi::{CStr, CString};
@@ -22,23 +23,22 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 /// Lists the regular files at and below `prefix`, in order of path. Links to files inside the root are listed, links
 /// to folders are not entered, and names that are no object path are left out with a warning.
 pub(crate) fn list(root: &Root, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-    let mut found = Vec::new();
+    let mut found = Listing::of(prefix.map_or(".", ObjectPath::as_str));
     match prefix {
         None => walk(root, None, &mut found)?,
         Some(path) => match root.stat(path) {
-            Ok(stat) if stat.is_file => found.push(stat.id.describe(path)),
+            Ok(stat) if stat.is_file => found.push(stat.id.describe(path))?,
             Ok(stat) if stat.is_dir => walk(root, Some(path), &mut found)?,
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         },
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    Ok(found.end())
 }
 
 /// One folder; the depth is bounded by the length of a path.
-fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Vec<Object>) -> Result<(), StorageError> {
+fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Listing) -> Result<(), StorageError> {
     let name = folder.map_or(".", ObjectPath::as_str);
     let failed = |e: &io::Error| root.explain(name, e);
     let c_name = folder.map_or_else(|| c".".to_owned(), c_path);
@@ -70,7 +70,7 @@ fn walk(root: &Root, folder: Option<&ObjectPath>, found: &mut Vec<Object>) -> Re
             continue;
         }
         match root.stat_file(&path) {
-            Ok(id) => found.push(id.describe(&path)),
+            Ok(id) => found.push(id.describe(&path))?,
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) if kind.is_symlink() => tracing::warn!(%path, error = %e, "left out of a listing"),
             Err(e) => return Err(e),

@@ -2,30 +2,72 @@
 //! really went out, and when the server asked to be asked again. What reqwest repeats on a pooled connection that closed
 //! before the request left is not seen here.
 
+use crate::tier::ReadCost;
+use crate::unclaimed::Unclaimed;
 use async_trait::async_trait;
+use bytes::BytesMut;
+use futures::StreamExt;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+/// The longest reply that is no range of an object: a page of a listing has 1,000 keys of at most 1,024 bytes, which
+/// may be three times as long when they are escaped.
+const MAX_REPLY_BYTES: usize = 16 << 20;
+/// What is looked at of an error's body.
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// A tally that travels with the requests of one range.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attempts(Arc<Tally>);
 
+/// Dropped before it is claimed, it tells what was sent for nothing.
 #[derive(Debug, Default)]
 struct Tally {
+    unclaimed: Option<Arc<Unclaimed>>,
+    claimed: AtomicBool,
     requests: AtomicU32,
     hedges: AtomicU32,
     lost_bytes: AtomicU64,
     retry_after: Mutex<Option<Duration>>,
 }
 
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let (requests, claimed) = (*self.requests.get_mut(), *self.claimed.get_mut());
+        if let Some(unclaimed) = self.unclaimed.as_ref().filter(|_| requests > 0 && !claimed) {
+            let hedges = *self.hedges.get_mut();
+            unclaimed.add(&ReadCost {
+                requests,
+                retries: requests.saturating_sub(1 + hedges),
+                hedges,
+                wire_bytes: *self.lost_bytes.get_mut(),
+                ..ReadCost::default()
+            });
+        }
+    }
+}
+
 impl Attempts {
+    /// A tally that goes to `unclaimed` unless it is claimed.
+    pub(super) fn billed(unclaimed: &Arc<Unclaimed>) -> Self {
+        let mut tally = Tally::default();
+        tally.unclaimed = Some(Arc::clone(unclaimed));
+        Self(Arc::new(tally))
+    }
+
+    /// What was counted is told by the read itself.
+    pub(super) fn claim(&self) {
+        self.0.claimed.store(true, Ordering::Relaxed);
+    }
+
     /// Requests that went out.
     pub(super) fn requests(&self) -> u32 {
         self.0.requests.load(Ordering::Relaxed)
@@ -81,9 +123,9 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
 pub(super) struct CountingConnector(HttpClient);
 
 impl CountingConnector {
-    pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(Self(HttpClient::new(CountingService { inner })))
+    pub(super) fn new(client: reqwest::Client) -> Self {
+        let inner = HttpClient::new(client);
+        Self(HttpClient::new(CountingService { inner }))
     }
 }
 
@@ -106,11 +148,43 @@ impl HttpService for CountingService {
             attempts.0.requests.fetch_add(1, Ordering::Relaxed);
         }
         let response = self.inner.execute(request).await?;
-        if let Some(attempts) = attempts {
-            attempts.see(response.status(), response.headers());
+        let status = response.status();
+        if let Some(attempts) = &attempts {
+            attempts.see(status, response.headers());
         }
-        Ok(response)
+        // A range's bytes are counted as they are taken; everything else is taken whole.
+        match (status.is_success(), &attempts) {
+            (true, Some(_)) => Ok(response),
+            (true, None) => whole(response, MAX_REPLY_BYTES, true).await,
+            (false, _) => whole(response, MAX_ERROR_BYTES, false).await,
+        }
     }
+}
+
+/// Takes a reply's body in, as far as `limit`; what is longer is refused, or where it is only to be looked at, cut.
+async fn whole(response: HttpResponse, limit: usize, all: bool) -> Result<HttpResponse, HttpError> {
+    let (parts, body) = response.into_parts();
+    let mut taken = BytesMut::new();
+    let mut chunks = body.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        let room = limit - taken.len();
+        if chunk.len() > room {
+            if all {
+                let what = format!("a reply of more than {limit} bytes");
+                return Err(HttpError::new(HttpErrorKind::Decode, io::Error::other(what)));
+            }
+            taken.extend_from_slice(&chunk[..room]);
+            break;
+        }
+        taken.extend_from_slice(&chunk);
+    }
+    let body = if all {
+        taken.freeze()
+    } else {
+        String::from_utf8_lossy(&taken).into_owned().into()
+    };
+    Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
 #[cfg(test)]

@@ -5,18 +5,24 @@
 use super::client::{self, Clients};
 use super::hedge::Hedging;
 use super::patience::Patience;
+use super::told::told;
 use crate::config::S3Config;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
+use crate::unclaimed::Unclaimed;
 use object_store::aws::AmazonS3;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 /// The longest key that S3 takes (the S3 user guide, "Naming Amazon S3 objects").
 const MAX_KEY_BYTES: usize = 1024;
+
+/// What stands before the status of a reply in errors of `object_store`.
+const STATUS: &str = "non-2xx status code: ";
 
 /// A bucket, or a prefix in it.
 #[derive(Debug)]
@@ -26,6 +32,8 @@ pub(super) struct Bucket {
     pub(super) reads: AmazonS3,
     pub(super) patience: Patience,
     pub(super) hedging: Option<Hedging>,
+    /// What GETs cost whose read failed or was given up.
+    pub(super) unclaimed: Arc<Unclaimed>,
     name: String,
     endpoint: String,
     /// Without slashes at its ends; empty for the whole bucket.
@@ -41,6 +49,7 @@ impl Bucket {
             reads,
             patience: Patience::new(config),
             hedging: Hedging::new(&config.bucket, config.hedge_after_quantile, config.hedge_max_share)?,
+            unclaimed: Arc::default(),
             name: config.bucket.clone(),
             endpoint: config.endpoint.clone().unwrap_or_else(|| "AWS".to_owned()),
             prefix: config
@@ -134,7 +143,9 @@ impl Bucket {
     /// An error with its kind, naming bucket, key and endpoint.
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
         let text = chain(error);
-        let (kind, what) = match status(error, &text) {
+        let status = status(error, &text);
+        let said = told(&text).map_or_else(String::new, |told| format!("; the server says {told}"));
+        let (kind, what) = match status {
             // The address of a cloud machine's own credentials, asked when there are no others.
             _ if text.contains("169.254.16") => {
                 let hint = "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `anonymous = true`";
@@ -142,8 +153,15 @@ impl Bucket {
             }
             None if text.contains("invalid peer certificate") => {
                 let hint = "the certificate is of no known authority; name the file of its own in `ca_file`";
-                (ErrorKind::Unavailable, format!("{hint}: {text}"))
+                (ErrorKind::Unavailable, format!("{hint}: {}", without_body(&text)))
             }
+            Some(status @ 300..=399) => (
+                ErrorKind::Unavailable,
+                format!(
+                    "it answers {status}, a redirect to another place, which is not followed: credentials would go with \
+                     it; check `endpoint`, `region` and `bucket`"
+                ),
+            ),
             Some(404) if text.contains("NoSuchBucket") => (
                 ErrorKind::NotFound,
                 format!("no bucket `{}`; check `bucket` and `endpoint`", self.name),
@@ -159,10 +177,10 @@ impl Bucket {
             ),
             Some(401 | 403) => (
                 ErrorKind::Denied,
-                format!("access denied; check the AWS credentials, or `anonymous`: {text}"),
+                format!("access denied; check the AWS credentials, or `anonymous`{said}"),
             ),
-            None if timed_out(error) => (ErrorKind::Timeout, text),
-            _ => (ErrorKind::Unavailable, text),
+            None if timed_out(error) => (ErrorKind::Timeout, without_body(&text)),
+            _ => (ErrorKind::Unavailable, format!("{}{said}", without_body(&text))),
         };
         StorageError::new(kind, self.object(key), format!("{}: {what}", self.endpoint))
     }
@@ -181,7 +199,7 @@ fn status(error: &object_store::Error, text: &str) -> Option<u16> {
         object_store::Error::Precondition { .. } => Some(412),
         object_store::Error::PermissionDenied { .. } => Some(403),
         object_store::Error::Unauthenticated { .. } => Some(401),
-        _ => text.split_once("non-2xx status code: ")?.1.get(..3)?.parse().ok(),
+        _ => text.split_once(STATUS)?.1.get(..3)?.parse().ok(),
     }
 }
 
@@ -189,6 +207,20 @@ fn timed_out(error: &(dyn StdError + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |&e| e.source());
     let mut http = causes.filter_map(|e| e.downcast_ref::<HttpError>());
     http.any(|e| e.kind() == HttpErrorKind::Timeout)
+}
+
+/// What stands before a reply's own words. Those may hold what nobody else is to see.
+fn without_body(text: &str) -> String {
+    let status = text.find(STATUS).map(|at| at + STATUS.len() + 3);
+    let ends = [text.find('<'), text.find("error response: "), status];
+    let end = ends
+        .into_iter()
+        .flatten()
+        .filter(|&end| text.is_char_boundary(end))
+        .min();
+    text[..end.unwrap_or(text.len())]
+        .trim_end_matches([' ', ':'])
+        .to_owned()
 }
 
 /// The error and those causes that add something.

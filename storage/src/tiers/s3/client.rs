@@ -3,20 +3,15 @@
 //! that retries by itself for everything but reads, one that does not for reads. Sends nothing.
 
 use super::attempts::CountingConnector;
+use super::http;
 use super::profile::Profile;
 use crate::config::S3Config;
 use crate::error::{ErrorKind, StorageError};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{DnsFuture, DnsResolver};
-use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
-use std::net::{IpAddr, Ipv4Addr};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The longest wait for a TCP and TLS connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Idle connections kept are at least this many, for hedges and for calls that are no reads.
-const SPARE_CONNECTIONS: usize = 4;
 
 /// The clients of a bucket.
 pub(super) struct Clients {
@@ -41,11 +36,16 @@ pub(super) fn build(config: &S3Config) -> Result<Clients, StorageError> {
         },
     };
     let builder = addressed(config).map_err(invalid)?;
-    let options = options(config, limit).map_err(invalid)?;
+    let local = config.virtual_host && config.endpoint.as_deref().is_some_and(is_local);
+    let client = http::client(config, limit, local).map_err(invalid)?;
     let builder = builder
-        .with_client_options(options.clone())
+        .with_client_options(
+            ClientOptions::new()
+                .with_allow_http(config.allow_http)
+                .with_timeout(limit),
+        )
         .with_disable_bulk_delete(true)
-        .with_http_connector(CountingConnector::new(&options).map_err(|e| invalid(e.to_string()))?);
+        .with_http_connector(CountingConnector::new(client));
     let store = builder
         .clone()
         .with_retry(retry.clone())
@@ -93,31 +93,6 @@ fn addressed(config: &S3Config) -> Result<AmazonS3Builder, String> {
             .with_endpoint(endpoint);
     }
     Ok(builder.with_skip_signature(config.anonymous))
-}
-
-/// How the connections are made.
-fn options(config: &S3Config, limit: Duration) -> Result<ClientOptions, String> {
-    let idle = usize::try_from(config.concurrency).unwrap_or(usize::MAX);
-    let mut options = ClientOptions::new()
-        .with_allow_http(config.allow_http)
-        .with_timeout(limit)
-        .with_connect_timeout(limit.min(CONNECT_LIMIT))
-        .with_pool_max_idle_per_host(idle.saturating_add(SPARE_CONNECTIONS));
-    if let Some(file) = &config.ca_file {
-        let wrong = |why: String| format!("`ca_file` {}: {why}", file.display());
-        let pem = std::fs::read(file).map_err(|e| wrong(e.to_string()))?;
-        let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| wrong(e.to_string()))?;
-        if certificates.is_empty() {
-            return Err(wrong("holds no PEM certificate".into()));
-        }
-        for certificate in certificates {
-            options = options.with_root_certificate(certificate);
-        }
-    }
-    if config.virtual_host && config.endpoint.as_deref().is_some_and(is_local) {
-        options = options.with_dns_resolver(Arc::new(Loopback));
-    }
-    Ok(options)
 }
 
 /// Adds what the environment leaves out and its AWS profile has.
@@ -203,17 +178,6 @@ fn with_bucket(endpoint: &str, bucket: &str) -> Result<String, String> {
         ));
     }
     Ok(endpoint.replacen("://", &format!("://{bucket}."), 1))
-}
-
-/// Resolves every name to this machine: for names below `localhost`, which are reserved for it (RFC 6761) but which
-/// few resolvers know.
-#[derive(Debug)]
-struct Loopback;
-
-impl DnsResolver for Loopback {
-    fn resolve(&self, _: &str) -> DnsFuture {
-        Box::pin(async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) })
-    }
 }
 
 #[cfg(test)]

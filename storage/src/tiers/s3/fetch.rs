@@ -45,7 +45,7 @@ impl Bucket {
         let until = wanted.deadline.map_or(until, |deadline| until.min(deadline));
         let left = || until.saturating_duration_since(Instant::now());
         let len = range.end - range.start;
-        let attempts = Attempts::default();
+        let attempts = Attempts::billed(&self.unclaimed);
         let mut retries = 0;
         loop {
             let rest = range.start + into.len() as u64..range.end;
@@ -59,6 +59,7 @@ impl Bucket {
             };
             // All bytes may have come before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
+                attempts.claim();
                 return Ok(Got {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes(),
                     bytes: into,
@@ -78,6 +79,7 @@ impl Bucket {
                     got: into.len(),
                     wanted: len,
                 };
+                attempts.count_lost(into.len() as u64);
                 return Err(tried.give_up(&failure));
             }
             tracing::debug!("retried from byte {} on: {failure}", range.start + into.len() as u64);

@@ -15,17 +15,21 @@ mod bucket;
 mod client;
 mod fetch;
 mod hedge;
+mod http;
 mod patience;
 mod plan;
 mod profile;
 mod put;
 mod reply;
+mod told;
 
 use crate::config::S3Config;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::{Listing, buffer_for};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use crate::unclaimed::Bill;
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
 use bytes::{Bytes, BytesMut};
@@ -84,7 +88,7 @@ impl S3Tier {
         match bucket.within(&Key::default(), first).await {
             Ok(_) => {}
             // Known to the server, but not allowed to list; a wrong key or signature has another code.
-            Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("<Code>AccessDenied<") => {
+            Err(e) if e.kind() == ErrorKind::Denied && e.detail().contains("the server says AccessDenied") => {
                 notes.push("the bucket cannot be listed".to_owned());
             }
             Err(e) => return Err(e),
@@ -115,7 +119,7 @@ impl S3Tier {
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
             // Cut by capacity into one piece per GET; full pieces of one allocation join again without a copy.
-            let mut rest = BytesMut::with_capacity(length(key, &span.bytes)?);
+            let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
             for range in span.parts(self.part_bytes) {
                 let tail = rest.split_off(length(key, &range)?.min(rest.capacity()));
                 let into = std::mem::replace(&mut rest, tail);
@@ -137,12 +141,12 @@ impl S3Tier {
                 get.run(&bucket, &slots, wanted).await
             }
         };
-        let mut cost = ReadCost::default();
+        let mut bill = Bill::open(&self.bucket.unclaimed);
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
         if gets.len() <= 1 {
             for get in gets {
                 let (of, _, bytes, of_get) = one(get).await?;
-                cost.merge(&of_get);
+                bill.add(&of_get);
                 wholes[of] = bytes;
             }
         } else {
@@ -156,7 +160,7 @@ impl S3Tier {
                 let ended =
                     ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, key.as_ref(), e.to_string()))?;
                 let (of, start, bytes, of_get) = ended?;
-                cost.merge(&of_get);
+                bill.add(&of_get);
                 pieces.push((of, start, bytes));
             }
             pieces.sort_unstable_by_key(|(of, start, _)| (*of, *start));
@@ -168,7 +172,7 @@ impl S3Tier {
                 }
             }
         }
-        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost))
+        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), bill.settle()))
     }
 }
 
@@ -263,26 +267,30 @@ impl Tier for S3Tier {
         Ok(ReadMany { parts, cost })
     }
 
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        self.bucket.unclaimed.take()
+    }
+
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         let within = self.bucket.list_prefix(prefix)?;
         let key = within.clone().unwrap_or_default();
-        let mut objects = Vec::new();
+        let mut listing = Listing::of(self.bucket.object(&key));
         let mut pages = self.bucket.store.list(within.as_ref());
         while let Some(meta) = self.bucket.within(&key, pages.try_next()).await? {
-            if let Some(path) = self.bucket.path(&meta.location) {
-                objects.push(Self::describe(path, &meta));
+            match self.bucket.path(&meta.location) {
+                Some(path) => listing.push(Self::describe(path, &meta))?,
+                None => listing.named(meta.location.as_ref().len())?,
             }
         }
         // A listing holds what lies below the prefix; an object at the prefix itself belongs to it as well.
         if let Some(path) = prefix {
             match self.stat(path).await {
-                Ok(object) => objects.push(object),
+                Ok(object) => listing.push(object)?,
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
         }
-        objects.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(objects)
+        Ok(listing.end())
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {

@@ -12,10 +12,11 @@ mod fetch;
 use super::metrics::CacheMetrics;
 use super::single_flight::{ExtentKey, Version, share_of};
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::buffer_for;
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fetch::{ENTRY_BYTES, Kept};
 use futures::future::try_join;
 use serde::{Deserialize, Serialize};
@@ -238,7 +239,7 @@ impl Cache {
             (None, _) => Ok(Bytes::new()),
             (Some(only), None) => piece(only),
             (Some(first), Some(second)) => {
-                let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
+                let mut whole = buffer_for(object.path.as_str(), range.end - range.start)?;
                 for extent in [first, second].into_iter().chain(extents) {
                     whole.extend_from_slice(&piece(extent)?);
                 }
@@ -320,6 +321,10 @@ impl Tier for Cache {
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
         self.kept.inner().shortfall(took)
+    }
+
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        self.kept.inner().take_unclaimed()
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

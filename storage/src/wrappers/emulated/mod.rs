@@ -226,6 +226,10 @@ impl Tier for Emulated {
         self.inner.shortfall(took)
     }
 
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        self.inner.take_unclaimed()
+    }
+
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         self.inner.forget(object, ranges).await;
     }

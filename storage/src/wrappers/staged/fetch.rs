@@ -8,8 +8,8 @@ use crate::tier::{Object, ReadCost};
 use crate::wrappers::single_flight::{ExtentKey, Lead, Version, joined, share_of};
 use bytes::Bytes;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
@@ -18,6 +18,45 @@ use tierlab_protocol::via::{Via, ViaSet};
 pub(super) struct Landed {
     pub(super) parts: Vec<(Range<u64>, Bytes)>,
     pub(super) cost: ReadCost,
+}
+
+/// The cost of a fetch on its way from the task that makes it to the call that began it; whoever comes last passes it on.
+#[derive(Debug, Default)]
+struct Handover(Mutex<Handed>);
+
+#[derive(Debug, Default)]
+struct Handed {
+    cost: Option<ReadCost>,
+    caller_gone: bool,
+}
+
+impl Handover {
+    fn lock(&self) -> MutexGuard<'_, Handed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The call that began a fetch. Dropped before it has taken the cost, it leaves it unclaimed.
+struct Caller {
+    stage: Arc<Stage>,
+    handover: Arc<Handover>,
+}
+
+impl Caller {
+    /// The call reports the cost itself.
+    fn claim(&self) {
+        self.handover.lock().cost = None;
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let mut handed = self.handover.lock();
+        handed.caller_gone = true;
+        if let Some(cost) = handed.cost.take() {
+            self.stage.unclaimed.add(&cost);
+        }
+    }
 }
 
 impl Stage {
@@ -37,11 +76,17 @@ impl Stage {
         let version = Version::of(object);
         let keys = blocks.iter().map(|block| version.extent(&self.extent(object, *block)));
         let mut boarded = self.flights.board(keys.collect());
-        if let Some(lead) = boarded.lead.take() {
+        let caller = boarded.lead.take().map(|lead| {
             // On a task of its own: it goes on when this call is dropped.
+            let handover = Arc::<Handover>::default();
+            let caller = Caller {
+                stage: self.clone(),
+                handover: handover.clone(),
+            };
             let (stage, object) = (self.clone(), object.clone());
-            tokio::spawn(async move { stage.lead(&object, lead).await });
-        }
+            tokio::spawn(async move { stage.lead(&object, lead, &handover).await });
+            caller
+        });
         let waiting = Instant::now();
         // What others have fetched already and is still being written is in memory.
         let in_memory = boarded
@@ -62,12 +107,23 @@ impl Stage {
             landed.cost.merge(&cost);
             landed.parts.extend(other.parts.iter().cloned());
         }
+        if let Some(caller) = caller {
+            caller.claim();
+        }
         Ok(landed)
     }
 
     /// Makes a fetch, has it staged, and answers it: the writer has it in hand when a reader has its bytes.
-    async fn lead(&self, object: &Object, lead: Lead<Landed>) {
+    async fn lead(&self, object: &Object, lead: Lead<Landed>, handover: &Handover) {
         let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
+        if let Ok(landed) = &landed {
+            let mut handed = handover.lock();
+            if handed.caller_gone {
+                self.unclaimed.add(&landed.cost);
+            } else {
+                handed.cost = Some(landed.cost);
+            }
+        }
         let answer = lead.answer();
         match &landed {
             Ok(landed) => self.stage(object, landed, lead),

@@ -21,11 +21,13 @@ mod writer;
 use super::metrics::StagedMetrics;
 use super::single_flight::SingleFlight;
 use crate::error::{ErrorKind, StorageError};
+use crate::limits::buffer_for;
 use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use crate::tiers::nvme::{LocalOptions, NvmeTier, blocking};
+use crate::unclaimed::Unclaimed;
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fetch::Landed;
 use folder::{Folder, Found};
 use futures::future::try_join;
@@ -51,6 +53,8 @@ struct Stage {
     ledger: Arc<Ledger>,
     tally: Arc<Tally>,
     flights: Arc<SingleFlight<Landed>>,
+    /// What fetches cost whose caller had gone.
+    unclaimed: Unclaimed,
     jobs: Sender<Job>,
     origin: String,
     block_bytes: u64,
@@ -128,6 +132,7 @@ impl Staged {
             ledger,
             tally,
             flights: Arc::default(),
+            unclaimed: Unclaimed::default(),
             jobs,
             block_bytes: config.block_bytes,
         };
@@ -218,7 +223,7 @@ fn cut(object: &Object, range: &Range<u64>, sources: &[(Range<u64>, Bytes)]) -> 
         0 => Ok(Bytes::new()),
         1 => Ok(pieces.swap_remove(0)),
         _ => {
-            let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
+            let mut whole = buffer_for(object.path.as_str(), range.end - range.start)?;
             pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
             Ok(whole.freeze())
         }
@@ -299,6 +304,18 @@ impl Tier for Staged {
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
         self.stage.inner.shortfall(took)
+    }
+
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        let own = self.stage.unclaimed.take();
+        let below = self.stage.inner.take_unclaimed();
+        match (own, below) {
+            (Some(mut own), Some(below)) => {
+                own.merge(&below);
+                Some(own)
+            }
+            (own, below) => own.or(below),
+        }
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

@@ -72,8 +72,16 @@ impl Stage {
             }
         };
         let checking = Instant::now();
+        // None of it was asked of the tier.
+        let cost = ReadCost {
+            requests: 0,
+            wire_bytes: 0,
+            retries: 0,
+            hedges: 0,
+            ..read.cost
+        };
         let mut from_folder = FromFolder {
-            cost: read.cost,
+            cost,
             ..FromFolder::default()
         };
         for (extent, bytes) in extents.into_iter().zip(read.parts) {

@@ -460,7 +460,7 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     origin.gate.add_permits(1);
     let costs = join_all(readers).await.into_iter().map(Result::unwrap);
-    // The leader is gone, so nobody counts its request; everyone knows where the bytes came from.
+    // The leader is gone, so no read tells of its request; everyone knows where the bytes came from.
     assert!(
         costs
             .into_iter()
@@ -469,6 +469,12 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
     assert_eq!(origin.reads().len(), 1);
     tier.settle().await;
     assert_eq!(tier.counts().staged, 1);
+    // Who counts what reached the tier is told of it, once.
+    assert_eq!(tier.take_unclaimed().map(|cost| cost.requests), Some(1));
+    assert_eq!(tier.take_unclaimed(), None);
+    // What the folder has was not asked of the tier.
+    let read = tier.read(&object, 0..10).await.unwrap();
+    assert_eq!((read.cost.requests, read.cost.wire_bytes), (0, 0));
 }
 
 #[tokio::test]

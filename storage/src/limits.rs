@@ -1,0 +1,143 @@
+//! What a tier's word is believed up to: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or
+//! an error in place of an abort. A tier is another machine, and may say anything.
+
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::Object;
+use bytes::{Bytes, BytesMut};
+use std::time::{Duration, Instant};
+
+/// Bytes of one call to read, at most: larger objects are read in several.
+pub const MAX_READ_BYTES: u64 = 16 << 30;
+/// Objects of one listing, at most.
+pub const MAX_LISTED: usize = 200_000;
+/// Bytes of the paths and versions of one listing, at most.
+pub const MAX_LISTED_BYTES: usize = 64 << 20;
+/// How long one listing may take.
+pub const LISTING_LIMIT: Duration = Duration::from_secs(60);
+/// Memory up to this is asked for like any other; more of it only where it is there.
+const SMALL_BYTES: usize = 16 << 20;
+
+/// Empty memory for so many bytes; `None` where there is none.
+pub(crate) fn buffer(len: usize) -> Option<BytesMut> {
+    if len <= SMALL_BYTES {
+        return Some(BytesMut::with_capacity(len));
+    }
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(len).ok()?;
+    // Takes the allocation over, its capacity included: nobody else has it.
+    Some(BytesMut::from(Bytes::from(memory)))
+}
+
+/// Empty memory for a range of an object, or an error that names it.
+pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageError> {
+    usize::try_from(len).ok().and_then(buffer).ok_or_else(|| {
+        let detail = format!("no memory for {len} bytes; read it in smaller ranges");
+        StorageError::new(ErrorKind::Unavailable, object, detail)
+    })
+}
+
+/// A listing on its way, kept within its limits.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    about: String,
+    objects: Vec<Object>,
+    bytes: usize,
+    words: usize,
+    began: Instant,
+}
+
+impl Listing {
+    /// A listing of what lies at `about`.
+    pub(crate) fn of(about: impl Into<String>) -> Self {
+        Self {
+            about: about.into(),
+            objects: Vec::new(),
+            bytes: 0,
+            words: 0,
+            began: Instant::now(),
+        }
+    }
+
+    /// Notes that the tier named something, wanted or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it goes on and on.
+    pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
+        self.words += 1;
+        self.bytes += bytes;
+        let refuse = |kind, what: String| Err(StorageError::new(kind, self.about.as_str(), what));
+        if self.words > MAX_LISTED || self.bytes > MAX_LISTED_BYTES {
+            let what =
+                format!("a listing of more than {MAX_LISTED} objects or {MAX_LISTED_BYTES} bytes of their names");
+            return refuse(ErrorKind::Corrupt, what);
+        }
+        if self.began.elapsed() > LISTING_LIMIT {
+            let what = format!("a listing that does not end within {} s", LISTING_LIMIT.as_secs());
+            return refuse(ErrorKind::Timeout, what);
+        }
+        Ok(())
+    }
+
+    /// Takes an object.
+    ///
+    /// # Errors
+    /// As [`Listing::named`].
+    pub(crate) fn push(&mut self, object: Object) -> Result<(), StorageError> {
+        self.named(object.path.as_str().len() + object.version.len())?;
+        self.keep(object);
+        Ok(())
+    }
+
+    /// Takes an object that was [named](Listing::named) already.
+    pub(crate) fn keep(&mut self, object: Object) {
+        self.objects.push(object);
+    }
+
+    /// What was listed, in order of path.
+    pub(crate) fn end(mut self) -> Vec<Object> {
+        self.objects.sort_by(|a, b| a.path.cmp(&b.path));
+        self.objects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::ObjectPath;
+
+    #[test]
+    fn memory_that_is_not_there_is_refused() {
+        for len in [0, 1, SMALL_BYTES, SMALL_BYTES + 1] {
+            let mut memory = buffer(len).unwrap();
+            assert!(memory.is_empty() && memory.capacity() >= len);
+            // Cut into pieces, filled and joined again, as reads do it: in place.
+            let (at, mut tail) = (memory.as_ptr(), memory.split_off(len / 2));
+            memory.resize(len / 2, 1);
+            tail.resize(len - len / 2, 2);
+            memory.unsplit(tail);
+            assert!(memory.len() == len && (len < 2 || memory.as_ptr() == at));
+        }
+        for len in [1 << 46, 1 << 62, u64::MAX] {
+            assert_eq!(buffer_for("x", len).unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn endless_listings_end() {
+        let object = |i: usize| Object {
+            path: ObjectPath::new(&format!("{i}")).unwrap(),
+            size: 0,
+            version: String::new(),
+        };
+        let mut listing = Listing::of("x");
+        let refused = (0..).find_map(|i| listing.push(object(i)).err()).unwrap();
+        assert_eq!((refused.kind(), refused.object()), (ErrorKind::Corrupt, "x"));
+        let mut listing = Listing::of("x");
+        assert!(listing.named(MAX_LISTED_BYTES + 1).is_err());
+        let mut listing = Listing::of("x");
+        for i in [2, 1] {
+            listing.push(object(i)).unwrap();
+        }
+        assert_eq!(listing.end()[0].path.as_str(), "1");
+    }
+}

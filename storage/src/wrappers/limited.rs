@@ -1,0 +1,98 @@
+//! A tier whose objects have a size at most. In: a tier, and how large an object may be that is read whole. Out: the same
+//! tier, whose larger objects cannot be looked up. So what a tier says of a size never becomes memory.
+
+use crate::device::DeviceReads;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};
+use async_trait::async_trait;
+use std::ops::Range;
+use std::sync::Arc;
+use tierlab_protocol::via::ViaSet;
+
+/// A tier that looks up no object above a size.
+pub struct Limited {
+    inner: Arc<dyn Tier>,
+    max_bytes: u64,
+    key: &'static str,
+}
+
+impl Limited {
+    /// Wraps a tier; `key` is the configuration's name of the limit, for the error.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Tier>, max_bytes: u64, key: &'static str) -> Self {
+        Self { inner, max_bytes, key }
+    }
+}
+
+#[async_trait]
+impl Tier for Limited {
+    fn info(&self) -> TierInfo {
+        self.inner.info()
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let object = self.inner.stat(path).await?;
+        if object.size > self.max_bytes {
+            let (size, max, key) = (object.size, self.max_bytes, self.key);
+            let detail = format!("the tier says that it has {size} bytes; `{key}` allows {max}");
+            return Err(StorageError::new(ErrorKind::Invalid, path.as_str(), detail).told_to_clients());
+        }
+        Ok(object)
+    }
+
+    async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
+        self.inner.read(object, range).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        self.inner.read_many(object, ranges).await
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        self.inner.shortfall(took)
+    }
+
+    fn take_unclaimed(&self) -> Option<ReadCost> {
+        self.inner.take_unclaimed()
+    }
+
+    fn device(&self) -> Option<&dyn DeviceReads> {
+        self.inner.device()
+    }
+
+    async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
+        self.inner.forget(object, ranges).await;
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        self.inner.put(path, body).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        self.inner.delete(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::memory::MemoryTier;
+    use bytes::Bytes;
+
+    #[tokio::test]
+    async fn larger_objects_are_not_looked_up() {
+        let tier = Limited::new(Arc::new(MemoryTier::new()), 5, "x.max_bytes");
+        let path = ObjectPath::new("a").unwrap();
+        tier.put(&path, Bytes::from_static(b"12345").into()).await.unwrap();
+        assert_eq!(tier.stat(&path).await.unwrap().size, 5);
+        tier.put(&path, Bytes::from_static(b"123456").into()).await.unwrap();
+        let error = tier.stat(&path).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.for_clients().contains("x.max_bytes"), "{}", error.for_clients());
+    }
+}
