@@ -28,7 +28,7 @@ Exit codes: 0 success, 2 bad usage or config, 1 anything else.";
 
 /// Writes models and feature tables, checks them, and puts them on storage tiers.
 #[derive(Debug, Parser)]
-#[command(name = "tierlab-models", version, about, after_help = EXAMPLES)]
+#[command(name = "tierlab-models", version, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -258,3 +258,16 @@ fn a_signal_stops_a_long_write_and_leaves_nothing() {
     assert_eq!(status.code(), Some(1));
     assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }
+
+#[test]
+fn name_version_and_help_are_its_own() {
+    let here = Path::new(".");
+    let version = succeed(here, &["--version"]);
+    assert_eq!(version, format!("tierlab-models {}\n", env!("CARGO_PKG_VERSION")));
+    let help = succeed(here, &["--help"]);
+    assert!(help.starts_with("Writes models and feature tables"), "{help}");
+    assert!(
+        help.contains("Usage: tierlab-models") && help.contains("Examples:"),
+        "{help}"
+    );
+}

@@ -96,3 +96,19 @@ fn mistakes_are_named_and_told_by_exit_code() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn name_version_and_help_are_each_binarys_own() {
+    for (name, binary) in [
+        ("tierlab-storage-bench", env!("CARGO_BIN_EXE_tierlab-storage-bench")),
+        ("tierlab-origin", env!("CARGO_BIN_EXE_tierlab-origin")),
+    ] {
+        let said = |flag: &str| {
+            let output = std::process::Command::new(binary).arg(flag).output().unwrap();
+            assert!(output.status.success(), "{name} {flag}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(said("--version"), format!("{name} {}\n", env!("CARGO_PKG_VERSION")));
+        assert!(said("--help").contains(&format!("Usage: {name}")), "{name}");
+    }
+}

@@ -144,3 +144,23 @@ async fn sigterm_under_load_loses_no_admitted_request() {
     assert_eq!(count("admitted="), answered.load(Relaxed), "{log}");
     assert_eq!(count("settled="), answered.load(Relaxed), "{log}");
 }
+
+#[test]
+fn make_help_lists_every_target() {
+    let listed = std::process::Command::new("make")
+        .args(["--no-print-directory", "help"])
+        .current_dir(crate::harness::root())
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let makefile = std::fs::read_to_string(crate::harness::root().join("Makefile")).unwrap();
+    let phony = makefile.lines().find_map(|line| line.strip_prefix(".PHONY: ")).unwrap();
+    for target in phony.split_whitespace() {
+        let line = listed
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(target));
+        let line = line.unwrap_or_else(|| panic!("`{target}` is not in\n{listed}"));
+        assert!(line.split_whitespace().count() > 1, "`{target}` says nothing of itself");
+    }
+}

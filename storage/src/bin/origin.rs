@@ -51,7 +51,7 @@ Examples:
 
 /// Serve folders over S3, NFSv3 and Arrow Flight, for tests and for the lab
 #[derive(Debug, Parser)]
-#[command(version, after_help = AFTER_HELP)]
+#[command(name = "tierlab-origin", version, after_help = AFTER_HELP)]
 struct Flags {
     /// Folder to serve over S3: each folder in it is a bucket; made when missing
     #[arg(long, value_name = "DIR", required_unless_present_any = ["nfs_root", "flight_root"])]
