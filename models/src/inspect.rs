@@ -128,12 +128,11 @@ fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, Mode
         }
         text.push_str("  no manifest: nothing to check it against\n");
     }
-    let _ = writeln!(
-        text,
-        "  served in batches up to {} rows, {}",
-        config.max_batch_size,
-        sessions(&config)
-    );
+    let batches = match config.max_batch_size {
+        0 => "unbatched, each request a run of its own".to_owned(),
+        rows => format!("in batches up to {rows} rows"),
+    };
+    let _ = writeln!(text, "  served {batches}, {}", sessions(&config));
     for (input, joined) in &config.joined {
         let _ = writeln!(
             text,

@@ -7,7 +7,7 @@ pub mod interface;
 pub mod messages;
 
 pub use encode::write_model;
-pub use graph::GraphBuilder;
+pub use graph::{Dim, GraphBuilder};
 pub use interface::{BadGraph, Interface};
 pub use messages::ModelProto;
 

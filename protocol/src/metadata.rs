@@ -2,7 +2,7 @@
 //!
 //! In: fields. Out: the JSON that KServe's and Triton's clients read, and back, for the load generator. Sources: the Open
 //! Inference Protocol v2, and Triton's `extension_model_configuration.md`, `extension_statistics.md` and
-//! `extension_model_repository.md`. `joined` in the model metadata is Tierlab's own.
+//! `extension_model_repository.md`. `batched`, `max_batch_size` and `joined` in the model metadata are Tierlab's own.
 
 use crate::model::VersionPolicy;
 use crate::tensor::{DataType, TensorSpec};
@@ -68,6 +68,12 @@ pub struct ModelMetadata {
     pub inputs: Vec<TensorSpec>,
     /// Outputs of the graph.
     pub outputs: Vec<TensorSpec>,
+    /// Whether requests may share a run, row behind row: as the model's config says. None from servers that do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batched: Option<bool>,
+    /// Rows of a run at most; 0 where it is not batched. None from servers that do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_batch_size: Option<u32>,
     /// What is read from a feature table when the client sends [`ENTITY_ID`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<JoinedMetadata>,
@@ -100,7 +106,8 @@ pub struct ConfigDocument {
     /// Which versions are served.
     #[serde(default)]
     pub version_policy: VersionPolicy,
-    /// Rows of one request and of one run at most; 0 where the graph has no batch dimension.
+    /// Rows of one run at most, and of one request unless the config allows larger ones to be cut; 0 where the model is
+    /// not batched.
     pub max_batch_size: u32,
     /// Inputs.
     pub input: Vec<ConfigTensor>,
@@ -364,6 +371,8 @@ mod tests {
             platform: PLATFORM.into(),
             inputs: vec![spec()],
             outputs: vec![],
+            batched: None,
+            max_batch_size: None,
             joined: None,
         };
         let json = serde_json::to_string(&metadata).unwrap();
@@ -371,6 +380,7 @@ mod tests {
             json,
             r#"{"name":"mlp","versions":["1"],"platform":"onnxruntime_onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,64]}],"outputs":[]}"#
         );
+        (metadata.batched, metadata.max_batch_size) = (Some(true), Some(256));
         metadata.joined = Some(JoinedMetadata {
             table: "ctr".into(),
             first_id: 0,
@@ -381,7 +391,7 @@ mod tests {
         let json = serde_json::to_string(&metadata).unwrap();
         assert!(
             json.ends_with(
-                r#""joined":{"table":"ctr","first_id":0,"rows":100000,"row_bytes":512,"inputs":["dense"]}}"#
+                r#""outputs":[],"batched":true,"max_batch_size":256,"joined":{"table":"ctr","first_id":0,"rows":100000,"row_bytes":512,"inputs":["dense"]}}"#
             )
         );
         assert_eq!(serde_json::from_str::<ModelMetadata>(&json).unwrap(), metadata);

@@ -4,8 +4,10 @@
 //! optional: without them everything is derived from the graph. `config.pbtxt` is Triton's, read by
 //! [`pbtxt::model`](crate::pbtxt::model).
 
+mod batch_axis;
 mod declared;
 
+pub use batch_axis::{FirstDim, check_batch_axis};
 pub use declared::{
     DeclaredTensor, InstanceKind, MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample,
 };
@@ -30,10 +32,12 @@ pub const MODELS_PREFIX: &str = "models";
 pub const FEATURES_PREFIX: &str = "features";
 
 /// How a model is served: `NAME/config.toml`. Every key has a default.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// The most rows in one run of the session; 0 for a model whose requests never share a run.
+    /// The most rows in one run of the session. 0, as without this key: the model is unbatched. Each request is a run of
+    /// its own then, whatever its shapes. Other values say that the first dimension of every input and output is a batch
+    /// of rows that do not depend on each other.
     pub max_batch_size: u32,
     /// How batches are closed.
     pub batching: BatchingConfig,
@@ -54,21 +58,6 @@ pub struct ModelConfig {
     /// Runs before a version takes requests. Without any it runs once on zeros, and a failure there is only noted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warmup: Vec<WarmupSample>,
-}
-
-impl Default for ModelConfig {
-    fn default() -> Self {
-        Self {
-            max_batch_size: 256,
-            batching: BatchingConfig::default(),
-            instances: None,
-            joined: BTreeMap::new(),
-            version_policy: VersionPolicy::default(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            warmup: Vec::new(),
-        }
-    }
 }
 
 /// Which versions of a model are served at the same time.
@@ -130,7 +119,7 @@ impl VersionPolicy {
     }
 }
 
-/// How batches are closed.
+/// How batches are closed, where `max_batch_size` asks for any, and which requests go first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
@@ -141,8 +130,8 @@ pub struct BatchingConfig {
     /// Empty, or 0, means `max_batch_size`.
     #[serde(deserialize_with = "one_or_more")]
     pub preferred_rows: Vec<u32>,
-    /// Rows of one request at most; it is cut into batches where it has more than `max_batch_size`.
-    /// 0 means 16 times `max_batch_size`.
+    /// Rows of one request at most: it is cut into batches where it has more than `max_batch_size`, and its answers are
+    /// joined again. 0 cuts nothing: such a request is refused.
     pub max_request_rows: u32,
     /// Levels of the request parameter `priority`: 1 goes first. 0 passes the parameter over.
     pub priority_levels: u32,
@@ -170,10 +159,13 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
     })
 }
 
+/// The default of `batching.max_delay_us`.
+const MAX_DELAY_US: u64 = 500;
+
 impl Default for BatchingConfig {
     fn default() -> Self {
         Self {
-            max_delay_us: 500,
+            max_delay_us: MAX_DELAY_US,
             preferred_rows: Vec::new(),
             max_request_rows: 0,
             priority_levels: 0,
@@ -311,6 +303,9 @@ impl InstanceConfig {
 
 impl BatchingConfig {
     fn check(&self, max_batch_size: u32) -> Result<(), BadModelFile> {
+        if max_batch_size == 0 {
+            self.check_unbatched()?;
+        }
         if let Some(rows) = self
             .preferred_rows
             .iter()
@@ -345,6 +340,24 @@ impl BatchingConfig {
             )));
         }
         Ok(())
+    }
+}
+
+impl BatchingConfig {
+    /// Keys that shape batches have no meaning without any: whoever sets them means to have some.
+    fn check_unbatched(&self) -> Result<(), BadModelFile> {
+        let set = [
+            ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),
+            ("preferred_rows", !self.preferred_rows.is_empty()),
+            ("max_request_rows", self.max_request_rows > 0),
+        ];
+        match set.iter().find(|(_, set)| *set) {
+            Some((key, _)) => Err(BadModelFile(format!(
+                "`batching.{key}` is set, and `max_batch_size` is not, without which requests are never batched: set it \
+                 to the most rows of a run, or leave `batching.{key}` out"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -419,7 +432,26 @@ mod tests {
 
     #[test]
     fn an_empty_config_is_the_default() {
-        assert_eq!(ModelConfig::parse("").unwrap(), ModelConfig::default());
+        let config = ModelConfig::parse("").unwrap();
+        assert_eq!(config, ModelConfig::default());
+        assert_eq!(config.max_batch_size, 0, "nothing is batched without a word");
+    }
+
+    #[test]
+    fn keys_of_batches_need_a_maximum() {
+        for key in ["max_delay_us = 2000", "preferred_rows = 8", "max_request_rows = 64"] {
+            let error = ModelConfig::parse(&format!("[batching]\n{key}"))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("max_batch_size") && error.contains(&key[..12]),
+                "{error}"
+            );
+            ModelConfig::parse(&format!("max_batch_size = 8\n[batching]\n{key}")).unwrap();
+        }
+        ModelConfig::parse("[batching]\npriority_levels = 2").unwrap();
+        let written = toml::to_string(&ModelConfig::default()).unwrap();
+        assert_eq!(ModelConfig::parse(&written).unwrap(), ModelConfig::default());
     }
 
     #[test]
@@ -437,7 +469,8 @@ mod tests {
     #[test]
     fn preferred_rows_are_one_number_or_several_and_read_back() {
         for (text, rows) in [("0", &[][..]), ("32", &[32]), ("[8, 32]", &[8, 32])] {
-            let config = ModelConfig::parse(&format!("[batching]\npreferred_rows = {text}")).unwrap();
+            let config =
+                ModelConfig::parse(&format!("max_batch_size = 32\n[batching]\npreferred_rows = {text}")).unwrap();
             assert_eq!(config.batching.preferred_rows, rows);
             let written = toml::to_string(&config).unwrap();
             assert_eq!(ModelConfig::parse(&written).unwrap(), config);
@@ -455,8 +488,8 @@ mod tests {
         assert!(message("[instances]\ncount = 0").contains("instances.count"));
         assert!(message("[joined.image]\ntable = \"../etc\"").contains("joined.image.table"));
         assert!(message("max_batch_size = 2\n[batching]\npreferred_rows = 3").contains("preferred_rows"));
-        assert!(message("[batching]\npreferred_rows = [4, 0]").contains("preferred_rows"));
-        assert!(message("[batching]\nmax_request_rows = 3").contains("max_request_rows"));
+        assert!(message("max_batch_size = 8\n[batching]\npreferred_rows = [4, 0]").contains("preferred_rows"));
+        assert!(message("max_batch_size = 8\n[batching]\nmax_request_rows = 3").contains("max_request_rows"));
         assert!(message("[batching]\npriority_levels = 65").contains("priority_levels"));
         assert!(message("[batching]\ndefault_priority_level = 1").contains("default_priority_level"));
         assert!(message("[instances]\ninter_op_threads = 0").contains("instances.inter_op_threads"));

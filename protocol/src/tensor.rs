@@ -121,7 +121,8 @@ pub fn element_count(shape: &[i64]) -> Option<usize> {
         .try_fold(1_usize, |count, &dim| count.checked_mul(usize::try_from(dim).ok()?))
 }
 
-/// Name, type and shape of a model's input or output. A dimension of -1 is free; the first one is the batch.
+/// Name, type and shape of a model's input or output. A dimension of -1 is free; the first one is the batch, where the
+/// model is batched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorSpec {
@@ -130,7 +131,7 @@ pub struct TensorSpec {
     /// Element type.
     #[serde(rename = "datatype")]
     pub dtype: DataType,
-    /// Dimensions, the batch dimension (-1) first.
+    /// Dimensions, as the graph has them.
     pub shape: Vec<i64>,
 }
 

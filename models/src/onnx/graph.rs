@@ -10,6 +10,15 @@ use bytes::Bytes;
 /// The name of the free first dimension of every input and output.
 pub const BATCH: &str = "batch";
 
+/// A dimension of an input or output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dim<'a> {
+    /// A size.
+    Fixed(i64),
+    /// Any size, the same one wherever the name stands; no name where it is empty.
+    Free(&'a str),
+}
+
 /// A graph under construction.
 #[derive(Debug)]
 pub struct GraphBuilder {
@@ -30,12 +39,22 @@ impl GraphBuilder {
 
     /// Declares an input and returns its name. A dimension of -1 is the free `batch`.
     pub fn input(&mut self, name: &str, element: ElementType, shape: &[i64]) -> String {
+        self.input_of(name, element, &dims(shape))
+    }
+
+    /// Declares an input whose free dimensions have names of their own, and returns its name.
+    pub fn input_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) -> String {
         self.graph.input.push(value_info(name, element, shape));
         name.to_owned()
     }
 
     /// Declares the value `name` as an output. A dimension of -1 is the free `batch`.
     pub fn output(&mut self, name: &str, element: ElementType, shape: &[i64]) {
+        self.output_of(name, element, &dims(shape));
+    }
+
+    /// Declares the value `name` as an output whose free dimensions have names of their own.
+    pub fn output_of(&mut self, name: &str, element: ElementType, shape: &[Dim<'_>]) {
         self.graph.output.push(value_info(name, element, shape));
     }
 
@@ -134,16 +153,21 @@ pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     }
 }
 
-fn value_info(name: &str, element: ElementType, shape: &[i64]) -> ValueInfoProto {
+fn dims(shape: &[i64]) -> Vec<Dim<'static>> {
+    let dim = |&size: &i64| if size < 0 { Dim::Free(BATCH) } else { Dim::Fixed(size) };
+    shape.iter().map(dim).collect()
+}
+
+fn value_info(name: &str, element: ElementType, shape: &[Dim<'_>]) -> ValueInfoProto {
     use tensor_shape_proto::{Dimension, dimension::Value};
     let dim = shape
         .iter()
-        .map(|&size| Dimension {
-            value: Some(if size < 0 {
-                Value::DimParam(BATCH.to_owned())
-            } else {
-                Value::DimValue(size)
-            }),
+        .map(|dim| Dimension {
+            value: match *dim {
+                Dim::Fixed(size) => Some(Value::DimValue(size)),
+                Dim::Free("") => None,
+                Dim::Free(name) => Some(Value::DimParam(name.to_owned())),
+            },
         })
         .collect();
     let tensor = type_proto::Tensor {

@@ -2,10 +2,10 @@
 //!
 //! In: the text, and the name of the model's folder. Out: the config, or the first key that does not map, with its place:
 //! a model is served as its file says or not at all. Fields: Triton's `model_config.proto`. What a file leaves out means
-//! what it means to Triton as it runs by default, where a file that does not list both inputs and outputs is completed from
-//! the graph: without `max_batch_size` such a model is batched if the graph allows it, and a file that lists both means 0,
-//! no batches. Three exceptions: a completed `max_batch_size` is this server's default rather than Triton's 4, one that is
-//! written as 0 is taken at its word, and batches may always be formed of whatever is queued at the same moment.
+//! what it means to Triton, with two exceptions. Without `max_batch_size` nothing is batched, as protobuf has it; Triton as
+//! it runs by default completes a file that does not list both inputs and outputs with 4 where the graph's first dimensions
+//! are free, which says nothing of whether rows are independent. And where there are batches, they may always be formed of
+//! whatever is queued at the same moment.
 
 use super::fields::{Once, Read, read_enum, read_false, read_unsigned};
 use super::{Field, Message, PbtxtError, Value, parse};
@@ -37,7 +37,7 @@ fn config(message: &Message, model: &str) -> Result<ModelConfig, PbtxtError> {
     // Triton forms no batches unless it is told to, and waits for none unless it is told how long.
     config.batching.max_delay_us = 0;
     let mut once = Once::default();
-    let mut max_batch_size = None;
+    let (mut max_batch_size, mut batching) = (None, None);
     let mut groups = Vec::new();
     for field in &message.fields {
         match field.name.as_str() {
@@ -49,14 +49,20 @@ fn config(message: &Message, model: &str) -> Result<ModelConfig, PbtxtError> {
             _ => {
                 once.see(field)?;
                 single(field, model, &mut config, &mut max_batch_size)?;
+                batching = batching.or((field.name == "dynamic_batching").then_some(field));
             }
         }
     }
     instances(&groups, &mut config)?;
-    let declared = !config.inputs.is_empty() && !config.outputs.is_empty();
-    if let Some(max) = max_batch_size.or(declared.then_some(0)) {
-        config.max_batch_size = max;
+    match (max_batch_size, batching) {
+        (None, Some(batching)) => {
+            return Err(batching.refuse("`max_batch_size` is missing: the most rows of a run"));
+        }
+        // Without batches nothing waits for company.
+        (Some(0), _) => config.batching.max_delay_us = 0,
+        _ => {}
     }
+    config.max_batch_size = max_batch_size.unwrap_or(0);
     Ok(config)
 }
 

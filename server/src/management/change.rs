@@ -121,6 +121,8 @@ impl Management {
                     model = name,
                     version,
                     provider = model.provider,
+                    batched = model.signature.batched,
+                    max_batch_size = model.max_batch_size(),
                     read_s = seconds.read,
                     verify_s = seconds.verify,
                     place_s = seconds.place,

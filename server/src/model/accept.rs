@@ -1,7 +1,8 @@
 //! What a model accepts: a decoded request against the graph's signature.
 //!
 //! In: a request. Out: its rows, its inline parts by input, and the ids of what is to be read from the feature table; or
-//! a refusal that names the input. No I/O.
+//! a refusal that names the input. Where the model is not batched, the shapes of its inputs have nothing to do with each
+//! other, but for joined ones, which have as many rows as there are ids. No I/O.
 
 use crate::batch::Part;
 use crate::model::Model;
@@ -14,7 +15,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec};
 /// A request that fits its model.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// 1 where the model has no batch dimension.
+    /// Where the model is not batched: the ids, or 1 without any.
     pub(crate) rows: usize,
     /// One per input of the graph; none where the feature table fills it.
     pub(crate) parts: Vec<Option<Part>>,
@@ -36,7 +37,10 @@ pub(crate) struct Terms<'a> {
     pub(crate) signature: &'a Signature,
     /// Inputs that the feature table fills; none without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
-    pub(crate) max_rows: usize,
+    /// Rows of a run at most; 0 where the model is not batched.
+    pub(crate) max_batch_size: usize,
+    /// Rows of a request at most, where it is batched.
+    pub(crate) max_request_rows: usize,
 }
 
 impl Model {
@@ -48,7 +52,8 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
-            max_rows: self.max_request_rows,
+            max_batch_size: self.max_batch_size() as usize,
+            max_request_rows: self.max_request_rows,
         };
         terms.accept(inputs)
     }
@@ -73,6 +78,9 @@ impl Terms<'_> {
             ids: Vec::new(),
         };
         let mut rows: Option<(usize, String)> = None;
+        if inputs.is_empty() {
+            return Err(Refusal::bad("`inputs` is empty"));
+        }
         for tensor in inputs {
             let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
             let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
@@ -82,12 +90,15 @@ impl Terms<'_> {
                 let index = specs.iter().position(|spec| spec.name == tensor.name);
                 let index = index.ok_or_else(|| bad(format!("model `{}` has {}", self.model, self.names())))?;
                 fits(&specs[index], &tensor).map_err(bad)?;
-                let these_rows = if self.signature.batched { tensor.shape[0] } else { 1 };
+                let first = self.signature.batched.then(|| tensor.shape[0]);
                 accepted.parts[index] = Some(Part {
                     shape: tensor.shape,
                     data: tensor.data.into(),
                 });
-                usize::try_from(these_rows).unwrap_or(usize::MAX)
+                match first {
+                    Some(first) => usize::try_from(first).unwrap_or(usize::MAX),
+                    None => continue,
+                }
             };
             match &rows {
                 Some((rows, first)) if *rows != these_rows => {
@@ -98,20 +109,35 @@ impl Terms<'_> {
                 None => rows = Some((these_rows, tensor.name)),
             }
         }
-        let (rows, first) = rows.ok_or_else(|| Refusal::bad("`inputs` is empty"))?;
+        accepted.rows = match &rows {
+            Some((rows, first)) => self.check_rows(*rows, first)?,
+            None => 1,
+        };
+        self.check_complete(&accepted)?;
+        Ok(accepted)
+    }
+
+    /// As many rows as the input `first` has must be taken.
+    fn check_rows(&self, rows: usize, first: &str) -> Result<usize, Refusal> {
+        let Self {
+            model,
+            max_batch_size,
+            max_request_rows,
+            ..
+        } = self;
         if rows == 0 {
             return Err(Refusal::bad(format!("input `{first}`: no rows")));
         }
-        if rows > self.max_rows {
-            let what = format!(
-                "input `{first}`: {rows} rows, model `{}` takes at most {}",
-                self.model, self.max_rows
-            );
-            return Err(Refusal::bad(what));
+        if !self.signature.batched || rows <= *max_request_rows {
+            return Ok(rows);
         }
-        self.check_complete(&accepted)?;
-        accepted.rows = rows;
-        Ok(accepted)
+        // In Triton's words, by which its clients may know it.
+        let mut what = format!("input `{first}`: inference request batch-size must be <= {max_request_rows} for ");
+        what += &format!("'{model}', and it has {rows} rows");
+        if max_request_rows == max_batch_size {
+            what += "; `batching.max_request_rows` in the model's config would have larger requests cut";
+        }
+        Err(Refusal::bad(what))
     }
 
     /// Every input must come from exactly one place.
@@ -123,6 +149,15 @@ impl Terms<'_> {
             joins += usize::from(read);
             if part.is_some() && read {
                 let what = format!("input `{}` is sent, and `{ENTITY_ID}` asks for it as well", spec.name);
+                return Err(Refusal::bad(what));
+            }
+            let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
+            if let Some(wanted) = wanted.filter(|&rows| read && rows != accepted.ids.len()) {
+                let ids = accepted.ids.len();
+                let what = format!(
+                    "input `{ENTITY_ID}` has {ids} rows, the model's input `{}` wants {wanted}",
+                    spec.name
+                );
                 return Err(Refusal::bad(what));
             }
             if part.is_none() && !read {
@@ -265,9 +300,51 @@ mod tests {
             model: "m",
             signature: &signature(true),
             filled,
-            max_rows: 8,
+            max_batch_size: 4,
+            max_request_rows: 8,
         }
         .accept(inputs)
+    }
+
+    /// An unbatched model: `a` [-1, 13] is joined, `b` [-1, -1] and `c` [4, 2] are not.
+    fn accept_unbatched(inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
+        let fills = |input: usize| input == 0;
+        let signature = Signature {
+            inputs: vec![
+                spec("a", DataType::Fp32, &[-1, 13]),
+                spec("b", DataType::Fp32, &[-1, -1]),
+                spec("c", DataType::Fp32, &[4, 2]),
+            ],
+            outputs: vec![spec("y", DataType::Fp32, &[-1])],
+            batched: false,
+        };
+        Terms {
+            model: "m",
+            signature: &signature,
+            filled: Some(&fills),
+            max_batch_size: 0,
+            max_request_rows: 0,
+        }
+        .accept(inputs)
+    }
+
+    #[test]
+    fn without_batches_first_dimensions_have_nothing_to_do_with_each_other() {
+        let others = || {
+            [
+                tensor("b", DataType::Fp32, &[0, 7]),
+                tensor("c", DataType::Fp32, &[4, 2]),
+            ]
+        };
+        let with = |input: Tensor| accept_unbatched(others().into_iter().chain([input]).collect());
+        assert_eq!(with(tensor("a", DataType::Fp32, &[9000, 13])).unwrap().rows, 1);
+        let joined = with(tensor("entity_id", DataType::Int64, &[9000])).unwrap();
+        assert_eq!((joined.rows, joined.ids.len()), (9000, 9000));
+        let none = with(tensor("entity_id", DataType::Int64, &[0])).unwrap_err();
+        assert!(none.message.contains("no rows"), "{none}");
+        let misfit = with(tensor("c", DataType::Fp32, &[3, 2])).unwrap_err();
+        assert!(misfit.message.contains("`shape` is [3, 2]"), "{misfit}");
+        assert!(accept_unbatched(Vec::new()).unwrap_err().message.contains("empty"));
     }
 
     #[test]
@@ -346,7 +423,7 @@ mod tests {
                     tensor("dense", DataType::Fp32, &[9, 13]),
                     tensor("user", DataType::Int64, &[9, 2]),
                 ],
-                "at most 8",
+                "batch-size must be <= 8 for 'm', and it has 9 rows",
             ),
             (
                 false,

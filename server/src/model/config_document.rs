@@ -44,7 +44,7 @@ impl Model {
             platform: PLATFORM.to_owned(),
             backend: "onnxruntime".to_owned(),
             version_policy: config.version_policy.clone(),
-            max_batch_size: if *batched { config.max_batch_size } else { 0 },
+            max_batch_size: self.max_batch_size(),
             input: inputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
             output: outputs.iter().map(|spec| ConfigTensor::new(spec, *batched)).collect(),
             instance_group: self.instance_groups(kind),

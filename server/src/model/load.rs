@@ -32,9 +32,6 @@ use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
 use tierlab_protocol::model::{Manifest, ModelConfig};
 use tokio::time::timeout;
 
-/// Runs that one request may be cut into, where the config does not say.
-const REQUEST_RUNS: usize = 16;
-
 /// What loading a model needs besides its files.
 pub(crate) struct Loader {
     pub(crate) runtime: Runtime,
@@ -152,7 +149,7 @@ impl Loader {
             source: kept.source(),
             provider,
             threads,
-            batching: config.max_batch_size > 0,
+            max_batch_size: config.max_batch_size,
             warmup: Arc::new(warmup),
             measure: None,
         };
@@ -193,18 +190,10 @@ impl Loader {
         self.report_seconds(&name, &seconds);
         let inflow = Inflow::new();
         let metrics = self.metrics.for_model(&name, self.features.kind);
-        let max_rows = if signature.batched {
-            config.max_batch_size as usize
-        } else {
-            1
-        };
-        let max_request_rows = match config.batching.max_request_rows as usize {
-            _ if !signature.batched => 1,
-            0 => max_rows.saturating_mul(REQUEST_RUNS),
-            rows => rows,
-        };
+        let max_request_rows = config.batching.max_request_rows.max(config.max_batch_size) as usize;
         let rule = Rule {
-            max_rows,
+            // An unbatched request is one row of the queue.
+            max_rows: config.max_batch_size.max(1) as usize,
             preferred_rows: preferred(&config),
             max_delay: Duration::from_micros(config.batching.max_delay_us),
         };
@@ -225,7 +214,6 @@ impl Loader {
             inflow,
             metrics,
             stats,
-            max_rows,
             max_request_rows,
             provider,
             config,
@@ -311,6 +299,7 @@ impl Loader {
                 runs: runs.clone(),
             };
             threads.push(session.serve(Assignment {
+                model: name.to_owned(),
                 queue: Arc::clone(queue),
                 group,
                 clock,
@@ -331,9 +320,6 @@ impl Loader {
             return Ok(None);
         };
         let bad = |what: String| LoadError::at(object, what);
-        if !signature.batched {
-            return Err(bad("joined inputs need a free batch dimension first".into()));
-        }
         if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
             return Err(bad(format!(
                 "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
@@ -349,6 +335,9 @@ impl Loader {
             }
             let input = signature.inputs.iter().position(|input| input.name == *name);
             let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
+            if signature.inputs[input].shape.is_empty() {
+                return Err(bad(format!("`joined.{name}`: the input has no dimension for the rows")));
+            }
             wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
         }
         // In the order of the graph, as the metadata lists them.

@@ -40,10 +40,8 @@ pub(crate) struct Model {
     pub(crate) inflow: Arc<Inflow>,
     pub(crate) metrics: ModelMetrics,
     pub(crate) stats: Stats,
-    /// Rows of one run at most.
-    max_rows: usize,
-    /// Rows of one request at most.
-    pub(crate) max_request_rows: usize,
+    /// Rows of one request at most, where it is batched.
+    max_request_rows: usize,
     /// `cpu` or `cuda`.
     pub(crate) provider: &'static str,
     config: ModelConfig,
@@ -74,6 +72,11 @@ impl Model {
         }
     }
 
+    /// Rows of one run at most; 0 where it is not batched.
+    pub(crate) fn max_batch_size(&self) -> u32 {
+        self.config.max_batch_size
+    }
+
     /// `GET /v2/models/M`; `versions` are all that are served of the model.
     pub(crate) fn metadata(&self, versions: Vec<String>) -> ModelMetadata {
         ModelMetadata {
@@ -82,6 +85,8 @@ impl Model {
             platform: PLATFORM.to_owned(),
             inputs: self.signature.inputs.clone(),
             outputs: self.signature.outputs.clone(),
+            batched: Some(self.signature.batched),
+            max_batch_size: Some(self.max_batch_size()),
             joined: self.join.as_ref().map(Join::metadata),
         }
     }

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Work {
     /// One part per input of the graph.
     pub(crate) parts: Vec<Part>,
+    /// Passed over where the model is not batched.
     pub(crate) rows: usize,
     pub(crate) urgency: Urgency,
 }
@@ -58,10 +59,13 @@ impl Model {
         self.queue.expect(limit)
     }
 
-    /// Sends a request through the queue and a session; one that is larger than a run goes in pieces.
+    /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
+    /// goes in pieces.
     pub(crate) async fn infer(&self, work: Work) -> Result<Done, Refusal> {
         let Work { parts, rows, urgency } = work;
-        if rows <= self.max_rows {
+        let max_rows = self.config.max_batch_size as usize;
+        let rows = if max_rows == 0 { 1 } else { rows };
+        if rows <= max_rows.max(1) {
             let (queued, call) = self.enqueue(parts, rows, urgency)?;
             if let Some(call) = call {
                 // Requests that this thread has read already queue first, and share the run: on one core, waking the
@@ -74,7 +78,7 @@ impl Model {
             }
             return queued.done().await;
         }
-        let pieces = split::cut(&parts, &self.signature.inputs, rows, self.max_rows)
+        let pieces = split::cut(&parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
             .map(|(parts, rows)| Ok(self.enqueue(parts, rows, urgency)?.0))
             .collect::<Result<Vec<_>, Refusal>>()?;

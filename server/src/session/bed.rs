@@ -47,7 +47,7 @@ pub(super) fn engines() -> [Engine; 2] {
             inter_op: 1,
             spinning: false,
         },
-        batching: true,
+        max_batch_size: 256,
         warmup: Arc::new(Warmup::default()),
         measure: None,
     };

@@ -44,7 +44,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Signature {
     pub(crate) inputs: Vec<TensorSpec>,
     pub(crate) outputs: Vec<TensorSpec>,
-    /// Whether the first dimension of every input and output is free: then requests can share a run.
+    /// Whether the first dimension of every input and output is a batch of rows, as the model's config says: then requests
+    /// can share a run.
     pub(crate) batched: bool,
 }
 
@@ -60,37 +61,62 @@ pub(crate) struct Engine {
     control: Control,
 }
 
-/// A failed run: what ONNX Runtime said, and whether the request is to blame.
+/// A failed run: what is wrong, and with what.
+#[derive(Debug)]
 struct RunError {
     message: String,
-    bad_input: bool,
+    fault: Fault,
+}
+
+/// Where the fault of a failed run lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// What was sent does not fit the graph.
+    Input,
+    /// The model is batched, and the graph's rows are not those of its inputs.
+    Rows,
+    /// Anything else.
+    Run,
 }
 
 impl RunError {
-    /// What was sent does not fit the graph.
-    fn misfit(message: impl Into<String>) -> Self {
+    fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
-            bad_input: true,
+            fault,
         }
+    }
+
+    /// What was sent does not fit the graph.
+    fn misfit(message: impl Into<String>) -> Self {
+        Self::new(Fault::Input, message)
+    }
+
+    /// What a client is told. A graph whose rows are no batch answers nobody: rows behind rows might be another's.
+    fn refusal(&self, model: &str) -> Refusal {
+        let message = &self.message;
+        let reason = match self.fault {
+            Fault::Input => Reason::BadRequest,
+            Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
+            Fault::Run => Reason::Inference,
+        };
+        Refusal::new(reason, format!("the model refuses these inputs: {message}"))
     }
 }
 
 impl From<String> for RunError {
     fn from(message: String) -> Self {
-        Self {
-            message,
-            bad_input: false,
-        }
+        Self::new(Fault::Run, message)
     }
 }
 
 impl From<ort::Error> for RunError {
     fn from(error: ort::Error) -> Self {
-        Self {
-            message: error.to_string(),
-            bad_input: error.code() == ort::ErrorCode::InvalidArgument,
-        }
+        let fault = match error.code() {
+            ort::ErrorCode::InvalidArgument => Fault::Input,
+            _ => Fault::Run,
+        };
+        Self::new(fault, error.to_string())
     }
 }
 
@@ -105,11 +131,7 @@ impl Engine {
     /// Serves batches until the queue is closed and empty.
     pub(crate) fn serve(mut self, work: &Assignment) {
         let Assignment {
-            queue,
-            group,
-            clock,
-            counts,
-            delivery,
+            queue, group, clock, ..
         } = work;
         let mut last_run = Duration::ZERO;
         let mut seat = Seat::in_group(*group);
@@ -117,14 +139,15 @@ impl Engine {
         while let Some(jobs) = queue.take(&mut seat, clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
-            self.answer(jobs, counts, delivery);
+            self.answer(jobs, work);
             last_run = began.elapsed();
             queue.note_run(rows, last_run);
         }
         clock.settle();
     }
 
-    fn answer(&mut self, mut jobs: Vec<Job>, counts: &RunCounts, delivery: &Delivery) {
+    fn answer(&mut self, mut jobs: Vec<Job>, work: &Assignment) {
+        let counts = &work.counts;
         let rows: usize = jobs.iter().map(|job| job.rows).sum();
         let began = Instant::now();
         match self.control.active.begin(&mut jobs, began) {
@@ -163,7 +186,7 @@ impl Engine {
                     })
                 };
                 let letters = jobs.into_iter().zip(answers.outputs).filter_map(letter);
-                delivery.send(letters.collect());
+                work.delivery.send(letters.collect());
             }
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
@@ -178,22 +201,14 @@ impl Engine {
             }
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
-                    self.answer(vec![job], counts, delivery);
+                    self.answer(vec![job], work);
                 }
             }
             Err(error) => {
                 for job in jobs {
                     job.link
                         .within(|| tracing::warn!(error = %error.message, "a run failed"));
-                    let reason = if error.bad_input {
-                        Reason::BadRequest
-                    } else {
-                        Reason::Inference
-                    };
-                    job.refuse(Refusal::new(
-                        reason,
-                        format!("the model refuses these inputs: {}", error.message),
-                    ));
+                    job.refuse(error.refusal(&work.model));
                 }
             }
         }
@@ -204,10 +219,7 @@ impl Engine {
         catch_unwind(AssertUnwindSafe(|| self.run_unguarded(jobs))).unwrap_or_else(|panic| {
             let what = panic.downcast_ref::<&str>().copied().unwrap_or("no message");
             tracing::error!(what, "a session panicked; the batch is refused and the session goes on");
-            Err(RunError {
-                message: format!("the session panicked: {what}"),
-                bad_input: false,
-            })
+            Err(RunError::new(Fault::Run, format!("the session panicked: {what}")))
         })
     }
 
@@ -267,8 +279,12 @@ impl Engine {
             let (shape, data) = tensors::extract(&values[i])?;
             let data = Data::from(data);
             if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
-                let message = format!("output `{}` has shape {shape:?} for a batch of {total} rows", spec.name);
-                return Err(message.into());
+                let message = format!(
+                    "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
+                     `max_batch_size` must be 0 in the model's config",
+                    spec.name
+                );
+                return Err(RunError::new(Fault::Rows, message));
             }
             let mut from = 0;
             for (&rows, outputs) in rows.iter().zip(&mut outputs) {
@@ -357,6 +373,8 @@ pub(crate) fn spawn(
 
 /// What a session's thread needs to serve.
 pub(crate) struct Assignment {
+    /// The model's name, for messages.
+    pub(crate) model: String,
     pub(crate) queue: Arc<BatchQueue>,
     /// Its group, of those that the queue knows.
     pub(crate) group: usize,

@@ -7,9 +7,10 @@ use crate::runtime::provider::Provider;
 use crate::runtime::{Built, Graph, Runtime, Source, Threads};
 use crate::tensors::{self, Buffer};
 use ort::session::Session;
-use ort::value::Outlet;
+use ort::value::{Outlet, ValueType};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierlab_protocol::model::{FirstDim, check_batch_axis};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// What a session is made of.
@@ -19,8 +20,8 @@ pub(crate) struct Recipe {
     pub(crate) source: Source,
     pub(crate) provider: Provider,
     pub(crate) threads: Threads,
-    /// Whether requests may share a run, if the graph lets them.
-    pub(crate) batching: bool,
+    /// Rows of a run at most; 0 where the model is not batched.
+    pub(crate) max_batch_size: u32,
     pub(crate) warmup: Arc<Warmup>,
     /// How long to measure runs for when it is warm; none where nobody asks.
     pub(crate) measure: Option<Duration>,
@@ -82,8 +83,7 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
         provider,
         optimized,
     } = runtime.session(graph, &recipe.source, recipe.threads, recipe.provider)?;
-    let mut signature = signature_of(&session)?;
-    signature.batched &= recipe.batching;
+    let signature = signature_of(&session, recipe.max_batch_size)?;
     let session_time = began.elapsed();
     let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
     let pinned = match provider {
@@ -102,11 +102,12 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
         control: opening.control,
     };
     let (warmup, measured) = (Arc::clone(&recipe.warmup), recipe.measure);
+    let max_batch_size = recipe.max_batch_size;
     drop(recipe);
     // Nobody listens where the load was given up: the warm-up finds out.
     let _ = opening.built.send(());
     let began = Instant::now();
-    warmup.run(&mut engine)?;
+    warmup.run(&mut engine, max_batch_size)?;
     let warmup_time = began.elapsed();
     let run_time = measured.and_then(|budget| measure::alone(&mut engine, &warmup, budget));
     let report = Report {
@@ -121,7 +122,8 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
     Ok(Opened { engine, report })
 }
 
-fn signature_of(session: &Session) -> Result<Signature, String> {
+/// What the graph takes and gives.
+fn signature_of(session: &Session, max_batch_size: u32) -> Result<Signature, String> {
     let spec = |outlet: &Outlet| {
         let element = outlet.dtype().tensor_type();
         let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
@@ -147,11 +149,37 @@ fn signature_of(session: &Session) -> Result<Signature, String> {
     if inputs.is_empty() || outputs.is_empty() {
         return Err("the graph has no inputs or no outputs".into());
     }
-    let free = |spec: &TensorSpec| spec.shape.first() == Some(&-1);
-    let batched = inputs.iter().all(free) && outputs.iter().all(free);
+    let batched = max_batch_size > 0;
+    if batched {
+        let inputs = session.inputs().iter().map(first_dim);
+        let outputs = session.outputs().iter().map(first_dim);
+        check_batch_axis(inputs, outputs).map_err(|what| {
+            format!(
+                "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
+                 `max_batch_size` it is served unbatched"
+            )
+        })?;
+    }
     Ok(Signature {
         inputs,
         outputs,
         batched,
     })
+}
+
+/// A tensor's name, and its first dimension as the graph declares it.
+fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
+    let first = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => match shape.first() {
+            Some(&size) if size >= 0 => FirstDim::Fixed(size),
+            Some(_) => FirstDim::Free(dimension_symbols.first().map_or("", String::as_str)),
+            None => FirstDim::None,
+        },
+        _ => FirstDim::None,
+    };
+    (outlet.name(), first)
 }

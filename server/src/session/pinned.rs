@@ -174,7 +174,7 @@ fn lay_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::bed;
+    use crate::session::{Fault, bed};
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             data: vec![0; 64 * 4].into(),
         }];
         let refused = bound.run_parts(&[&short], &[2]).err().unwrap();
-        assert!(refused.bad_input, "fewer bytes than the shape says");
+        assert_eq!(refused.fault, Fault::Input, "fewer bytes than the shape says");
         assert!(bound.run_parts(&[&parts(2, 0.5)], &[2]).is_ok());
     }
 }

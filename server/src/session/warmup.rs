@@ -2,9 +2,10 @@
 //!
 //! In: the samples of the model's config, with their files. Out: runs; the first sample that fails refuses the version.
 //! Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same: they may be no
-//! input that makes sense to it. A warm-up that takes too long is stopped from outside.
+//! input that makes sense to it. Where the model is batched, one run has several rows: a graph that gives back another
+//! number of them is refused. A warm-up that takes too long is stopped from outside.
 
-use super::Engine;
+use super::{Engine, Fault, RunError};
 use crate::batch::Part;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -18,6 +19,10 @@ use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 /// Bytes of one input of a sample at most.
 const MAX_INPUT_BYTES: usize = 1 << 30;
 
+/// Rows of the run that looks at the outputs of a batched model. One would not tell a batch from a sum over it, nor two
+/// from the rank of a matrix.
+const PROBE_ROWS: u32 = 3;
+
 /// The warm-up of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
@@ -30,20 +35,14 @@ impl Warmup {
     /// Runs every sample.
     ///
     /// # Errors
-    /// The first sample that does not fit or does not run.
-    pub(super) fn run(&self, engine: &mut Engine) -> Result<(), String> {
+    /// The first sample that does not fit or does not run; an output of a batched model whose rows are not those of its
+    /// inputs.
+    pub(super) fn run(&self, engine: &mut Engine, max_batch_size: u32) -> Result<(), String> {
+        if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
+            on_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
+        }
         if self.samples.is_empty() {
-            let run = engine.signature.inputs.iter().map(|spec| zeros(spec, None));
-            let run = run
-                .collect::<Result<Vec<_>, _>>()
-                .and_then(|parts| run_once(engine, &parts, 1));
-            if let Err(error) = run {
-                if let Some(why) = engine.control.active.stopped() {
-                    return Err(why.message);
-                }
-                tracing::warn!(error, "the model does not run on zeros: not warmed up");
-            }
-            return Ok(());
+            on_zeros(engine, 1)?;
         }
         for sample in &self.samples {
             let failed = |what: String| format!("warm-up `{}`: {what}", sample.name);
@@ -54,7 +53,7 @@ impl Warmup {
                 1
             };
             for _ in 0..sample.count {
-                run_once(engine, &parts, rows).map_err(failed)?;
+                run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
             }
         }
         Ok(())
@@ -112,15 +111,38 @@ impl Warmup {
     }
 }
 
-pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), String> {
+/// Runs so many rows of zeros.
+///
+/// # Errors
+/// Outputs that have another number of rows; a stop. That it does not run at all is only noted.
+fn on_zeros(engine: &mut Engine, rows: u32) -> Result<(), String> {
+    let batch = engine.signature.batched.then_some(i64::from(rows));
+    let parts = engine.signature.inputs.iter().map(|spec| zeros(spec, batch));
+    let run = parts
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(RunError::from)
+        .and_then(|parts| run_once(engine, &parts, rows as usize));
+    match run {
+        Err(error) if error.fault == Fault::Rows => Err(error.message),
+        Err(error) => {
+            if let Some(why) = engine.control.active.stopped() {
+                return Err(why.message);
+            }
+            tracing::warn!(error = %error.message, rows, "the model does not run on zeros: not warmed up");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+pub(super) fn run_once(engine: &mut Engine, parts: &[Part], rows: usize) -> Result<(), RunError> {
     let active = Arc::clone(&engine.control.active);
     active.begin(&mut [], Instant::now()).map_err(|why| why.message)?;
     let run = catch_unwind(AssertUnwindSafe(|| engine.run_parts(&[parts], &[rows])));
     active.end(&mut []);
     match run {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.message),
-        Err(_) => Err("the run panicked".into()),
+        Ok(run) => run.map(drop),
+        Err(_) => Err("the run panicked".to_owned().into()),
     }
 }
 

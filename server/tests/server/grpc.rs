@@ -99,7 +99,7 @@ pub(crate) fn raw(model: &str, inputs: Vec<Tensor>) -> ModelInferRequest {
 #[tokio::test]
 async fn raw_contents_of_every_type_come_back() {
     let data = Data::generate(&[], 0);
-    data.add_model("echo", &echo());
+    data.add_batched_model("echo", &echo());
     let server = serve(&data, "memory", &[]);
     for rows in [1, 5] {
         let sent = echoed(rows, 3);
@@ -296,7 +296,7 @@ async fn status_of(server: &Server, encoding: Option<&str>, body: Body) -> (i32,
 async fn bodies_are_cut_into_messages_or_refused() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let server = serve(&data, "memory", &[]);
-    let large = framed(&raw("mlp", mlp_input(300)));
+    let large = framed(&raw("mlp", mlp_input(256)));
     // Many frames of a few bytes would be an attack, and end the connection.
     for size in [1000, 5000, large.len()] {
         let chunks: Vec<_> = large
@@ -365,7 +365,7 @@ fn large(rows: i64) -> ModelInferRequest {
 async fn replies_that_are_not_read_stay_on_the_account() {
     const ROWS: i64 = 6;
     let data = Data::generate(&[], 0);
-    data.add_model("wide", &wide());
+    data.add_batched_model("wide", &wide());
     // One request of 24 MiB fits, and no second one.
     let set = [
         "admission.max_buffered_bytes=40000000",

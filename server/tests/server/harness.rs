@@ -69,6 +69,17 @@ impl Data {
         onnx::write_model(model, &mut File::create(folder.join("model.onnx")).unwrap()).unwrap();
     }
 
+    /// Puts a graph whose rows are independent into the repository, with a config that says so.
+    pub(crate) fn add_batched_model(&self, name: &str, model: &ModelProto) {
+        self.add_model(name, model);
+        self.configure(name, "max_batch_size = 256\n");
+    }
+
+    /// Writes a model's config.toml.
+    pub(crate) fn configure(&self, name: &str, config: &str) {
+        std::fs::write(self.path(&format!("models/{name}/config.toml")), config).unwrap();
+    }
+
     pub(crate) fn path(&self, below: &str) -> PathBuf {
         self.0.path().join(below)
     }

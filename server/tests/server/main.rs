@@ -6,6 +6,7 @@ mod standin;
 #[path = "../attacks/connections.rs"]
 mod attacks;
 
+mod batching;
 mod clients;
 mod crowds;
 mod device;

@@ -499,7 +499,8 @@ async fn a_version_that_fails_its_warm_up_is_refused() {
     put_version(&data, "2", &gather);
     let config = data.path("models/adds/config.toml");
     // Random integers are no rows of the table.
-    let sample = "[[warmup]]\nname = \"bad\"\nbatch_size = 4\n[warmup.inputs.x]\ndims = []\ndata = ";
+    let sample =
+        "max_batch_size = 8\n[[warmup]]\nname = \"bad\"\nbatch_size = 4\n[warmup.inputs.x]\ndims = []\ndata = ";
     for (data_kind, status, named) in [
         ("\"random\"", 422, "warm-up `bad`"),
         ("{ file = \"none\" }", 422, "models/adds/warmup/none"),
@@ -519,7 +520,7 @@ async fn statistics_count_requests_runs_and_batches_by_version() {
     let data = Data::generate(&[], 0);
     put_version(&data, "1", &adds(10.0));
     put_version(&data, "2", &adds(20.0));
-    std::fs::write(data.path("models/adds/config.toml"), "version_policy = { all = {} }").unwrap();
+    data.configure("adds", "max_batch_size = 8\nversion_policy = { all = {} }");
     let server = serve(&data, &["models=[\"adds\"]"]);
     let rows = |rows: usize| vec![tensor("x", DataType::Fp32, &[rows as i64, 1], vec![0; 4 * rows])];
     for size in [1, 1, 3, 3, 3] {

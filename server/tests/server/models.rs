@@ -26,10 +26,11 @@ pub(crate) const TYPES: [(DataType, ElementType); 14] = [
     (DataType::Bytes, ElementType::String),
 ];
 
+/// Serves graphs whose rows are independent, in batches.
 fn serve(models: &[(&str, ModelProto)]) -> (Data, Server) {
     let data = Data::generate(&[], 0);
     for (name, model) in models {
-        data.add_model(name, model);
+        data.add_batched_model(name, model);
     }
     let server = Server::start(&on_tier(&data, "memory"), &[]);
     (data, server)
@@ -67,8 +68,11 @@ pub(crate) fn echoed(rows: usize, seed: u8) -> Vec<Tensor> {
 }
 
 #[tokio::test]
-async fn a_request_larger_than_a_batch_is_cut_and_joined_again() {
-    let (_data, server) = serve(&[("echo", echo())]);
+async fn a_request_larger_than_a_batch_is_cut_and_joined_again_where_its_config_allows_it() {
+    let data = Data::generate(&[], 0);
+    data.add_model("echo", &echo());
+    data.configure("echo", "max_batch_size = 256\n[batching]\nmax_request_rows = 4096\n");
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
     let rows = 2 * 256 + 33;
     let reply = server.infer("echo", echoed(rows, 3)).await;
     assert!(reply.timings().batch_rows <= 256);
@@ -77,7 +81,13 @@ async fn a_request_larger_than_a_batch_is_cut_and_joined_again() {
     }
     let too_many = server.infer("echo", echoed(16 * 256 + 1, 3)).await;
     assert_eq!(too_many.status, 400);
-    assert!(too_many.error().contains("at most 4096"), "{}", too_many.text());
+    assert!(
+        too_many
+            .error()
+            .contains("batch-size must be <= 4096 for 'echo', and it has 4097 rows"),
+        "{}",
+        too_many.text()
+    );
 }
 
 #[tokio::test]
@@ -201,7 +211,9 @@ async fn a_graph_without_a_batch_dimension_runs_request_by_request() {
     let x = graph.input("x", ElementType::Float, &[2, 2]);
     let y = graph.node("y", "Add", &[&x, &x], &[]);
     graph.output(&y, ElementType::Float, &[2, 2]);
-    let (_data, server) = serve(&[("fixed", graph.finish("adds itself"))]);
+    let data = Data::generate(&[], 0);
+    data.add_model("fixed", &graph.finish("adds itself"));
+    let server = Server::start(&on_tier(&data, "memory"), &[]);
     assert_eq!(server.get("/v2/models/fixed/config").await.json()["max_batch_size"], 0);
     let input = |rows: i64| {
         let data = (0..rows * 2).flat_map(|i| (i as f32).to_le_bytes()).collect();

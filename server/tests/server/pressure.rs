@@ -210,7 +210,7 @@ pub(crate) fn wide() -> ModelProto {
 #[tokio::test]
 async fn who_does_not_read_the_reply_is_cut_off_and_its_bytes_are_given_back() {
     let data = Data::generate(&[], 0);
-    data.add_model("wide", &wide());
+    data.add_batched_model("wide", &wide());
     let set = [
         "connections.write_timeout_ms=500",
         "admission.max_buffered_bytes=90000000",

@@ -28,6 +28,8 @@ async fn documents_are_what_clients_ask_for() {
             "/inputs/0",
             serde_json::json!({"name": "input", "datatype": "FP32", "shape": [-1, 64]}),
         ),
+        ("/v2/models/mlp", "/batched", serde_json::json!(true)),
+        ("/v2/models/mlp", "/max_batch_size", serde_json::json!(256)),
         ("/v2/models/mlp/versions/1", "/versions", serde_json::json!(["1"])),
         (
             "/v2/models/ctr",
@@ -198,9 +200,9 @@ async fn malformed_requests_get_their_answer_and_the_server_goes_on() {
         (
             "/v2/models/ctr/infer",
             &[],
-            joined(&[1; 16 * 1024 + 1]),
+            joined(&[1; 1024 + 1]),
             400,
-            "at most 16384",
+            "batch-size must be <= 1024 for 'ctr', and it has 1025 rows",
         ),
         ("/v2/models/none/infer", &[], good(), 404, "no model `none`"),
         ("/v2/models/mlp/versions/2/infer", &[], good(), 404, "no version `2`"),

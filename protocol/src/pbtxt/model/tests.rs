@@ -83,13 +83,12 @@ fn a_whole_file_maps() {
 #[test]
 fn what_is_left_out_means_what_it_means_to_triton() {
     let bare = read("backend: 'onnxruntime'").unwrap();
-    assert_eq!((bare.max_batch_size, bare.batching.max_delay_us), (256, 0));
+    assert_eq!((bare.max_batch_size, bare.batching.max_delay_us), (0, 0));
     assert_eq!((bare.version_policy, bare.instances), (VersionPolicy::default(), None));
     let tensors = read("input { name: 'x' data_type: TYPE_FP32 dims: 4 }").unwrap();
-    assert_eq!(tensors.max_batch_size, 256);
-    let whole = "input { name: 'x' data_type: TYPE_FP32 dims: 4 } output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
-    assert_eq!(read(whole).unwrap().max_batch_size, 0);
-    assert_eq!(read("max_batch_size: 0").unwrap().max_batch_size, 0);
+    assert_eq!(tensors.max_batch_size, 0);
+    let none = read("max_batch_size: 0 dynamic_batching { max_queue_delay_microseconds: 100 }").unwrap();
+    assert_eq!((none.max_batch_size, none.batching.max_delay_us), (0, 0));
     assert_eq!(
         read("version_policy { latest { } }").unwrap().version_policy,
         VersionPolicy::default()
@@ -158,6 +157,10 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         (
             "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 8 ] }",
             "preferred_rows",
+        ),
+        (
+            "dynamic_batching { max_queue_delay_microseconds: 100 }",
+            "line 1, column 18: `dynamic_batching`: `max_batch_size` is missing",
         ),
         (
             "instance_group { kind: KIND_MODEL }",

@@ -9,7 +9,7 @@ use super::*;
 use crate::features::{FeatureTier, Join, Landing, LiveTables};
 use crate::refusal::{Reason, Refusal};
 use crate::session::bed::{INPUT, WIDTH, engines, parts};
-use crate::session::{Engine, RunError};
+use crate::session::{Engine, Fault, RunError};
 use crate::stopwatch::Stopwatch;
 use libloading::{Library, Symbol};
 use standin::StandIn;
@@ -244,7 +244,7 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     assert!(concat(&have) == concat(&want));
     let refused = run(&mut plain, &[&joined]).err().unwrap();
     assert!(
-        refused.message.contains("device memory") && !refused.bad_input,
+        refused.message.contains("device memory") && refused.fault == Fault::Run,
         "{}",
         refused.message
     );
