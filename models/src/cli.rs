@@ -2,7 +2,8 @@
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
-use crate::import::{Import, import};
+use crate::import::{Import, Imported, import};
+use crate::independence::{Finding, Question};
 use crate::inspect::{self, InspectOptions};
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
@@ -21,6 +22,7 @@ Examples:
   tierlab-models generate --model ctr --size full --seed 7
   tierlab-models features --table ctr --rows 10000000       5.1 GB, in bounded memory
   tierlab-models import my-model.onnx --name my-model
+  tierlab-models import my-model.onnx --batching=64         only if its rows do not depend on each other
   tierlab-models publish --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
   tierlab-models inspect --verify
 
@@ -49,6 +51,11 @@ pub enum Command {
     /// that is there already, identical and undamaged, is left alone.
     Features(FeaturesArgs),
     /// Take your own ONNX model, with its external weights, into a repository
+    ///
+    /// Without a config it is served unbatched: each request is a run of its own, whatever its shapes. With --batching,
+    /// seeded rows are run through ONNX Runtime together, alone and permuted, in several batch sizes. Where no row depends
+    /// on another, config.toml says `max_batch_size`; otherwise the model is imported without batching, what speaks
+    /// against it is printed, and the exit code is 1.
     Import(ImportArgs),
     /// Put models and feature tables on a tier, at models/... and features/...
     ///
@@ -105,6 +112,15 @@ pub struct ImportArgs {
     /// A config.toml to go with it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Serve it in batches of at most MAX rows, if its rows can be shown not to depend on each other [default MAX: 32]
+    #[arg(
+        long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "32",
+        conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
+    )]
+    batching: Option<u32>,
+    /// ONNX Runtime's library or its folder, for --batching [default: what `scripts/setup onnxruntime` fetched]
+    #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
+    onnxruntime: Option<PathBuf>,
     /// Replace a model of that name
     #[arg(long)]
     replace: bool,
@@ -213,12 +229,27 @@ fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
         model: args.file,
         name: args.name,
         config: args.config,
+        batching: args.batching.map(|max_batch_size| Question {
+            max_batch_size,
+            library: args.onnxruntime,
+        }),
         replace: args.replace,
     };
-    let manifest = import(&args.repository, &request, stop)?;
-    println!("{}: imported", args.repository.join(&manifest.name).display());
+    let Imported { manifest, batching } = import(&args.repository, &request, stop)?;
+    let folder = args.repository.join(&manifest.name);
+    println!("{}: imported", folder.display());
     print!("{}", inspect::describe_manifest(&manifest));
-    Ok(())
+    match batching {
+        None => Ok(()),
+        Some(Finding::Independent(proof)) => {
+            println!("  batched: {proof}");
+            Ok(())
+        }
+        Some(Finding::Refused(why)) => Err(ModelsError::bad(
+            &folder.display(),
+            &format!("imported without batching, its rows could not be proven independent: {why}"),
+        )),
+    }
 }
 
 async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> {

@@ -2,6 +2,7 @@
 //! whole.
 
 use crate::error::ModelsError;
+use crate::independence::{Finding, Question, prove};
 use crate::onnx::Interface;
 use crate::onnx::interface::{decode, external_files};
 use crate::repository::{self, HashingWriter, VERSION};
@@ -21,15 +22,28 @@ pub struct Import {
     pub name: Option<String>,
     /// A `config.toml` to go with it.
     pub config: Option<PathBuf>,
+    /// Whether its rows are to be proven independent, so that it can be served in batches.
+    pub batching: Option<Question>,
     /// Whether a model of that name may be replaced.
     pub replace: bool,
 }
 
-/// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one.
+/// What was imported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// What the model consists of.
+    pub manifest: Manifest,
+    /// What came of the proof, where one was asked for. The config says the same.
+    pub batching: Option<Finding>,
+}
+
+/// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one. A model whose
+/// rows cannot be proven independent is imported without batching.
 ///
 /// # Errors
-/// A name that is taken, a file that is no ONNX model or needs files that are not there, an invalid config.
-pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Manifest, ModelsError> {
+/// A name that is taken, a file that is no ONNX model or needs files that are not there, an invalid config; no ONNX
+/// Runtime for a proof.
+pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Imported, ModelsError> {
     let name = name_of(request)?;
     let folder = repository.join(&name);
     if folder.exists() && !request.replace {
@@ -37,7 +51,11 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Manife
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
     let (interface, external) = read_graph(&request.model)?;
-    let config = config_text(request, &interface)?;
+    let batching = match &request.batching {
+        Some(question) => Some(prove(&request.model, question, stop)?),
+        None => None,
+    };
+    let config = config_text(request, batching.as_ref())?;
 
     let staging = Staging::create(repository, &name)?;
     let version = staging.0.join(VERSION);
@@ -66,7 +84,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Manife
     repository::write_manifest(&staging.0, &manifest)?;
     stop.check()?;
     staging.swap_in(repository, &folder)?;
-    Ok(manifest)
+    Ok(Imported { manifest, batching })
 }
 
 fn name_of(request: &Import) -> Result<String, ModelsError> {
@@ -97,23 +115,29 @@ fn read_graph(path: &Path) -> Result<(Interface, Vec<String>), ModelsError> {
     Ok((Interface::of(&model).map_err(bad)?, external))
 }
 
-/// The config to write: the user's, or what a fixed batch asks for, or none.
-fn config_text(request: &Import, interface: &Interface) -> Result<Option<String>, ModelsError> {
+/// The config to write: the user's, or what came of a proof, or none.
+fn config_text(request: &Import, batching: Option<&Finding>) -> Result<Option<String>, ModelsError> {
     if let Some(path) = &request.config {
         let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
         ModelConfig::parse(&text).map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
         return Ok(Some(text));
     }
-    let Some(batch) = interface.fixed_batch() else {
+    let (Some(finding), Some(question)) = (batching, &request.batching) else {
         return Ok(None);
     };
-    let max_batch_size = u32::try_from(batch).unwrap_or(u32::MAX);
-    let config = ModelConfig {
-        max_batch_size,
-        ..ModelConfig::default()
-    };
-    let comment = format!("The graph's batch dimension is fixed at {batch}.");
-    repository::render_config(&config, &comment).map(Some)
+    // Only what was found out: the other keys keep their defaults.
+    Ok(Some(match finding {
+        Finding::Independent(proof) => format!(
+            "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {proof}.\n\
+             max_batch_size = {}\n",
+            question.max_batch_size
+        ),
+        Finding::Refused(why) => format!(
+            "# Not batched, as `tierlab-models import --batching` could not prove its rows independent:\n# {}\n\
+             max_batch_size = 0\n",
+            why.replace(['\n', '\r'], " ")
+        ),
+    }))
 }
 
 /// A model's folder being put together; removed unless it is swapped in.

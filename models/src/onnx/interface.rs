@@ -62,18 +62,6 @@ impl Interface {
         }
         Ok(interface)
     }
-
-    /// The fixed first dimension that all inputs share; `None` where the batch is free.
-    #[must_use]
-    pub fn fixed_batch(&self) -> Option<i64> {
-        let firsts: Vec<i64> = self
-            .inputs
-            .iter()
-            .filter_map(|input| input.shape.first().copied())
-            .collect();
-        let first = *firsts.first()?;
-        (first > 0 && firsts.iter().all(|&dim| dim == first)).then_some(first)
-    }
 }
 
 fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
@@ -206,22 +194,6 @@ mod tests {
         assert_eq!(interface.inputs[0].name, "input");
         assert_eq!(interface.inputs[0].dtype, DataType::Uint8);
         assert_eq!(interface.inputs[0].shape, [-1, 3]);
-        assert_eq!(interface.fixed_batch(), None);
-    }
-
-    #[test]
-    fn a_fixed_batch_is_seen() {
-        let mut model = model();
-        let tensor = model.graph.as_mut().unwrap().input[0]
-            .r#type
-            .as_mut()
-            .unwrap()
-            .value
-            .as_mut()
-            .unwrap();
-        let type_proto::Value::TensorType(tensor) = tensor;
-        tensor.shape.as_mut().unwrap().dim[0].value = Some(DimValue::DimValue(4));
-        assert_eq!(Interface::of(&model).unwrap().fixed_batch(), Some(4));
     }
 
     #[test]

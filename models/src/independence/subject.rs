@@ -1,0 +1,206 @@
+//! The model under trial: its session, what it takes and gives, and runs of chosen rows of it.
+
+use super::MAX_ELEMENTS;
+use super::values::{Cells, Kind, tolerance};
+use crate::error::ModelsError;
+use ort::environment::Environment;
+use ort::session::{Session, SessionInputValue};
+use ort::value::{Outlet, TensorElementType, ValueType};
+use std::borrow::Cow;
+use std::path::Path;
+use tierlab_protocol::model::{FirstDim, check_batch_axis};
+
+/// Sizes tried for free dimensions behind the first one, until the model runs: one for all of them.
+const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
+/// Limits of integers tried, until the model runs: they may be indices.
+const INT_LIMITS: [u32; 3] = [100, 8, 2];
+
+/// Why a proof ended early.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// It speaks against batches, or nothing can be shown.
+    Refused(String),
+    /// Somebody wants it to end.
+    Stopped(ModelsError),
+}
+
+impl Failed {
+    pub(super) fn refused(why: impl Into<String>) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
+impl From<ModelsError> for Failed {
+    fn from(error: ModelsError) -> Self {
+        Self::Stopped(error)
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, Failed>;
+
+/// An input.
+struct Input {
+    name: String,
+    element: TensorElementType,
+    /// Behind the first dimension; none where they are free.
+    dims: Vec<Option<usize>>,
+}
+
+/// An output.
+pub(super) struct Output {
+    pub(super) name: String,
+    /// How far elements may lie apart, as a share of the largest value.
+    pub(super) tolerance: f64,
+}
+
+/// What the graph leaves open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guess {
+    free: usize,
+    limit: u32,
+}
+
+/// A model.
+pub(super) struct Subject {
+    session: Session,
+    inputs: Vec<Input>,
+    pub(super) outputs: Vec<Output>,
+}
+
+impl Subject {
+    /// Builds a session, with one thread, so that a run gives the same every time.
+    pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
+        let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
+        let session = Session::builder(environment)
+            .map_err(|e| refused(e.to_string()))?
+            .with_intra_threads(1)
+            .map_err(|e| refused(e.to_string()))?
+            .commit_from_file(file)
+            .map_err(|e| refused(e.to_string()))?;
+        let (inputs, outputs) = (session.inputs(), session.outputs());
+        check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(Failed::Refused)?;
+        let parts = |outlet: &Outlet| match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => Ok((outlet.name().to_owned(), *ty, shape.to_vec())),
+            other => Err(Failed::Refused(format!("`{}` is {other}, no tensor", outlet.name()))),
+        };
+        let input = |outlet| {
+            let (name, element, shape) = parts(outlet)?;
+            let dims = shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
+            Ok(Input { name, element, dims })
+        };
+        let output = |outlet| {
+            let (name, element, _) = parts(outlet)?;
+            let tolerance = tolerance(element);
+            Ok(Output { name, tolerance })
+        };
+        let inputs = inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
+        let outputs = outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            session,
+            inputs,
+            outputs,
+        })
+    }
+
+    /// Sizes and limits with which the model runs.
+    pub(super) fn guess(&mut self) -> Result<Guess> {
+        let mut first_error = None;
+        for free in FREE_SIZES {
+            for limit in INT_LIMITS {
+                let guess = Guess { free, limit };
+                if self.row_elements(&guess) > MAX_ELEMENTS {
+                    continue;
+                }
+                let inputs = self.inputs(&guess, Kind::Small, 1);
+                match self.attempt(&guess, &inputs, &[0]) {
+                    Ok(_) => return Ok(guess),
+                    Err(error) => first_error.get_or_insert(error),
+                };
+            }
+        }
+        let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
+        Err(Failed::Refused(format!(
+            "it runs on none of the inputs that were tried: {error}"
+        )))
+    }
+
+    /// Elements of one row of all inputs.
+    pub(super) fn row_elements(&self, guess: &Guess) -> usize {
+        let widths = self.inputs.iter().map(|input| input.width(guess));
+        widths.fold(0, usize::saturating_add)
+    }
+
+    /// Seeded inputs of `rows` rows.
+    pub(super) fn inputs(&self, guess: &Guess, kind: Kind, rows: usize) -> Vec<Cells> {
+        let seeded = |input: &Input| {
+            let of = (input.name.as_str(), input.element);
+            Cells::seeded(of, (rows, input.width(guess)), kind, guess.limit)
+        };
+        self.inputs.iter().map(seeded).collect()
+    }
+
+    /// The outputs of a run of some rows of `inputs`, each of which has as many rows as ran.
+    pub(super) fn run(&mut self, guess: &Guess, inputs: &[Cells], rows: &[usize]) -> Result<Vec<Cells>> {
+        let outputs = self.attempt(guess, inputs, rows).map_err(|error| {
+            let count = rows.len();
+            Failed::Refused(format!("it does not run on {count} seeded row(s): {error}"))
+        })?;
+        let check = |((shape, cells), output): ((Vec<i64>, Cells), &Output)| {
+            if shape.first().and_then(|&first| usize::try_from(first).ok()) == Some(rows.len()) {
+                return Ok(cells);
+            }
+            let (name, count) = (&output.name, rows.len());
+            Err(Failed::Refused(format!(
+                "output `{name}` has shape {shape:?} for {count} row(s)"
+            )))
+        };
+        outputs.into_iter().zip(&self.outputs).map(check).collect()
+    }
+
+    fn attempt(
+        &mut self,
+        guess: &Guess,
+        inputs: &[Cells],
+        rows: &[usize],
+    ) -> std::result::Result<Vec<(Vec<i64>, Cells)>, String> {
+        let value = |(input, cells): (&Input, &Cells)| {
+            let value = cells.value(input.element, rows, &input.sizes(guess))?;
+            Ok((Cow::Owned(input.name.clone()), value))
+        };
+        let values = self.inputs.iter().zip(inputs).map(value);
+        let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
+        let outputs = self.session.run(values).map_err(|e| e.to_string())?;
+        (0..self.outputs.len())
+            .map(|index| Cells::of(&outputs[index]))
+            .collect()
+    }
+}
+
+impl Input {
+    /// The dimensions of a row.
+    fn sizes(&self, guess: &Guess) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.unwrap_or(guess.free)).collect()
+    }
+
+    /// Elements of a row.
+    fn width(&self, guess: &Guess) -> usize {
+        self.sizes(guess).into_iter().fold(1, usize::saturating_mul)
+    }
+}
+
+/// A tensor's name, and its first dimension as the graph declares it.
+fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
+    let first = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => match shape.first() {
+            Some(&size) if size >= 0 => FirstDim::Fixed(size),
+            Some(_) => FirstDim::Free(dimension_symbols.first().map_or("", String::as_str)),
+            None => FirstDim::None,
+        },
+        _ => FirstDim::None,
+    };
+    (outlet.name(), first)
+}
