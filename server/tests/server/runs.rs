@@ -199,7 +199,6 @@ async fn a_process_that_cannot_drain_says_so_and_ends() {
     ] {
         let data = Data::generate(&[], 0);
         data.add_model(name, &model);
-        std::fs::write(data.path(&format!("models/{name}/config.toml")), "max_batch_size = 8").unwrap();
         let set = ["drain.timeout_ms=1000", "admission.timeout_ms=600000"];
         let mut server = Server::start(&on_tier(&data, "memory"), &set);
         let waiting = tokio::spawn(server.infer_request(name, input).send());
