@@ -92,7 +92,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         };
     }
     // What was measured is not what was asked for, whatever came out.
-    if has(&[Fault::Device, Fault::Schedule, Fault::Samples, Fault::Backlog]) || summary.faults.is_empty() {
+    if has(&[Fault::Device, Fault::Schedule, Fault::Backlog]) || summary.faults.is_empty() {
         return Answer::Unknown;
     }
     if estimate_us < limit_us {
@@ -340,6 +340,26 @@ mod tests {
         // The schedule did not hold what was asked.
         let other = point(100.0, 10_000, 0, |repeat| repeat.window_s = 30.0);
         assert_eq!(answered(&other), Answer::Unknown);
+        // Too few for a p95, and enough for the p50 that is asked for.
+        let p50 = Slo {
+            objective: Objective {
+                percentile: Percentile::P50,
+                limit_us: 500.0,
+            },
+            ..SLO
+        };
+        let few = point(100.0, 1_000, 0, |repeat| {
+            (repeat.scheduled, repeat.completed, repeat.window_s) = (50, 50, 0.5);
+            for clock in [
+                &mut repeat.histograms.latency,
+                &mut repeat.histograms.service,
+                &mut repeat.histograms.lag,
+            ] {
+                *clock = vec![histogram(&[1_000; 50])];
+            }
+        });
+        assert!(matches!(few.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
+        assert_eq!(evidence(&few, &p50).unwrap().answer, Answer::NotMet);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const SLOW_US: u64 = 250_000;
 #[derive(Default)]
 struct Script(AtomicU64);
 
-async fn infer(State(script): State<Arc<Script>>) -> impl IntoResponse {
+async fn infer(State(script): State<Arc<Script>>, request: String) -> impl IntoResponse {
     let misses = script.0.fetch_add(1, Ordering::Relaxed) % EVERY == 0;
     let mut timings = StageTimings::default();
     timings.add(Stage::Infer, INFER);
@@ -39,7 +39,11 @@ async fn infer(State(script): State<Arc<Script>>) -> impl IntoResponse {
     }
     tokio::time::sleep(timings.total()).await;
     let timing = (HeaderName::from_static("server-timing"), timings.to_header());
-    let body = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+    let rows = if request.contains("\"shape\":[16,") { 16 } else { 1 };
+    let data = ["0.5"].repeat(rows).join(",");
+    let body = format!(
+        r#"{{"model_name":"m","model_version":"1","outputs":[{{"name":"y","datatype":"FP32","shape":[{rows},1],"data":[{data}]}}]}}"#
+    );
     ([timing], body)
 }
 

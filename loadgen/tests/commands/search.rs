@@ -136,7 +136,7 @@ fn what_is_never_met_and_what_always_is_are_said_in_words() {
 #[test]
 fn a_search_that_stopped_goes_on_where_it_was() {
     let endpoint = NullEndpoint::with(&["--service-us", &SERVICE_US.to_string()]);
-    let place = Workdir::new(&plan("slo = \"p50 < 1 s\"\nmax_rate = 380\nonly = true"));
+    let place = Workdir::new(&plan("slo = \"p50 < 1 s\"\nmax_rate = 300\nonly = true"));
     let ended = run_until(place.sweep(&endpoint.url), "[1/", interrupt);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let mut resume = Command::new(BINARY);
@@ -151,7 +151,7 @@ fn a_search_that_stopped_goes_on_where_it_was() {
     assert_eq!(slo(&result)["outcome"], "met-at-highest", "{}", ended.stdout);
     let kept = result["resumed"][0]["finished_steps"].as_u64().unwrap();
     assert!(kept >= 1);
-    // 250 and 380 per second, the first with the one repeat that it needs, the second with both.
+    // 250 and 300 per second, the first with the one repeat that it needs, the second with both.
     let repeats: Vec<(f64, usize)> = result["points"]
         .as_array()
         .unwrap()
@@ -163,7 +163,11 @@ fn a_search_that_stopped_goes_on_where_it_was() {
             )
         })
         .collect();
-    assert_eq!(repeats, [(250.0, 1), (380.0, 2)]);
+    assert_eq!(repeats, [(250.0, 1), (300.0, 2)]);
+    // On a machine that was held up, some more than once.
+    let attempts = result["points"].as_array().unwrap().iter();
+    let attempts = attempts.flat_map(|point| point["repeats"].as_array().unwrap());
+    let measured: u64 = attempts.map(|repeat| 1 + repeat["attempt"].as_u64().unwrap_or(0)).sum();
     let again = ended.stderr.lines().filter(|line| line.starts_with('[')).count();
-    assert_eq!(again as u64 + kept, 3, "{}", ended.stderr);
+    assert_eq!(again as u64 + kept, measured, "{}", ended.stderr);
 }
