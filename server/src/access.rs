@@ -10,7 +10,6 @@ mod pages;
 
 use crate::metrics::Front;
 use crate::routes::Routes;
-use crate::trace;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -173,12 +172,12 @@ impl<R: Routes> Guard<R> {
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
         match self.access.allows(&request) {
             Ok(()) => self.routes.answer(request).await,
-            Err(denied) => refuse(denied),
+            Err(denied) => refuse(R::FRONT, denied),
         }
     }
 }
 
-fn refuse(denied: Denied) -> Response {
+fn refuse(front: Front, denied: Denied) -> Response {
     let (status, message) = match denied {
         Denied::Unknown => (
             StatusCode::UNAUTHORIZED,
@@ -187,7 +186,7 @@ fn refuse(denied: Denied) -> Response {
         Denied::NotAdmin => (StatusCode::FORBIDDEN, "this call needs the token for managing models"),
         Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
     };
-    if trace::front() == Front::Grpc {
+    if front == Front::Grpc {
         let status = match denied {
             Denied::Unknown => Status::unauthenticated(message),
             Denied::NotAdmin | Denied::Foreign(_) => Status::permission_denied(message),

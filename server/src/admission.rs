@@ -8,14 +8,20 @@
 //! finds room, and two hot ones end with the same share, without a list of models or weights.
 
 use crate::refusal::{Reason, Refusal};
+use bytes::Bytes;
 use prometheus::IntGauge;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::Room;
 use tokio::sync::Notify;
 
 /// Requests that a model may have in flight for each that is free.
 const FREE_SHARE: usize = 8;
+
+/// Outputs of a run that have fewer bytes are not counted.
+const HELD_BYTES: usize = 64 << 10;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) max_in_flight: usize,
     /// Bytes of one body, as received and when decompressed.
     pub(crate) max_body_bytes: usize,
-    /// Bytes that all requests hold: bodies, tensors, and replies that are being written.
+    /// Bytes that all requests hold: bodies, what is made of them, tensors, and replies that are being written.
     pub(crate) max_buffered_bytes: usize,
     /// The time of a request from its body to its reply, where it asks for no shorter one, and of a body to arrive.
     pub(crate) timeout: Duration,
@@ -176,16 +182,8 @@ impl Account {
             self.bytes += bytes;
             return Ok(());
         }
-        self.bytes = 0;
-        Err(Refusal::new(
-            Reason::Full,
-            format!("requests hold {limit} bytes of bodies and tensors, the most kept"),
-        ))
-    }
-
-    /// Counts up to `bytes`, if less are counted.
-    pub(crate) fn raise_to(&mut self, bytes: usize) -> Result<(), Refusal> {
-        self.add(bytes.saturating_sub(self.bytes))
+        let alone = std::mem::take(&mut self.bytes).saturating_add(bytes);
+        Err(full(alone, limit))
     }
 
     /// Counts `bytes` from now on, whatever was counted before: for what exists already.
@@ -193,6 +191,120 @@ impl Account {
         self.admission.buffered.fetch_add(bytes, Relaxed);
         self.admission.buffered.fetch_sub(self.bytes, Relaxed);
         self.bytes = bytes;
+    }
+}
+
+impl Account {
+    /// Counts an output for as long as any part of it is in memory.
+    pub(crate) fn hold(self, data: Bytes) -> Bytes {
+        Bytes::from_owner(Held { data, _account: self })
+    }
+
+    /// Counts `bytes` less: somebody else counts them from now on.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        drop(self.split(bytes));
+    }
+
+    /// Moves `bytes` of what is counted here to an account of their own.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            admission: Arc::clone(&self.admission),
+            bytes,
+        }
+    }
+
+    /// The account as the room of a reader or writer that has to be done at `deadline`.
+    pub(crate) fn room(&mut self, deadline: Option<Instant>) -> AccountRoom<'_> {
+        AccountRoom {
+            deadline,
+            state: RefCell::new((self, None)),
+        }
+    }
+}
+
+/// The refusal of a request that holds `alone` bytes.
+fn full(alone: usize, limit: usize) -> Refusal {
+    if alone > limit {
+        let what = format!(
+            "the request takes at least {alone} bytes of memory to be read and run, and `admission.max_buffered_bytes` is \
+             {limit} bytes for all: send less at once, or raise it"
+        );
+        return Refusal::new(Reason::TooLarge, what);
+    }
+    let what = format!(
+        "requests hold {limit} bytes of bodies, tensors and replies, as many as `admission.max_buffered_bytes` lets them"
+    );
+    Refusal::new(Reason::Full, what)
+}
+
+/// Where the reader or writer of one request asks for memory.
+pub(crate) struct AccountRoom<'a> {
+    deadline: Option<Instant>,
+    /// The account, and why it refused.
+    state: RefCell<(&'a mut Account, Option<Refusal>)>,
+}
+
+impl AccountRoom<'_> {
+    /// Why it refused, where it did.
+    pub(crate) fn into_refusal(self) -> Option<Refusal> {
+        self.state.into_inner().1
+    }
+}
+
+impl Room for AccountRoom<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        let (account, refusal) = &mut *self.state.borrow_mut();
+        if refusal.is_some() {
+            return false;
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let what = "the request's time was over while its reply was written";
+            *refusal = Some(Refusal::new(Reason::Deadline, what));
+            return false;
+        }
+        *refusal = account.add(bytes).err();
+        refusal.is_none()
+    }
+}
+
+impl Admission {
+    /// An account for the outputs of a run, of `bytes` in all: they are in memory as ONNX Runtime made them, and are copied
+    /// from there. None where they are so few that they are not counted.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(crate) fn hold_outputs(self: &Arc<Self>, bytes: usize) -> Result<Option<Account>, Refusal> {
+        if bytes < HELD_BYTES {
+            return Ok(None);
+        }
+        let mut account = self.open_account();
+        let twice = bytes.saturating_mul(2);
+        let added = account.add(twice);
+        added.map(|()| Some(account)).map_err(|refusal| match refusal.reason {
+            Reason::TooLarge => {
+                let limit = self.limits.max_buffered_bytes;
+                let what = format!(
+                    "the outputs have {bytes} bytes and take {twice} while they are read, and `admission.max_buffered_bytes` is \
+                     {limit} bytes for all: ask for fewer rows, or raise it"
+                );
+                Refusal::new(Reason::ReplyTooLarge, what)
+            }
+            _ => refusal,
+        })
+    }
+}
+
+/// An output that is counted.
+struct Held {
+    data: Bytes,
+    _account: Account,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 
@@ -287,9 +399,7 @@ mod tests {
     fn bytes_are_counted_back_even_when_refused() {
         let admission = admission(1);
         let mut first = admission.open_account();
-        first.add(20).unwrap();
-        first.raise_to(60).unwrap();
-        first.raise_to(50).unwrap();
+        first.add(60).unwrap();
         let mut second = admission.open_account();
         second.add(40).unwrap();
         assert_eq!(second.add(1).unwrap_err().reason, Reason::Full);

@@ -12,6 +12,7 @@ mod connections;
 mod drain;
 mod features;
 mod grpc;
+mod heavy;
 mod http;
 pub mod log;
 mod manage;

@@ -6,8 +6,9 @@
 //! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
 //! Where there is no room, [`Pipeline::enter`] says so before the body is read.
 
-use crate::admission::{Account, Admission};
+use crate::admission::{Account, AccountRoom, Admission};
 use crate::batch::Part;
+use crate::heavy::aside;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::accept::Accepted;
@@ -21,14 +22,14 @@ use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
 use tierlab_protocol::timing::{Stage, StageTimings};
 use tierlab_storage::deadline;
 
-/// Bodies of this many bytes are decoded off the async threads' path.
-const HEAVY_BYTES: usize = 1 << 20;
 /// Taken from the time of the tier, at most a tenth of all: so that it can still say why it had nothing.
 const TIER_RESERVE: Duration = Duration::from_millis(2);
 
 /// A front's side of one infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
     type Reply;
+    /// What the reply shall look like, beside what the request says of each output.
+    type Form: Copy;
 
     /// Bytes to decode.
     fn bytes(&self) -> usize;
@@ -38,10 +39,15 @@ pub(crate) trait Exchange {
         None
     }
 
-    fn decode(self) -> Result<InferRequest, Refusal>;
+    fn form(&self) -> Self::Form;
 
-    /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes.
-    fn encode(reply: InferReply, binary: &[bool]) -> Self::Reply;
+    /// Reads the request. What that takes is counted on the account before it is taken; what is left there is what the
+    /// request holds from then on.
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
+
+    /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes. What is large is written
+    /// [`aside`]. None where the room has a refusal.
+    fn encode(reply: InferReply, binary: &[bool], form: Self::Form, room: &AccountRoom<'_>) -> Option<Self::Reply>;
 }
 
 /// What became of a request, and where its time went.
@@ -105,8 +111,8 @@ impl Pipeline {
         watch.mark(Stage::Admit);
         let _admitted = admitted?;
 
-        let limit = incoming.timeout();
-        let decoded = decode(model, incoming);
+        let (limit, form) = (incoming.timeout(), incoming.form());
+        let decoded = decode(model, incoming, account);
         watch.mark(Stage::Decode);
         let Decoded {
             id,
@@ -116,7 +122,7 @@ impl Pipeline {
             priority,
         } = decoded?;
         passage.rows = Some(accepted.rows);
-        account.raise_to(accepted.bytes())?;
+        account.add(accepted.run_bytes(&model.signature.inputs))?;
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
         let limits = [Some(self.admission.limits.timeout), limit, timeout];
         let limit = limits.into_iter().flatten().min().unwrap_or_default();
@@ -148,9 +154,17 @@ impl Pipeline {
             let what = format!("no answer within {} ms; it waited for {waited_for}", limit.as_millis());
             return Err(Refusal::new(Reason::Deadline, what));
         };
-        let outgoing = encode::<E>(model, id, &selected, done?.outputs);
+        let outputs = done?.outputs;
+        // What was sent is gone, and the outputs are counted where they were read.
+        account.set(0);
+        let (reply, flags) = chosen(model, id, &selected, outputs);
+        let room = account.room(Some(deadline));
+        let outgoing = E::encode(reply, &flags, form, &room);
         watch.mark(Stage::Encode);
-        Ok(outgoing)
+        outgoing.ok_or_else(|| {
+            let refusal = room.into_refusal();
+            refusal.unwrap_or_else(|| Refusal::new(Reason::Inference, "the reply could not be written"))
+        })
     }
 }
 
@@ -164,10 +178,9 @@ struct Decoded {
     priority: u64,
 }
 
-fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
-    let bytes = incoming.bytes();
-    let decode = || -> Result<Decoded, Refusal> {
-        let request = incoming.decode()?;
+fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Result<Decoded, Refusal> {
+    aside(incoming.bytes(), || {
+        let request = incoming.decode(account)?;
         let selected = model.select_outputs(&request)?;
         // Triton's clients send 0 for no timeout of their own.
         let timeout = request.timeout_us.filter(|&us| us > 0).map(Duration::from_micros);
@@ -178,12 +191,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E) -> Result<Decoded, Refusal> {
             timeout,
             priority: request.priority,
         })
-    };
-    if bytes < HEAVY_BYTES {
-        decode()
-    } else {
-        tokio::task::block_in_place(decode)
-    }
+    })
 }
 
 /// Fills the inputs that the feature table has.
@@ -199,12 +207,13 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
     complete.ok_or_else(|| Refusal::new(Reason::Inference, "an input was neither sent nor joined"))
 }
 
-fn encode<E: Exchange>(
+/// The outputs to send, and whether each goes as binary.
+fn chosen(
     model: &Model,
     id: Option<String>,
     selected: &[(usize, bool)],
     outputs: Vec<Tensor>,
-) -> E::Reply {
+) -> (InferReply, Vec<bool>) {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
     let mut flags = Vec::with_capacity(selected.len());
     let mut chosen = Vec::with_capacity(selected.len());
@@ -221,5 +230,5 @@ fn encode<E: Exchange>(
         id,
         outputs: chosen,
     };
-    E::encode(reply, &flags)
+    (reply, flags)
 }

@@ -35,6 +35,8 @@ pub(crate) enum Reason {
     Corrupt,
     /// The model's run failed.
     Inference,
+    /// The reply would take more memory than all requests may hold.
+    ReplyTooLarge,
     /// The call is not allowed: management by request is off.
     Forbidden,
     /// What lies on the tier for a model that is to be loaded cannot be served.
@@ -43,7 +45,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::BadRequest,
         Self::UnknownModel,
         Self::UnknownEntity,
@@ -57,6 +59,7 @@ impl Reason {
         Self::Tier,
         Self::Corrupt,
         Self::Inference,
+        Self::ReplyTooLarge,
         Self::Forbidden,
         Self::Unloadable,
     ];
@@ -77,6 +80,7 @@ impl Reason {
             Self::Tier => "tier",
             Self::Corrupt => "corrupt",
             Self::Inference => "inference",
+            Self::ReplyTooLarge => "reply_too_large",
             Self::Forbidden => "forbidden",
             Self::Unloadable => "unloadable",
         }
@@ -93,7 +97,7 @@ impl Reason {
             Self::TooLarge => 413,
             // No client reads it; the number is the one that servers log for this.
             Self::Cancelled => 499,
-            Self::Inference => 500,
+            Self::Inference | Self::ReplyTooLarge => 500,
             Self::NotReady | Self::Full | Self::Draining | Self::Tier | Self::Corrupt => 503,
             Self::Deadline => 504,
         }

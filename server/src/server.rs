@@ -219,6 +219,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             runtime,
             features,
             metrics: Arc::clone(&state.pipeline.metrics),
+            admission: Arc::clone(&state.pipeline.admission),
             queue_capacity: config.limits.max_in_flight,
             optimized: open_optimized(config)?,
             mapped: MappedWeights::new(config.mapped.clone()),

@@ -9,7 +9,7 @@ use ort::session::SessionInputValue;
 use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
 use std::fmt::Debug;
 use tierlab_protocol::infer::{Data, bytes_elements};
-use tierlab_protocol::tensor::DataType;
+use tierlab_protocol::tensor::{DataType, element_count};
 
 /// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
 pub(crate) fn data_type(element: TensorElementType) -> Option<DataType> {
@@ -113,6 +113,11 @@ fn read_pieces<E: Element>(data: &Data, out: &mut Vec<E>) {
     }
 }
 
+/// Bytes of a buffer that are kept from run to run.
+const KEPT_BYTES: usize = 8 << 20;
+/// Texts of a buffer that are.
+const KEPT_TEXTS: usize = 64 << 10;
+
 /// The elements of one input, in ONNX Runtime's own type.
 #[derive(Debug)]
 pub(crate) enum Buffer {
@@ -180,6 +185,22 @@ impl Buffer {
         with_elements!(self, elements => elements.clear(), strings => strings.clear());
     }
 
+    /// Forgets the elements of a run that was larger than most, and gives their memory back: nobody is charged for it any more.
+    pub(crate) fn shrink(&mut self) {
+        with_elements!(
+            self,
+            elements => if size_of_val(&elements[..]) > KEPT_BYTES {
+                *elements = Vec::new();
+            },
+            strings => {
+                let few = strings.len() < KEPT_TEXTS;
+                if !few || strings.iter().map(String::capacity).sum::<usize>() > KEPT_BYTES {
+                    *strings = Vec::new();
+                }
+            }
+        );
+    }
+
     /// Appends raw little-endian data, already checked to be whole elements.
     ///
     /// # Errors
@@ -210,6 +231,39 @@ impl Buffer {
             strings => Ok(Tensor::from_string_array((shape, strings.as_slice()))?.into())
         )
     }
+}
+
+/// What an element of text takes in a run beside its characters: as a `String`, as a `CString` with its pointer, in a list
+/// that grows, and as a `std::string` of ONNX Runtime's.
+const TEXT_ELEMENT_BYTES: usize = 24 + 3 * 16 + 8 + 32;
+/// How often a run holds the characters of an input: in each of these.
+const TEXT_COPIES: usize = 3;
+/// What an allocator adds to each.
+const TEXT_SLACK_BYTES: usize = 8 * TEXT_COPIES;
+/// What an element of an output of text takes while it is read: ONNX Runtime's, its place, the `String`, and its length.
+const TEXT_OUTPUT_BYTES: usize = 32 + 8 + 24 + 4;
+
+/// Bytes that a run takes for an input of `bytes` bytes: its elements in ONNX Runtime's own form.
+pub(crate) fn run_bytes(dtype: DataType, shape: &[i64], bytes: usize) -> usize {
+    if dtype != DataType::Bytes {
+        return bytes;
+    }
+    let count = element_count(shape).unwrap_or(usize::MAX);
+    let each = count.saturating_mul(TEXT_ELEMENT_BYTES + TEXT_SLACK_BYTES);
+    each.saturating_add(bytes.saturating_mul(TEXT_COPIES))
+}
+
+/// Bytes of an output as [`extract`] reads it, or what reading its texts takes beside their characters; 0 for what is no
+/// tensor of the protocol.
+pub(crate) fn output_bytes(value: &DynValue) -> usize {
+    let (Some(shape), Some(dtype)) = (
+        value.dtype().tensor_shape(),
+        value.dtype().tensor_type().and_then(data_type),
+    ) else {
+        return 0;
+    };
+    let count = element_count(shape).unwrap_or(usize::MAX);
+    count.saturating_mul(dtype.size().unwrap_or(TEXT_OUTPUT_BYTES))
 }
 
 /// An output's shape and data.

@@ -13,8 +13,10 @@ mod infer;
 pub mod messages;
 mod received;
 pub mod status;
+mod survey;
 
 pub use received::ReceivedRequest;
+pub use survey::MAX_PARAMETERS;
 
 /// The full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";

@@ -5,11 +5,11 @@
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::ModelInferRequest;
-use crate::infer::{BadRequest, Data, MAX_TENSORS};
+use super::survey::{Survey, malformed};
+use crate::infer::{BadRequest, Data, NO_ROOM, NoBound, Room};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// A request as it came.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,21 +20,31 @@ pub struct ReceivedRequest {
     pub raw: Vec<Data>,
 }
 
-/// The field number of `raw_input_contents`.
-const RAW_INPUT_CONTENTS: u64 = 7;
-/// Bytes of a varint at most.
-const VARINT_BYTES: u32 = 10;
-
 impl ReceivedRequest {
     /// Reads a message. What is not raw contents is brought together where it came in several pieces.
     ///
     /// # Errors
-    /// Bytes that are no such message, or more raw contents than a request may have inputs.
+    /// Bytes that are no such message, or more entries than a request may have.
     pub fn decode(data: &Data) -> Result<Self, BadRequest> {
+        Self::decode_within(data, &NoBound)
+    }
+
+    /// Reads a message, as [`ReceivedRequest::decode`], and asks for the memory of what is built of it before it is, the
+    /// tensors of typed contents included.
+    ///
+    /// # Errors
+    /// As [`ReceivedRequest::decode`], and where `room` refuses.
+    pub fn decode_within(data: &Data, room: &dyn Room) -> Result<Self, BadRequest> {
+        let survey = Survey::of(data)?;
+        let rest_bytes = data.len() - survey.raw.iter().map(|field| field.contents.len()).sum::<usize>();
+        let built = survey.built_bytes(rest_bytes) + if data.is_whole() { 0 } else { rest_bytes };
+        if built > FREE_BYTES && !room.take(built) {
+            return Err(BadRequest(NO_ROOM.to_owned()));
+        }
         let mut pieces = Pieces(data.pieces().cloned().collect());
-        let (mut raw, mut rest) = (Vec::new(), Data::default());
+        let (mut raw, mut rest) = (Vec::with_capacity(survey.raw.len()), Data::default());
         let mut at = 0;
-        for field in raw_contents(data)? {
+        for field in survey.raw {
             pieces.take(field.begin - at, &mut rest);
             pieces.take(field.contents.start - field.begin, &mut Data::default());
             let mut contents = Data::default();
@@ -48,6 +58,9 @@ impl ReceivedRequest {
     }
 }
 
+/// Less than this is not asked for: a request with raw contents costs its reader nothing more.
+const FREE_BYTES: usize = 16 << 10;
+
 impl From<ModelInferRequest> for ReceivedRequest {
     fn from(mut message: ModelInferRequest) -> Self {
         let raw = std::mem::take(&mut message.raw_input_contents);
@@ -55,102 +68,6 @@ impl From<ModelInferRequest> for ReceivedRequest {
             message,
             raw: raw.into_iter().map(Data::from).collect(),
         }
-    }
-}
-
-fn malformed(what: impl std::fmt::Display) -> BadRequest {
-    BadRequest(format!("malformed request: {what}"))
-}
-
-/// A field of raw contents: where its key begins, and its contents.
-struct Field {
-    begin: usize,
-    contents: Range<usize>,
-}
-
-/// Looks for the fields of raw contents, passing over all others.
-fn raw_contents(data: &Data) -> Result<Vec<Field>, BadRequest> {
-    let mut found = Vec::new();
-    let mut cursor = Cursor::new(data);
-    while cursor.at < cursor.len {
-        let begin = cursor.at;
-        let key = cursor.varint()?;
-        match key & 7 {
-            0 => {
-                cursor.varint()?;
-            }
-            1 => cursor.skip(8)?,
-            2 => {
-                let length = usize::try_from(cursor.varint()?).unwrap_or(usize::MAX);
-                let from = cursor.at;
-                cursor.skip(length)?;
-                if key >> 3 == RAW_INPUT_CONTENTS {
-                    found.push(Field {
-                        begin,
-                        contents: from..cursor.at,
-                    });
-                }
-            }
-            5 => cursor.skip(4)?,
-            other => return Err(malformed(format!("wire type {other}"))),
-        }
-        if found.len() > MAX_TENSORS {
-            return Err(BadRequest(format!("`raw_input_contents`: more than {MAX_TENSORS}")));
-        }
-    }
-    Ok(found)
-}
-
-/// A place in bytes that lie in pieces.
-struct Cursor<'a> {
-    /// The rest of the piece that it is in.
-    piece: &'a [u8],
-    next: Box<dyn Iterator<Item = &'a Bytes> + 'a>,
-    at: usize,
-    len: usize,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(data: &'a Data) -> Self {
-        Self {
-            piece: &[],
-            next: Box::new(data.pieces()),
-            at: 0,
-            len: data.len(),
-        }
-    }
-
-    fn skip(&mut self, mut bytes: usize) -> Result<(), BadRequest> {
-        if bytes > self.len - self.at {
-            return Err(malformed("a field is longer than the message"));
-        }
-        self.at += bytes;
-        while bytes > self.piece.len() {
-            bytes -= self.piece.len();
-            self.piece = self.next.next().map_or(&[], |piece| piece);
-        }
-        self.piece = &self.piece[bytes..];
-        Ok(())
-    }
-
-    fn varint(&mut self) -> Result<u64, BadRequest> {
-        let mut value = 0;
-        for index in 0..VARINT_BYTES {
-            while self.piece.is_empty() && self.at < self.len {
-                self.piece = self.next.next().map_or(&[], |piece| piece);
-            }
-            let (&byte, rest) = self
-                .piece
-                .split_first()
-                .ok_or_else(|| malformed("it ends in a number"))?;
-            self.piece = rest;
-            self.at += 1;
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(malformed("a number of more than 10 bytes"))
     }
 }
 
@@ -173,7 +90,9 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::super::messages::{InferParameter, InferTensor, InferTensorContents, ParameterChoice};
+    use super::super::survey::MAX_PARAMETERS;
     use super::*;
+    use crate::infer::MAX_TENSORS;
     use proptest::prelude::*;
 
     fn cut(bytes: &Bytes, at: &[usize]) -> Data {
@@ -247,6 +166,97 @@ mod tests {
         assert!(pieces.len() > 2);
         for piece in pieces {
             assert!(wire.as_ptr_range().contains(&piece.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn empty_entries_are_counted_before_they_are_built() {
+        // Two bytes each on the wire: an empty message in field 4, 5, 6 or 7, or in a nested field of an input.
+        let many = |key: u8, count: usize| [key, 0].repeat(count);
+        let inside = |outer: u8, inner: Vec<u8>| {
+            let mut message = vec![outer];
+            prost::encoding::encode_varint(inner.len() as u64, &mut message);
+            message.extend(inner);
+            message
+        };
+        for (wire, named) in [
+            (many(0x2a, MAX_TENSORS + 1), "`inputs`: more than 256"),
+            (many(0x32, MAX_TENSORS + 1), "`outputs`: more than 256"),
+            (many(0x3a, MAX_TENSORS + 1), "`raw_input_contents`: more than 256"),
+            (many(0x22, MAX_PARAMETERS + 1), "`parameters`: more than 256"),
+            (
+                inside(0x2a, many(0x22, MAX_PARAMETERS + 1)),
+                "`parameters`: more than 256",
+            ),
+            (
+                inside(0x32, many(0x12, MAX_PARAMETERS + 1)),
+                "`parameters`: more than 256",
+            ),
+            (inside(0x2a, many(0x18, 17)), "`shape` has more than 16"),
+            (inside(0x2a, inside(0x1a, vec![1; 17])), "`shape` has more than 16"),
+        ] {
+            for data in [Data::from(wire.clone()), cut(&wire.clone().into(), &[1, 2, 7])] {
+                let error = ReceivedRequest::decode(&data).unwrap_err();
+                assert!(error.to_string().contains(named), "{error}: should say {named}");
+            }
+        }
+        let most = [
+            many(0x2a, MAX_TENSORS),
+            many(0x32, MAX_TENSORS),
+            many(0x22, MAX_PARAMETERS),
+        ]
+        .concat();
+        assert!(ReceivedRequest::decode(&most.into()).is_ok());
+    }
+
+    /// Room of so many bytes, with what was asked for.
+    struct Least(usize, std::cell::Cell<usize>);
+
+    impl Room for Least {
+        fn take(&self, bytes: usize) -> bool {
+            self.1.set(self.1.get() + bytes);
+            self.1.get() <= self.0
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_built_was_asked_for_before(
+            count in 5_000_usize..20_000, kind in 0_usize..4, packed in any::<bool>(), at in prop::collection::vec(any::<usize>(), 0..4),
+        ) {
+            // An element on the wire, the key of its list alone and packed, and its bytes in memory.
+            let (one, alone, together, size): (&[u8], u8, u8, usize) = [
+                (&[1][..], 0x08, 0x0a, 1),
+                (&[1][..], 0x18, 0x1a, 8),
+                (&[0, 0, 0, 0][..], 0x35, 0x32, 4),
+                (&[0][..], 0x42, 0x42, size_of::<Bytes>()),
+            ][kind];
+            let mut list = Vec::new();
+            if packed && kind < 3 {
+                list.push(together);
+                prost::encoding::encode_varint((count * one.len()) as u64, &mut list);
+                list.extend(one.repeat(count));
+            } else {
+                list = [&[alone][..], one].concat().repeat(count);
+            }
+            let mut wire = list;
+            for key in [0x2a, 0x2a] {
+                let mut outer = vec![key];
+                prost::encoding::encode_varint(wire.len() as u64, &mut outer);
+                outer.extend(wire);
+                wire = outer;
+            }
+            let data = cut(&wire.into(), &at);
+            let room = Least(usize::MAX, 0.into());
+            let read = ReceivedRequest::decode_within(&data, &room).unwrap();
+            prop_assert_eq!(read.message.inputs.len(), 1);
+            let contents = read.message.inputs[0].contents.clone().unwrap();
+            let held = contents.bool_contents.capacity() + contents.int64_contents.capacity() * 8
+                + contents.fp32_contents.capacity() * 4 + contents.bytes_contents.capacity() * size_of::<Bytes>();
+            prop_assert!(held >= count * size);
+            prop_assert!(room.1.get() >= 2 * held.min(2 * count * size), "{} asked for, {held} held", room.1.get());
+            let none = Least(1000, 0.into());
+            prop_assert!(ReceivedRequest::decode_within(&data, &none).is_err());
         }
     }
 

@@ -78,6 +78,12 @@ impl Data {
         front
     }
 
+    /// Whether there is one piece at most, so that nothing is copied to have all in one.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// All bytes in one piece.
     #[must_use]
     pub fn whole(&self) -> Cow<'_, [u8]> {

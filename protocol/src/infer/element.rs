@@ -1,13 +1,47 @@
 //! JSON arrays of elements to little-endian bytes, and back, without a value in between.
 //!
 //! In: a serde deserializer at a `data` array, or raw bytes. Out: raw bytes, or JSON text. The array may be flat or
-//! nested as the shape says; a nest of another form is refused.
+//! nested as the shape says; a nest of another form is refused. The memory of an array is asked for before it is taken.
 
-use crate::infer::bytes_elements;
+use super::room::{NO_ROOM, Room};
+use super::words;
 use crate::tensor::{DataType, element_count};
-use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
+
+/// What holds for all arrays of a text.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub(super) room: &'a dyn Room,
+    /// Bytes of the text: it cannot hold more elements than fit into it.
+    pub(super) text_bytes: usize,
+    /// Whether objects with an empty key stand for numbers ([`words`]).
+    pub(super) stand_ins: bool,
+}
+
+impl Reading<'_> {
+    /// Bytes to set aside for `count` elements: what the client claims, but no more than its text can hold, with a part of
+    /// the text itself where elements are of any length. None where there is no room for them.
+    pub(super) fn reserve(&self, dtype: DataType, count: usize) -> Option<Vec<u8>> {
+        let bytes = match dtype.size() {
+            // The shortest element is a digit and its comma.
+            Some(size) => count.min(self.text_bytes / 2 + 1).saturating_mul(size),
+            // The shortest is two quotes and a comma; what text is left is theirs, up to so much each.
+            None => {
+                let count = count.min(self.text_bytes / 3 + 1);
+                let text = self.text_bytes.saturating_sub(3 * count);
+                count
+                    .saturating_mul(4)
+                    .saturating_add(text.min(count.saturating_mul(TEXT_BYTES)))
+            }
+        };
+        self.room.take(bytes).then(|| Vec::with_capacity(bytes))
+    }
+}
+
+/// Bytes of the text of one element that are set aside before the first is read.
+const TEXT_BYTES: usize = 16;
 
 /// What a `data` array must be.
 #[derive(Clone, Copy)]
@@ -18,6 +52,7 @@ pub(super) struct Expected<'a> {
     pub(super) label: &'a str,
     /// Whether `null` among floats is NaN (replies) or an error (requests).
     pub(super) null_is_nan: bool,
+    pub(super) reading: Reading<'a>,
 }
 
 impl<'de> DeserializeSeed<'de> for Expected<'_> {
@@ -45,9 +80,6 @@ impl<'de> DeserializeSeed<'de> for Expected<'_> {
     }
 }
 
-/// Memory set aside before the first element: what the client claims, but no more than this.
-const MAX_RESERVED_BYTES: usize = 1 << 20;
-
 fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deserializer: D) -> Result<Vec<u8>, D::Error> {
     let count = element_count(expected.shape).ok_or_else(|| {
         D::Error::custom(format_args!(
@@ -55,11 +87,10 @@ fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deseriali
             expected.label, expected.shape
         ))
     })?;
-    let reserved = count
-        .saturating_mul(expected.dtype.size().unwrap_or(4))
-        .min(MAX_RESERVED_BYTES);
+    let out = expected.reading.reserve(expected.dtype, count);
     let mut sink = Sink {
-        out: Vec::with_capacity(reserved),
+        out: out.ok_or_else(|| D::Error::custom(format_args!("{}: {NO_ROOM}", expected.label)))?,
+        count,
         left: count,
         expected,
     };
@@ -83,8 +114,25 @@ fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deseriali
 /// Where elements go, and how many may still come.
 struct Sink<'a> {
     out: Vec<u8>,
+    /// All that the shape wants.
+    count: usize,
     left: usize,
     expected: Expected<'a>,
+}
+
+impl Sink<'_> {
+    /// Whether there is room for `bytes` more: elements of any length may need more than was set aside.
+    fn grows(&mut self, bytes: usize) -> bool {
+        if bytes <= self.out.capacity() - self.out.len() {
+            return true;
+        }
+        let capacity = (self.out.len() + bytes).max(self.out.capacity() * 2);
+        let granted = self.expected.reading.room.take(capacity);
+        if granted {
+            self.out.reserve_exact(capacity - self.out.len());
+        }
+        granted
+    }
 }
 
 /// One array of the nest.
@@ -157,7 +205,7 @@ impl<'de, E: Element> DeserializeSeed<'de> for Item<'_, '_, E> {
 }
 
 impl<E: Element> Item<'_, '_, E> {
-    fn put<Err: Error>(self, shown: impl fmt::Display, push: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Kind, Err> {
+    fn put<Err: Error>(self, value: Value<'_>) -> Result<Kind, Err> {
         let Expected {
             dtype, shape, label, ..
         } = self.sink.expected;
@@ -166,11 +214,74 @@ impl<E: Element> Item<'_, '_, E> {
                 "{label}: more elements in `data` than `shape` {shape:?} wants"
             )));
         }
-        if !push(&mut self.sink.out) {
-            return Err(Err::custom(format_args!("{label}: {shown} in `data` is no {dtype}")));
+        if let Value::Text(text) = value
+            && !self.sink.grows(text.len().saturating_add(4))
+        {
+            return Err(Err::custom(format_args!("{label}: {NO_ROOM}")));
+        }
+        let out = &mut self.sink.out;
+        let taken = match value {
+            Value::Bool(value) => E::boolean(value, out),
+            Value::Unsigned(value) => E::unsigned(value, out),
+            Value::Signed(value) => E::signed(value, out),
+            Value::Float(value) => E::float(value, out),
+            Value::Text(value) => E::text(value, out),
+            Value::Null => self.sink.expected.null_is_nan && E::float(f64::NAN, out),
+        };
+        if !taken {
+            let (index, hint) = (self.sink.count - self.sink.left, value.hint(dtype));
+            let what = format_args!("{label}: element {index}: {value} in `data` is no {dtype}{hint}");
+            return Err(Err::custom(what));
         }
         self.sink.left -= 1;
         Ok(Kind::Scalar)
+    }
+}
+
+/// An element as JSON has it.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(&'a str),
+    Null,
+}
+
+/// Whole numbers below this are the same as a double and as an integer.
+const MAX_WHOLE: f64 = 9e15;
+
+impl Value<'_> {
+    /// What to write instead, where that can be told.
+    fn hint(self, dtype: DataType) -> String {
+        let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
+        match self {
+            Self::Float(value) if !float && value.fract() == 0.0 && value.abs() < MAX_WHOLE => {
+                format!(": integers have no point and no exponent, write {value:.0}")
+            }
+            Self::Null | Self::Text(_) if float => {
+                ": what is no number is written NaN, Infinity or -Infinity, without \
+                quotes, or sent as binary data (the header Inference-Header-Content-Length)"
+                    .to_owned()
+            }
+            Self::Float(_) if float => ": it is too large; send FP64, or Infinity".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            // With a point or an exponent, as it was written.
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Text(_) => f.write_str("a string"),
+            Self::Null => f.write_str("null"),
+        }
     }
 }
 
@@ -186,28 +297,40 @@ impl<'de, E: Element> Visitor<'de> for Item<'_, '_, E> {
     }
 
     fn visit_bool<Err: Error>(self, value: bool) -> Result<Kind, Err> {
-        self.put(value, |out| E::boolean(value, out))
+        self.put(Value::Bool(value))
     }
 
     fn visit_u64<Err: Error>(self, value: u64) -> Result<Kind, Err> {
-        self.put(value, |out| E::unsigned(value, out))
+        self.put(Value::Unsigned(value))
     }
 
     fn visit_i64<Err: Error>(self, value: i64) -> Result<Kind, Err> {
-        self.put(value, |out| E::signed(value, out))
+        self.put(Value::Signed(value))
     }
 
     fn visit_f64<Err: Error>(self, value: f64) -> Result<Kind, Err> {
-        self.put(value, |out| E::float(value, out))
+        self.put(Value::Float(value))
     }
 
     fn visit_str<Err: Error>(self, value: &str) -> Result<Kind, Err> {
-        self.put("a string", |out| E::text(value, out))
+        self.put(Value::Text(value))
     }
 
     fn visit_unit<Err: Error>(self) -> Result<Kind, Err> {
-        let allowed = self.sink.expected.null_is_nan;
-        self.put("null", |out| allowed && E::float(f64::NAN, out))
+        self.put(Value::Null)
+    }
+
+    /// What stands in for a word.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
+        if !self.sink.expected.reading.stand_ins {
+            return Err(A::Error::invalid_type(Unexpected::Map, &self));
+        }
+        let entry: Option<(&str, u64)> = map.next_entry()?;
+        let value = entry.and_then(|(key, number)| words::stands_for(key, number));
+        match value {
+            Some(value) => self.put(Value::Float(value)),
+            None => Err(A::Error::invalid_type(Unexpected::Map, &self)),
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Kind, A::Error> {
@@ -320,9 +443,10 @@ impl Element for f32 {
         true
     }
     fn float(value: f64, out: &mut Vec<u8>) -> bool {
-        let narrow = value as Self;
+        let narrow = if value.is_nan() { Self::NAN } else { value as Self };
         out.extend_from_slice(&narrow.to_le_bytes());
-        !narrow.is_infinite()
+        // What became infinite is too large; what was is what the client means.
+        !narrow.is_infinite() || value.is_infinite()
     }
 }
 
@@ -337,54 +461,4 @@ impl Element for f64 {
         out.extend_from_slice(&value.to_le_bytes());
         true
     }
-}
-
-/// Writes a tensor's data as a flat JSON array. Floats are the shortest text that reads back; those that JSON cannot
-/// hold (NaN, infinities) are `null`.
-///
-/// # Panics
-/// When the type has no JSON form, or a `BYTES` element is not UTF-8.
-pub(super) fn write(dtype: DataType, data: &[u8], out: &mut Vec<u8>) {
-    macro_rules! numbers {
-        ($number:ty) => {
-            list(data.chunks_exact(size_of::<$number>()), out, |chunk, out| {
-                let number = <$number>::from_le_bytes(chunk.try_into().expect("chunks have the element's size"));
-                json(out, &number);
-            })
-        };
-    }
-    match dtype {
-        DataType::Bool => list(data.iter(), out, |&b, out| json(out, &(b != 0))),
-        DataType::Uint8 => list(data.iter(), out, |b, out| json(out, b)),
-        DataType::Uint16 => numbers!(u16),
-        DataType::Uint32 => numbers!(u32),
-        DataType::Uint64 => numbers!(u64),
-        DataType::Int8 => numbers!(i8),
-        DataType::Int16 => numbers!(i16),
-        DataType::Int32 => numbers!(i32),
-        DataType::Int64 => numbers!(i64),
-        DataType::Fp32 => numbers!(f32),
-        DataType::Fp64 => numbers!(f64),
-        DataType::Bytes => list(bytes_elements(data), out, |element, out| {
-            let text = element.ok().and_then(|bytes| std::str::from_utf8(bytes).ok());
-            json(out, text.expect("only BYTES tensors of UTF-8 are written as JSON"));
-        }),
-        DataType::Fp16 | DataType::Bf16 => panic!("{dtype} has no JSON form"),
-    }
-}
-
-fn list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, mut write: impl FnMut(T, &mut Vec<u8>)) {
-    out.push(b'[');
-    for (i, item) in items.enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        write(item, out);
-    }
-    out.push(b']');
-}
-
-/// Numbers and strings cannot fail to serialise into memory.
-pub(super) fn json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("writing a scalar to memory");
 }

@@ -3,14 +3,19 @@
 //! In: JSON text. Out: [`WireRequest`] and [`WireReply`], whose tensors have their JSON data already as bytes, or the
 //! size of the binary data that is to follow. Keys may come in any order; a `data` array that comes before its
 //! `datatype` and `shape` waits as raw text. Keys that the protocol does not know are passed over, as its text asks.
+//! Lists and names are bounded while they are read, so that nothing is built that is refused then.
 
-use super::element::Expected;
+use super::element::{Expected, Reading};
+use super::room::{NO_ROOM, NoBound, Reused, Room};
+use super::words::Survey;
 use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, quick};
 use crate::tensor::DataType;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// A request before its binary data.
 #[derive(Debug, Default, PartialEq)]
@@ -88,26 +93,81 @@ impl Parameters {
     }
 }
 
-pub(super) fn parse_request(json: &[u8]) -> Result<WireRequest, BadRequest> {
-    quick::request(json).map_or_else(|| parse_request_in_full(json), Ok)
+pub(super) fn parse_request(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
+    let room = Reused::of(room);
+    if let Some(request) = quick::request(json, &room) {
+        return Ok(request);
+    }
+    room.again();
+    parse_request_in_full(json, &room)
 }
 
 /// Reads what any client may write, and says what is wrong with the rest.
-pub(super) fn parse_request_in_full(json: &[u8]) -> Result<WireRequest, BadRequest> {
-    parse(json, Request, "request")
+pub(super) fn parse_request_in_full(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
+    parse(json, room, "request", |reading, text| {
+        Request(reading).deserialize(text)
+    })
 }
 
 pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
-    parse(json, Reply, "reply")
+    parse(json, &NoBound, "reply", |reading, text| {
+        Reply(reading).deserialize(text)
+    })
 }
 
-fn parse<T>(json: &[u8], seed: impl for<'de> DeserializeSeed<'de, Value = T>, what: &str) -> Result<T, BadRequest> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let read = seed.deserialize(&mut deserializer).and_then(|value| {
+/// What a reader of text may take for each byte of its longest string: one with escapes is written out, which may double the
+/// memory that it grows in, and a string in the wrong place is quoted in the error.
+const STRING_COPIES: usize = 4;
+/// Texts up to this size are not looked over for strings: what reading them takes is bounded by it.
+const SMALL_TEXT_BYTES: usize = 64 << 10;
+/// Bytes of an error's message at most: it may quote what was sent.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
+
+type Text<'de> = serde_json::Deserializer<serde_json::de::SliceRead<'de>>;
+
+fn parse<T>(
+    json: &[u8],
+    room: &dyn Room,
+    what: &str,
+    read: impl for<'de> FnOnce(Reading<'_>, &mut Text<'de>) -> serde_json::Result<T>,
+) -> Result<T, BadRequest> {
+    let refused = |e: &dyn fmt::Display| BadRequest(shortened(format!("malformed {what}: {e}")));
+    let survey = Survey::of(json);
+    let mut text = Cow::Borrowed(json);
+    let mut wanted = 0;
+    if json.len() > SMALL_TEXT_BYTES {
+        wanted += survey.longest_string.saturating_mul(STRING_COPIES);
+    }
+    if survey.words > 0 {
+        wanted += survey.replaced_bytes(json);
+    }
+    if wanted > 0 && !room.take(wanted) {
+        return Err(refused(&NO_ROOM));
+    }
+    if survey.words > 0 {
+        text = Cow::Owned(survey.replace(json));
+    }
+    let reading = Reading {
+        room,
+        text_bytes: json.len(),
+        stand_ins: survey.words > 0,
+    };
+    let mut deserializer = serde_json::Deserializer::from_slice(&text);
+    let value = read(reading, &mut deserializer).and_then(|value| {
         deserializer.end()?;
         Ok(value)
     });
-    read.map_err(|e| BadRequest(format!("malformed {what}: {e}")))
+    value.map_err(|e| refused(&e))
+}
+
+fn shortened(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_BYTES {
+        let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
+        message.truncate(end);
+        message.push_str(" …");
+        message.shrink_to_fit();
+    }
+    message
 }
 
 /// Reads the value of a key that may stand once; errors name the key.
@@ -116,22 +176,72 @@ fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     slot: &mut Option<T>,
     key: &str,
 ) -> Result<(), A::Error> {
+    once_with(map, slot, key, PhantomData)
+}
+
+fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
+    map: &mut A,
+    slot: &mut Option<S::Value>,
+    key: &str,
+    seed: S,
+) -> Result<(), A::Error> {
     if slot.is_some() {
         return Err(A::Error::custom(format_args!("`{key}` stands twice")));
     }
-    *slot = Some(
-        map.next_value()
-            .map_err(|e| A::Error::custom(format_args!("`{key}`: {e}")))?,
-    );
+    let value = map.next_value_seed(seed);
+    *slot = Some(value.map_err(|e| A::Error::custom(format_args!("`{key}`: {e}")))?);
     Ok(())
 }
 
-fn short_text<E: Error>(key: &str, text: Option<String>) -> Result<Option<String>, E> {
-    match text {
-        Some(text) if text.len() > MAX_NAME_BYTES => {
-            Err(E::custom(format_args!("`{key}` is longer than {MAX_NAME_BYTES} bytes")))
+/// A name or an id, which is short.
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Short;
+        impl Visitor<'_> for Short {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
+                if text.len() > MAX_NAME_BYTES {
+                    return Err(E::custom(format_args!("it is longer than {MAX_NAME_BYTES} bytes")));
+                }
+                Ok(Name(text.to_owned()))
+            }
         }
-        text => Ok(text),
+        deserializer.deserialize_str(Short)
+    }
+}
+
+/// Dimensions, no more than a tensor may have.
+struct Shape(Vec<i64>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Dimensions;
+        impl<'de> Visitor<'de> for Dimensions {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of dimensions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+                let mut shape = Vec::with_capacity(4);
+                while let Some(dimension) = seq.next_element()? {
+                    if shape.len() == MAX_RANK {
+                        return Err(A::Error::custom(format_args!("more than {MAX_RANK} dimensions")));
+                    }
+                    shape.push(dimension);
+                }
+                Ok(Shape(shape))
+            }
+        }
+        deserializer.deserialize_seq(Dimensions)
     }
 }
 
@@ -140,9 +250,9 @@ fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
 }
 
 /// Seed and visitor of a request.
-struct Request;
+struct Request<'a>(Reading<'a>);
 
-impl<'de> DeserializeSeed<'de> for Request {
+impl<'de> DeserializeSeed<'de> for Request<'_> {
     type Value = WireRequest;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireRequest, D::Error> {
@@ -150,7 +260,7 @@ impl<'de> DeserializeSeed<'de> for Request {
     }
 }
 
-impl<'de> Visitor<'de> for Request {
+impl<'de> Visitor<'de> for Request<'_> {
     type Value = WireRequest;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,27 +268,27 @@ impl<'de> Visitor<'de> for Request {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireRequest, A::Error> {
-        let mut id: Option<String> = None;
+        let mut id: Option<Name> = None;
         let mut parameters: Option<Parameters> = None;
-        let mut inputs: Option<Tensors<false>> = None;
+        let mut inputs: Option<Vec<WireTensor>> = None;
         let mut outputs: Option<Wanted> = None;
         while let Some(key) = map.next_key()? {
             match key {
                 Key::Id => once(&mut map, &mut id, "id")?,
                 Key::Parameters => once(&mut map, &mut parameters, "parameters")?,
-                Key::Inputs => once(&mut map, &mut inputs, "inputs")?,
+                Key::Inputs => once_with(&mut map, &mut inputs, "inputs", Tensors::<false>(self.0))?,
                 Key::Outputs => once(&mut map, &mut outputs, "outputs")?,
                 _ => skip(&mut map)?,
             }
         }
         let parameters = parameters.unwrap_or_default();
         parameters.refuse_unsupported("request")?;
-        let inputs = inputs.ok_or_else(|| A::Error::custom("`inputs` is missing"))?.0;
+        let inputs = inputs.ok_or_else(|| A::Error::custom("`inputs` is missing"))?;
         if inputs.is_empty() {
             return Err(A::Error::custom("`inputs` is empty"));
         }
         Ok(WireRequest {
-            id: short_text("id", id)?,
+            id: id.map(|id| id.0),
             binary_output: parameters.binary_data_output.unwrap_or(false),
             timeout_us: parameters.timeout,
             priority: parameters.priority.unwrap_or(0),
@@ -189,9 +299,9 @@ impl<'de> Visitor<'de> for Request {
 }
 
 /// Seed and visitor of a reply.
-struct Reply;
+struct Reply<'a>(Reading<'a>);
 
-impl<'de> DeserializeSeed<'de> for Reply {
+impl<'de> DeserializeSeed<'de> for Reply<'_> {
     type Value = WireReply;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireReply, D::Error> {
@@ -199,7 +309,7 @@ impl<'de> DeserializeSeed<'de> for Reply {
     }
 }
 
-impl<'de> Visitor<'de> for Reply {
+impl<'de> Visitor<'de> for Reply<'_> {
     type Value = WireReply;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -210,13 +320,13 @@ impl<'de> Visitor<'de> for Reply {
         let mut model_name: Option<String> = None;
         let mut model_version: Option<String> = None;
         let mut id: Option<String> = None;
-        let mut outputs: Option<Tensors<true>> = None;
+        let mut outputs: Option<Vec<WireTensor>> = None;
         while let Some(key) = map.next_key()? {
             match key {
                 Key::ModelName => once(&mut map, &mut model_name, "model_name")?,
                 Key::ModelVersion => once(&mut map, &mut model_version, "model_version")?,
                 Key::Id => once(&mut map, &mut id, "id")?,
-                Key::Outputs => once(&mut map, &mut outputs, "outputs")?,
+                Key::Outputs => once_with(&mut map, &mut outputs, "outputs", Tensors::<true>(self.0))?,
                 _ => skip(&mut map)?,
             }
         }
@@ -224,55 +334,59 @@ impl<'de> Visitor<'de> for Reply {
             model_name: model_name.ok_or_else(|| A::Error::custom("`model_name` is missing"))?,
             model_version: model_version.unwrap_or_default(),
             id,
-            outputs: outputs.ok_or_else(|| A::Error::custom("`outputs` is missing"))?.0,
+            outputs: outputs.ok_or_else(|| A::Error::custom("`outputs` is missing"))?,
         })
     }
 }
 
-/// An array of tensors, of a reply or of a request.
-struct Tensors<const REPLY: bool>(Vec<WireTensor>);
+/// Seed and visitor of an array of tensors, of a reply or of a request.
+struct Tensors<'a, const REPLY: bool>(Reading<'a>);
 
-impl<'de, const REPLY: bool> Deserialize<'de> for Tensors<REPLY> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct List<const REPLY: bool>;
-        impl<'de, const REPLY: bool> Visitor<'de> for List<REPLY> {
-            type Value = Tensors<REPLY>;
+impl<'de, const REPLY: bool> DeserializeSeed<'de> for Tensors<'_, REPLY> {
+    type Value = Vec<WireTensor>;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of tensors")
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<WireTensor>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, const REPLY: bool> Visitor<'de> for Tensors<'_, REPLY> {
+    type Value = Vec<WireTensor>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of tensors")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<WireTensor>, A::Error> {
+        let mut tensors = Vec::new();
+        let seed = |index| TensorSeed::<'_, REPLY> { index, reading: self.0 };
+        while let Some(tensor) = seq.next_element_seed(seed(tensors.len()))? {
+            if tensors.len() == MAX_TENSORS {
+                return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} tensors")));
             }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tensors<REPLY>, A::Error> {
-                let mut tensors = Vec::new();
-                while let Some(tensor) = seq.next_element_seed(TensorSeed::<REPLY> { index: tensors.len() })? {
-                    if tensors.len() == MAX_TENSORS {
-                        return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} tensors")));
-                    }
-                    tensors.push(tensor);
-                }
-                Ok(Tensors(tensors))
-            }
+            tensors.push(tensor);
         }
-        deserializer.deserialize_seq(List)
+        Ok(tensors)
     }
 }
 
 /// Seed and visitor of one tensor; `index` names it in messages until its name is known.
-struct TensorSeed<const REPLY: bool> {
+struct TensorSeed<'a, const REPLY: bool> {
     index: usize,
+    reading: Reading<'a>,
 }
 
-impl<const REPLY: bool> TensorSeed<REPLY> {
-    fn label(&self, name: Option<&String>) -> String {
+impl<const REPLY: bool> TensorSeed<'_, REPLY> {
+    fn label(&self, name: Option<&Name>) -> String {
         let role = if REPLY { "output" } else { "input" };
         match name {
-            Some(name) => format!("{role} `{name}`"),
+            Some(Name(name)) => format!("{role} `{name}`"),
             None => format!("{role} {}", self.index),
         }
     }
 }
 
-impl<'de, const REPLY: bool> DeserializeSeed<'de> for TensorSeed<REPLY> {
+impl<'de, const REPLY: bool> DeserializeSeed<'de> for TensorSeed<'_, REPLY> {
     type Value = WireTensor;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WireTensor, D::Error> {
@@ -280,7 +394,7 @@ impl<'de, const REPLY: bool> DeserializeSeed<'de> for TensorSeed<REPLY> {
     }
 }
 
-impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<REPLY> {
+impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
     type Value = WireTensor;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,9 +402,9 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<REPLY> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireTensor, A::Error> {
-        let mut name: Option<String> = None;
+        let mut name: Option<Name> = None;
         let mut dtype: Option<DataType> = None;
-        let mut shape: Option<Vec<i64>> = None;
+        let mut shape: Option<Shape> = None;
         let mut parameters: Option<Parameters> = None;
         let mut data: Option<Vec<u8>> = None;
         let mut early: Option<&'de RawValue> = None;
@@ -302,13 +416,14 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<REPLY> {
                 Key::Parameters => once(&mut map, &mut parameters, "parameters"),
                 Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` stands twice")),
                 Key::Data => match (dtype, &shape) {
-                    (Some(dtype), Some(shape)) if shape.len() <= MAX_RANK => {
+                    (Some(dtype), Some(Shape(shape))) => {
                         let label = &self.label(name.as_ref());
                         data = Some(map.next_value_seed(Expected {
                             dtype,
                             shape,
                             label,
                             null_is_nan: REPLY,
+                            reading: self.reading,
                         })?);
                         continue;
                     }
@@ -321,12 +436,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<REPLY> {
         let label = self.label(name.as_ref());
         let missing = |key: &str| A::Error::custom(format_args!("{label}: `{key}` is missing"));
         let dtype = dtype.ok_or_else(|| missing("datatype"))?;
-        let shape = shape.ok_or_else(|| missing("shape"))?;
-        if shape.len() > MAX_RANK {
-            return Err(A::Error::custom(format_args!(
-                "{label}: `shape` has more than {MAX_RANK} dimensions"
-            )));
-        }
+        let Shape(shape) = shape.ok_or_else(|| missing("shape"))?;
         if let Some(raw) = early {
             let mut text = serde_json::Deserializer::from_str(raw.get());
             let expected = Expected {
@@ -334,13 +444,14 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<REPLY> {
                 shape: &shape,
                 label: &label,
                 null_is_nan: REPLY,
+                reading: self.reading,
             };
             data = Some(expected.deserialize(&mut text).map_err(A::Error::custom)?);
         }
         let parameters = parameters.unwrap_or_default();
         parameters.refuse_unsupported(&label)?;
         Ok(WireTensor {
-            name: short_text("name", name)?.ok_or_else(|| missing("name"))?,
+            name: name.ok_or_else(|| missing("name"))?.0,
             dtype,
             shape,
             data,
@@ -356,22 +467,35 @@ impl<'de> Deserialize<'de> for Wanted {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Output {
-            name: String,
+            name: Name,
             #[serde(default)]
             parameters: Parameters,
         }
-        let mut wanted: Vec<(String, Option<bool>)> = Vec::new();
-        for Output { name, parameters } in Vec::<Output>::deserialize(deserializer)? {
-            let label = format!("output `{name}`");
-            parameters.refuse_unsupported(&label)?;
-            if wanted.iter().any(|(other, _)| *other == name) {
-                return Err(D::Error::custom(format_args!("{label}: the name stands twice")));
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Wanted;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of outputs")
             }
-            if wanted.len() == MAX_TENSORS {
-                return Err(D::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Wanted, A::Error> {
+                let mut wanted: Vec<(String, Option<bool>)> = Vec::new();
+                while let Some(Output { name, parameters }) = seq.next_element()? {
+                    let name = name.0;
+                    let label = format!("output `{name}`");
+                    parameters.refuse_unsupported(&label)?;
+                    if wanted.iter().any(|(other, _)| *other == name) {
+                        return Err(A::Error::custom(format_args!("{label}: the name stands twice")));
+                    }
+                    if wanted.len() == MAX_TENSORS {
+                        return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
+                    }
+                    wanted.push((name, parameters.binary_data));
+                }
+                Ok(Wanted(wanted))
             }
-            wanted.push((name, parameters.binary_data));
         }
-        Ok(Self(wanted))
+        deserializer.deserialize_seq(List)
     }
 }

@@ -10,13 +10,19 @@ mod data;
 mod element;
 mod json;
 mod quick;
+mod room;
+mod words;
 mod writer;
 
 use crate::tensor::{DataType, element_count};
 use bytes::Bytes;
 pub use data::Data;
+use element::Reading;
+pub(crate) use room::NO_ROOM;
+pub use room::{NoBound, Room};
 use std::borrow::Cow;
 use writer::Writer;
+pub use writer::{Encoded, Piece};
 
 /// The HTTP header that gives the length of the JSON part when binary tensors follow it.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -151,9 +157,17 @@ impl InferRequest {
     /// # Errors
     /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
     pub fn decode(body: &Data, json_len: Option<usize>) -> Result<Self, BadRequest> {
-        let (json, tail) = split(body, json_len)?;
-        let wire = json::parse_request(&json)?;
-        let inputs = assemble(wire.inputs, tail, json_len.is_some(), "input")?;
+        Self::decode_within(body, json_len, &NoBound)
+    }
+
+    /// Reads a body, as [`InferRequest::decode`], and asks for the memory of what is not shared with it before it is taken.
+    ///
+    /// # Errors
+    /// As [`InferRequest::decode`], and where `room` refuses.
+    pub fn decode_within(body: &Data, json_len: Option<usize>, room: &dyn Room) -> Result<Self, BadRequest> {
+        let (json, tail) = split(body, json_len, room)?;
+        let wire = json::parse_request(&json, room)?;
+        let inputs = assemble(wire.inputs, tail, json_len.is_some(), ("input", room))?;
         Ok(Self {
             id: wire.id,
             inputs,
@@ -177,20 +191,22 @@ impl InferRequest {
     /// When an input has no JSON form ([`Tensor::has_json_form`]).
     #[must_use]
     pub fn encode_json(&self) -> Vec<u8> {
-        self.encode(false).0
+        self.encode(false).into_data().into_whole().into()
     }
 
     /// The request with all inputs as binary: the body, and the length of its JSON part.
     #[must_use]
     pub fn encode_binary(&self) -> (Bytes, usize) {
-        let (body, json_len) = self.encode(true);
+        let encoded = self.encode(true);
+        let json_len = encoded.json_len;
+        let body = encoded.into_data().into_whole();
         let json_len = json_len.unwrap_or(body.len());
-        (body.into(), json_len)
+        (body, json_len)
     }
 
-    fn encode(&self, binary: bool) -> (Vec<u8>, Option<usize>) {
+    fn encode(&self, binary: bool) -> Encoded {
         let binary = vec![binary; self.inputs.len()];
-        let mut out = Writer::with_capacity(256, &self.inputs, &binary);
+        let mut out = Writer::new(256, &self.inputs, &binary, &NoBound);
         out.raw("{");
         if let Some(id) = &self.id {
             out.raw("\"id\":").text(id).raw(",");
@@ -221,7 +237,8 @@ impl InferRequest {
             out.raw("]");
         }
         out.raw("}");
-        out.finish(&self.inputs, &binary)
+        let written = out.finish(&self.inputs, &binary);
+        written.unwrap_or_else(|_| unreachable!("room without a bound"))
     }
 }
 
@@ -243,31 +260,41 @@ impl InferReply {
     /// whether it is; one without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
     #[must_use]
     pub fn encode(&self, binary: &[bool]) -> (Bytes, Option<usize>) {
+        let encoded = self.encode_within(binary, &NoBound);
+        let encoded = encoded.unwrap_or_else(|| unreachable!("room without a bound"));
+        let json_len = encoded.json_len;
+        (encoded.into_data().into_whole(), json_len)
+    }
+
+    /// The reply's body, as [`InferReply::encode`], in pieces where it is large; the memory of what is not shared with the
+    /// outputs is asked for as it grows. `None` where `room` refused.
+    #[must_use]
+    pub fn encode_within(&self, binary: &[bool], room: &dyn Room) -> Option<Encoded> {
         let asked = binary.iter().copied().chain(std::iter::repeat(false));
         let outputs = self.outputs.iter().zip(asked);
         let binary: Vec<bool> = outputs
             .map(|(output, binary)| binary || !output.has_json_form())
             .collect();
-        let mut out = Writer::with_capacity(160, &self.outputs, &binary);
+        let mut out = Writer::new(160, &self.outputs, &binary, room);
         out.raw("{\"model_name\":").text(&self.model_name);
         out.raw(",\"model_version\":").text(&self.model_version);
         if let Some(id) = &self.id {
             out.raw(",\"id\":").text(id);
         }
         out.raw(",\"outputs\":").tensors(&self.outputs, &binary).raw("}");
-        let (body, json_len) = out.finish(&self.outputs, &binary);
-        (body.into(), json_len)
+        out.finish(&self.outputs, &binary).ok()
     }
 
-    /// Reads a reply's body, as [`InferRequest::decode`] does a request's. A `null` among floats is NaN.
+    /// Reads a reply's body, as [`InferRequest::decode`] does a request's. A `null` among floats is NaN, as servers write it
+    /// that do not know the word.
     ///
     /// # Errors
     /// As [`InferRequest::decode`].
     pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
         let body = &Data::from(body.clone());
-        let (json, tail) = split(body, json_len)?;
+        let (json, tail) = split(body, json_len, &NoBound)?;
         let wire = json::parse_reply(&json)?;
-        let outputs = assemble(wire.outputs, tail, json_len.is_some(), "output")?;
+        let outputs = assemble(wire.outputs, tail, json_len.is_some(), ("output", &NoBound))?;
         Ok(Self {
             model_name: wire.model_name,
             model_version: wire.model_version,
@@ -278,9 +305,17 @@ impl InferReply {
 }
 
 /// Parts a body into its JSON and what follows it.
-fn split(body: &Data, json_len: Option<usize>) -> Result<(Cow<'_, [u8]>, Data), BadRequest> {
+fn split<'a>(body: &'a Data, json_len: Option<usize>, room: &dyn Room) -> Result<(Cow<'a, [u8]>, Data), BadRequest> {
     let total = body.len();
+    let gather = |bytes| {
+        room.take(bytes)
+            .then_some(())
+            .ok_or_else(|| BadRequest(NO_ROOM.to_owned()))
+    };
     let Some(len) = json_len else {
+        if !body.is_whole() {
+            gather(total)?;
+        }
         return Ok((body.whole(), Data::default()));
     };
     if len > total {
@@ -289,7 +324,10 @@ fn split(body: &Data, json_len: Option<usize>) -> Result<(Cow<'_, [u8]>, Data), 
     }
     let json = match body.pieces().next().and_then(|first| first.get(..len)) {
         Some(json) => Cow::Borrowed(json),
-        None => Cow::Owned(body.slice(0..len).into_whole().into()),
+        None => {
+            gather(len)?;
+            Cow::Owned(body.slice(0..len).into_whole().into())
+        }
     };
     Ok((json, body.slice(len..total)))
 }
@@ -299,7 +337,7 @@ fn assemble(
     wire: Vec<json::WireTensor>,
     mut tail: Data,
     has_tail: bool,
-    role: &str,
+    (role, room): (&str, &dyn Room),
 ) -> Result<Vec<Tensor>, BadRequest> {
     let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
     for tensor in wire {
@@ -324,7 +362,10 @@ fn assemble(
                     })?;
                 let data = tail.split_to(len);
                 // Its elements are of any length, and are looked for one by one.
-                if tensor.dtype == DataType::Bytes {
+                if tensor.dtype == DataType::Bytes && !data.is_whole() {
+                    if !room.take(data.len()) {
+                        return Err(bad(NO_ROOM));
+                    }
                     data.into_whole().into()
                 } else {
                     data

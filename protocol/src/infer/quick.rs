@@ -7,7 +7,8 @@
 
 use super::element::{Element, push_with};
 use super::json::{WireRequest, WireTensor};
-use super::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::words::word;
+use super::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, Reading, Room};
 use crate::tensor::{DataType, element_count};
 
 /// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right
@@ -18,12 +19,15 @@ const POWERS: [f64; 23] = [
 ];
 /// Digits of a significand that always fit below 2^53.
 const MAX_DIGITS: usize = 15;
-/// Memory set aside before the first element.
-const MAX_RESERVED_BYTES: usize = 1 << 20;
 
-/// Reads a request, if it is written in the usual way.
-pub(super) fn request(json: &[u8]) -> Option<WireRequest> {
-    let mut scan = Scan { rest: json };
+/// Reads a request, if it is written in the usual way and there is room for it.
+pub(super) fn request(json: &[u8], room: &dyn Room) -> Option<WireRequest> {
+    let reading = Reading {
+        room,
+        text_bytes: json.len(),
+        stand_ins: false,
+    };
+    let mut scan = Scan { rest: json, reading };
     let mut request = WireRequest::default();
     let (mut has_inputs, mut has_id, mut has_parameters) = (false, false, false);
     scan.object(|scan, key| match key {
@@ -88,6 +92,7 @@ fn tensor(scan: &mut Scan<'_>) -> Option<WireTensor> {
 /// The text that is left.
 struct Scan<'a> {
     rest: &'a [u8],
+    reading: Reading<'a>,
 }
 
 impl<'a> Scan<'a> {
@@ -197,7 +202,8 @@ impl<'a> Scan<'a> {
     /// A flat array of numbers, exactly as many as the shape says.
     fn elements(&mut self, dtype: DataType, shape: &[i64]) -> Option<Vec<u8>> {
         let count = element_count(shape)?;
-        let mut out = Vec::with_capacity(count.saturating_mul(dtype.size()?).min(MAX_RESERVED_BYTES));
+        dtype.size()?;
+        let mut out = self.reading.reserve(dtype, count)?;
         let mut left = count;
         push_with!(dtype, E => {
             self.array(|scan| {
@@ -221,7 +227,12 @@ impl<'a> Scan<'a> {
         let leading_zero = rest.first() == Some(&b'0');
         let mut significand = 0_u64;
         let whole = digits(&mut rest, &mut significand);
-        if whole == 0 || (leading_zero && whole > 1) {
+        if whole == 0 {
+            let (value, len) = word(self.rest)?;
+            self.rest = &self.rest[len..];
+            return Some(Number::Float(value));
+        }
+        if leading_zero && whole > 1 {
             return None;
         }
         let mut all = whole;
@@ -291,15 +302,15 @@ fn digits(rest: &mut &[u8], value: &mut u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::json;
+    use super::super::{NoBound, json};
     use super::*;
     use proptest::prelude::*;
 
     fn same(text: &str) -> Result<bool, TestCaseError> {
-        let Some(quick) = request(text.as_bytes()) else {
+        let Some(quick) = request(text.as_bytes(), &NoBound) else {
             return Ok(false);
         };
-        let full = json::parse_request_in_full(text.as_bytes());
+        let full = json::parse_request_in_full(text.as_bytes(), &NoBound);
         prop_assert!(full.is_ok(), "{}: {}", text, full.err().unwrap());
         prop_assert_eq!(&quick, &full.unwrap(), "{}", text);
         Ok(true)
@@ -313,6 +324,7 @@ mod tests {
             (-300_i32..300).prop_map(|int| int.to_string()),
             (-1.0..1.0_f64).prop_map(|float| format!("{float:.6}")),
             "-?[0-9]{0,18}(\\.[0-9]{0,18})?([eE][+-]?[0-9]{0,4})?",
+            "-?(NaN|Infinity|Inf|nan|I|N|Infinit)[0-9]?",
         ]
     }
 
@@ -333,7 +345,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_is_never_read_differently(at in 0_usize..400, byte in prop::sample::select(b"{}[]\",:0-.e \\tn\n".to_vec())) {
+        fn damage_is_never_read_differently(at in 0_usize..400, byte in prop::sample::select(b"{}[]\",:0-.e \\tn\nNI".to_vec())) {
             let mut text = USUAL.to_owned().into_bytes();
             let len = text.len();
             text[at % len] = byte;
@@ -342,7 +354,7 @@ mod tests {
         }
     }
 
-    const USUAL: &str = r#"{"id":"7", "inputs":[{"name":"a","shape":[2,2],"datatype":"FP32","data":[0.5, -1, 1e-3,-0]},
+    const USUAL: &str = r#"{"id":"7", "inputs":[{"name":"a","shape":[2,2],"datatype":"FP32","data":[0.5, -1, NaN,-Infinity]},
         {"name":"b","datatype":"INT64","shape":[1],"parameters":{"binary_data_size":8}}],"parameters":{"binary_data_output":true}}"#;
 
     #[test]
@@ -358,7 +370,7 @@ mod tests {
             r#"{"inputs":[],"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}]}"#,
             r#"{"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}],"parameters":{},"parameters":{}}"#,
         ] {
-            assert!(request(left.as_bytes()).is_none(), "{left}");
+            assert!(request(left.as_bytes(), &NoBound).is_none(), "{left}");
         }
     }
 }

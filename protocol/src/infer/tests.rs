@@ -218,23 +218,252 @@ fn replies_without_a_json_form_are_binary() {
 }
 
 #[test]
-fn numbers_that_json_cannot_hold_are_null_in_replies() {
-    let nan = Tensor {
-        name: "y".into(),
-        dtype: DataType::Fp32,
-        shape: vec![1],
-        data: f32::NAN.to_le_bytes().to_vec().into(),
+fn what_is_no_number_is_written_and_read_as_triton_does_it() {
+    let json = |dtype: &str, data: &str| {
+        format!(r#"{{"inputs":[{{"name":"x","shape":[5],"datatype":"{dtype}","data":{data}}}]}}"#)
     };
-    let (body, _) = InferReply {
-        outputs: vec![nan],
-        ..InferReply::default()
+    let bits = |tensor: &Tensor| match tensor.dtype {
+        DataType::Fp32 => tensor.data.whole().to_vec(),
+        _ => tensor
+            .data
+            .whole()
+            .chunks(8)
+            .map(|b| f64::from_le_bytes(b.try_into().unwrap()) as f32)
+            .flat_map(f32::to_le_bytes)
+            .collect(),
+    };
+    let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.5, f32::INFINITY];
+    let expected: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+    for dtype in ["FP32", "FP64"] {
+        // Flat, as the quick reader takes it, and nested or out of order for the full one.
+        for text in [
+            json(dtype, "[NaN,Infinity,-Infinity,1.5,Inf]"),
+            json(dtype, "[NaN , Infinity,-Inf,15e-1 ,Infinity]"),
+            json(dtype, "[[NaN,Infinity,-Infinity,1.5,Infinity]]").replace("[5]", "[1,5]"),
+            format!(
+                r#"{{"inputs":[{{"data":[NaN,Infinity,-Infinity,1.5,Infinity],"name":"NaN \" Infinity","shape":[5],
+                    "datatype":"{dtype}","parameters":{{"note":-Infinity}}}}],"id":"Infinity"}}"#
+            ),
+        ] {
+            let request = decode(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(bits(&request.inputs[0]), expected, "{text}");
+        }
     }
-    .encode(&[]);
-    assert!(body.windows(6).any(|part| part == b"[null]"));
-    assert!(floats(&InferReply::decode(&body, None).unwrap().outputs[0])[0].is_nan());
+    let reply = InferReply {
+        outputs: vec![Tensor {
+            name: "y".into(),
+            dtype: DataType::Fp32,
+            shape: vec![5],
+            data: expected.into(),
+        }],
+        ..InferReply::default()
+    };
+    let (body, _) = reply.encode(&[]);
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    assert!(text.contains("[NaN,Infinity,-Infinity,1.5,Infinity]"), "{text}");
+    assert_eq!(InferReply::decode(&body, None).unwrap(), reply);
+    // As servers write it that do not know the words.
+    let null = text.replace("[NaN,Infinity,-Infinity,1.5,Infinity]", "[null,1,2,3,4]");
+    let null = InferReply::decode(&null.into_bytes().into(), None).unwrap();
+    assert!(floats(&null.outputs[0])[0].is_nan());
 }
 
-/// A tensor of any type whose data fits its shape; floats are finite, so that JSON can hold them.
+#[test]
+fn what_an_element_must_not_be_is_said_with_what_to_write() {
+    let refused = |dtype: &str, data: &str| {
+        refusal(&format!(
+            r#"{{"inputs":[{{"name":"x","shape":[3],"datatype":"{dtype}","data":{data}}}]}}"#
+        ))
+    };
+    for (dtype, data, named) in [
+        (
+            "INT64",
+            "[1,2,16000.0]",
+            "input `x`: element 2: 16000.0 in `data` is no INT64: integers have no point and no exponent, write 16000",
+        ),
+        (
+            "UINT8",
+            "[1,2e0,3]",
+            "element 1: 2.0 in `data` is no UINT8: integers have no point and no exponent, write 2",
+        ),
+        ("INT64", "[NaN,1,2]", "element 0: NaN in `data` is no INT64"),
+        (
+            "BYTES",
+            "[\"a\",Infinity,\"b\"]",
+            "element 1: inf in `data` is no BYTES",
+        ),
+        (
+            "FP32",
+            "[1,null,2]",
+            "element 1: null in `data` is no FP32: what is no number is written NaN, Infinity or -Infinity",
+        ),
+        (
+            "FP64",
+            "[\"NaN\",1,2]",
+            "or sent as binary data (the header Inference-Header-Content-Length)",
+        ),
+        (
+            "FP32",
+            "[1,1e300,2]",
+            "element 1: 1e300 in `data` is no FP32: it is too large",
+        ),
+        ("FP32", "[1,{},2]", "invalid type: map"),
+        ("FP32", "[1,{\"\":1},2]", "invalid type: map"),
+        ("FP32", "[NaN,{},2]", "invalid"),
+        ("FP32", "[NaNs,1,2]", "expected"),
+        ("FP32", "[+Infinity,1,2]", "expected"),
+    ] {
+        let message = refused(dtype, data);
+        assert!(message.contains(named), "{message}\n  should say {named}");
+    }
+}
+
+/// Room for so many bytes.
+struct Least(std::cell::Cell<usize>);
+
+impl Room for Least {
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.0.get().checked_sub(bytes);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+}
+
+#[test]
+fn memory_is_asked_for_before_it_is_taken() {
+    let within = |json: &str, room: usize| {
+        InferRequest::decode_within(&json.as_bytes().to_vec().into(), None, &Least(room.into()))
+    };
+    let of = |dtype: &str, element: &str, count: usize| {
+        let data = vec![element; count].join(",");
+        format!(r#"{{"inputs":[{{"name":"x","shape":[{count}],"datatype":"{dtype}","data":[{data}]}}]}}"#)
+    };
+    // Each time the smallest on the wire that becomes the most in memory: exactly that is asked for, by both readers.
+    for (json, bytes) in [
+        (of("FP64", "0", 10_000), 80_000),
+        (of("FP64", "0.12345678901234567", 10_000), 80_000),
+        (of("BYTES", "\"\"", 10_000), 40_000),
+    ] {
+        assert!(within(&json, bytes + 100).is_ok());
+        assert!(within(&json, bytes - 1).unwrap_err().to_string().contains("no room"));
+    }
+    // A shape that claims more than the text can hold takes no more than the text could.
+    let lie = of("FP64", "0", 3).replace("[3]", "[1000000000000]");
+    assert!(
+        within(&lie, lie.len() * 4 + 8)
+            .unwrap_err()
+            .to_string()
+            .contains("3 elements")
+    );
+    // Texts that are longer than was set aside for them.
+    let long = "a".repeat(5000);
+    let json = of("BYTES", &format!("\"{long}\""), 10);
+    assert!(within(&json, 60_000).is_err());
+    let read = within(&json, 400_000).unwrap();
+    assert_eq!(read.inputs[0].data.len(), 50_040);
+    // Escapes are written out in a place of their own, and a string in the wrong place is quoted.
+    let name = format!(r#"{{"inputs":"{}"}}"#, "\\u0041".repeat(50_000));
+    assert!(within(&name, 100_000).unwrap_err().to_string().contains("no room"));
+    let quoted = within(&name, usize::MAX).unwrap_err().to_string();
+    assert!(
+        quoted.contains("array of tensors") || quoted.len() < 3000,
+        "{} bytes",
+        quoted.len()
+    );
+    // Several pieces are brought together first.
+    let mut pieces = Data::default();
+    let json = of("INT8", "0", 10_000);
+    json.as_bytes()
+        .chunks(5000)
+        .for_each(|piece| pieces.push(Bytes::copy_from_slice(piece)));
+    let room = |bytes| InferRequest::decode_within(&pieces, None, &Least(std::cell::Cell::new(bytes)));
+    assert!(room(json.len()).is_err() && room(json.len() + 11_000).is_ok());
+}
+
+#[test]
+fn lists_are_bounded_while_they_are_read() {
+    let outputs = |count: usize| {
+        let names: Vec<String> = (0..count).map(|i| format!(r#"{{"name":"{i}"}}"#)).collect();
+        let tensor = r#"{"name":"x","shape":[1],"datatype":"INT8","data":[1]}"#;
+        // What comes behind the list is never reached where it is too long.
+        format!(r#"{{"outputs":[{}],"inputs":[{tensor}]}}"#, names.join(","))
+    };
+    assert!(decode(&outputs(MAX_TENSORS)).is_ok());
+    let cut = |json: String| json[..json.rfind("],\"inputs\"").unwrap()].to_owned();
+    assert!(refusal(&cut(outputs(MAX_TENSORS + 1))).contains("more than 256 outputs"));
+    let shape = vec!["1"; 17].join(",");
+    let message = refusal(&format!(
+        r#"{{"inputs":[{{"name":"x","datatype":"INT8","shape":[{shape},"#
+    ));
+    assert!(message.contains("`shape`: more than 16 dimensions"), "{message}");
+    let long = "a".repeat(MAX_NAME_BYTES + 1);
+    for (json, named) in [
+        (format!(r#"{{"id":"{long}""#), "`id`: it is longer than 1024 bytes"),
+        (
+            format!(r#"{{"inputs":[{{"name":"{long}""#),
+            "input 0: `name`: it is longer",
+        ),
+        (format!(r#"{{"outputs":[{{"name":"{long}""#), "longer than 1024"),
+    ] {
+        let message = refusal(&json);
+        assert!(message.contains(named), "{message}");
+    }
+}
+
+#[test]
+fn a_large_reply_comes_in_pieces_and_each_is_asked_for() {
+    let numbers = |dtype: DataType, count: usize| Tensor {
+        name: dtype.to_string(),
+        dtype,
+        shape: vec![count as i64],
+        data: (0..count * dtype.size().unwrap()).map(|i| (i % 120) as u8).collect(),
+    };
+    let texts = Tensor {
+        name: "z".into(),
+        dtype: DataType::Bytes,
+        shape: vec![300_000],
+        data: [[2, 0, 0, 0, b'a', b'"']; 300_000].concat().into(),
+    };
+    let reply = InferReply {
+        outputs: vec![
+            numbers(DataType::Fp64, 300_000),
+            texts,
+            numbers(DataType::Int16, 90_000),
+        ],
+        ..InferReply::default()
+    };
+    let whole = reply.encode(&[]).0;
+    let encoded = reply.encode_within(&[], &NoBound).unwrap();
+    assert!(encoded.pieces.len() > 5);
+    assert!(encoded.pieces.iter().all(|piece| piece.bytes().len() <= 1 << 20));
+    assert_eq!(encoded.into_data(), whole[..]);
+    assert_eq!(InferReply::decode(&whole, None).unwrap(), reply);
+    assert!(reply.encode_within(&[], &Least(whole.len().into())).is_none());
+    assert!(
+        reply
+            .encode_within(&[], &Least((whole.len() * 5 / 4 + (1 << 20)).into()))
+            .is_some()
+    );
+    // What is binary is not copied, and takes nothing.
+    let shared = reply.encode_within(&[true; 3], &Least(4096.into())).unwrap();
+    let json_len = shared.json_len;
+    assert!(
+        shared
+            .pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Shared(_)))
+            .count()
+            == 3
+    );
+    assert_eq!(
+        InferReply::decode(&shared.into_data().into_whole(), json_len).unwrap(),
+        reply
+    );
+    let binary = reply.encode(&[true; 3]);
+    assert_eq!(InferReply::decode(&binary.0, binary.1).unwrap(), reply);
+}
+
+/// A tensor of any type whose data fits its shape; a NaN is the usual one, so that JSON can hold it.
 fn tensor(name: &'static str) -> impl Strategy<Value = Tensor> {
     let shape = prop::collection::vec(0_i64..5, 0..4);
     (prop::sample::select(DataType::ALL.to_vec()), shape, any::<u64>()).prop_map(move |(dtype, shape, seed)| {
@@ -260,11 +489,13 @@ fn tensor(name: &'static str) -> impl Strategy<Value = Tensor> {
                 }
                 DataType::Fp32 => {
                     let value = f32::from_bits(bits as u32);
-                    data.extend_from_slice(&(if value.is_finite() { value } else { 0.5 }).to_le_bytes());
+                    let value = [value, f32::INFINITY, f32::NEG_INFINITY, f32::NAN][(bits >> 62) as usize];
+                    data.extend_from_slice(&(if value.is_nan() { f32::NAN } else { value }).to_le_bytes());
                 }
                 DataType::Fp64 => {
                     let value = f64::from_bits(bits);
-                    data.extend_from_slice(&(if value.is_finite() { value } else { 0.5 }).to_le_bytes());
+                    let value = [value, f64::INFINITY, f64::NEG_INFINITY, f64::NAN][(bits % 4) as usize];
+                    data.extend_from_slice(&(if value.is_nan() { f64::NAN } else { value }).to_le_bytes());
                 }
                 _ => data.extend_from_slice(&bits.to_le_bytes()[..dtype.size().unwrap()]),
             }

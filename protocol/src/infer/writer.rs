@@ -1,36 +1,146 @@
 //! The bytes of a body: its JSON part, then the binary data behind it.
 //!
-//! In: tensors and pieces of JSON. Out: one buffer, reserved once, and the length of its JSON part.
+//! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body comes in pieces, so that nothing
+//! is moved as it grows; what is written is asked for in a [`Room`], and what is binary and large is shared and not copied.
 
-use super::{Tensor, element};
+use super::room::Room;
+use super::{Data, Tensor, bytes_elements};
+use crate::tensor::DataType;
+use bytes::Bytes;
+
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 1 << 20;
+/// Elements written between two looks at the piece.
+const BLOCK: usize = 4096;
+/// Bytes of a number in JSON with its comma, as most are.
+const NUMBER_BYTES: usize = 13;
+/// Binary data of at least this many bytes is shared; less is copied.
+const SHARED_BYTES: usize = 64 << 10;
+
+/// A body as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// Its pieces, in order.
+    pub pieces: Vec<Piece>,
+    /// The length of its JSON part, where binary data follows it.
+    pub json_len: Option<usize>,
+}
+
+/// A piece of a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Written for this body.
+    Own(Bytes),
+    /// A tensor's data.
+    Shared(Bytes),
+}
+
+impl Piece {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Own(bytes) | Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Own(bytes) | Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Encoded {
+    /// The body in one.
+    #[must_use]
+    pub fn into_data(self) -> Data {
+        let mut data = Data::default();
+        self.pieces.into_iter().for_each(|piece| data.push(piece.into_bytes()));
+        data
+    }
+}
+
+/// There is no room for what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
 
 /// Writes the JSON of a body, then the binary data behind it.
-pub(super) struct Writer(Vec<u8>);
+pub(super) struct Writer<'a> {
+    room: &'a dyn Room,
+    out: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Bytes in `pieces`.
+    len: usize,
+    /// Of `out`, what was asked for.
+    counted: usize,
+    full: bool,
+}
 
-impl Writer {
-    /// Room for `fixed` bytes and for the tensors; `binary` says of each whether it goes behind the JSON part.
-    pub(super) fn with_capacity(fixed: usize, tensors: &[Tensor], binary: &[bool]) -> Self {
-        let room = |(tensor, &binary): (&Tensor, &bool)| {
+impl<'a> Writer<'a> {
+    /// Expects `fixed` bytes and the tensors; `binary` says of each whether it goes behind the JSON part.
+    pub(super) fn new(fixed: usize, tensors: &[Tensor], binary: &[bool], room: &'a dyn Room) -> Self {
+        let expected = |(tensor, &binary): (&Tensor, &bool)| {
             let size = tensor.dtype.size().unwrap_or(1).max(1);
-            // A float in JSON takes some 12 bytes and its comma.
-            let data = if binary {
-                tensor.data.len()
-            } else {
-                tensor.data.len() / size * 13
+            let data = match binary {
+                true if tensor.data.len() < SHARED_BYTES => tensor.data.len(),
+                true => 0,
+                false => tensor.data.len() / size * NUMBER_BYTES,
             };
             96 + tensor.name.len() + data
         };
-        let tensors: usize = tensors.iter().zip(binary).map(room).sum();
-        Self(Vec::with_capacity(fixed + tensors))
+        let tensors: usize = tensors.iter().zip(binary).map(expected).sum();
+        let mut writer = Self {
+            room,
+            out: Vec::new(),
+            pieces: Vec::new(),
+            len: 0,
+            counted: 0,
+            full: false,
+        };
+        writer.reserve((fixed + tensors).min(PIECE_BYTES));
+        writer
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.full |= !self.room.take(bytes);
+        if !self.full {
+            self.out = Vec::with_capacity(bytes);
+        }
+        self.counted = bytes;
+    }
+
+    /// Asks for what the piece has grown by; begins another one where it is large enough. False where there is no room.
+    fn goes_on(&mut self) -> bool {
+        let grown = self.out.capacity().saturating_sub(self.counted);
+        if grown > 0 {
+            self.full |= !self.room.take(grown);
+            self.counted += grown;
+        }
+        if self.out.len() >= PIECE_BYTES - PIECE_BYTES / 8 {
+            self.end_piece();
+            self.reserve(PIECE_BYTES);
+        }
+        !self.full
+    }
+
+    fn end_piece(&mut self) {
+        let piece = std::mem::take(&mut self.out);
+        if !piece.is_empty() {
+            self.len += piece.len();
+            self.pieces.push(Piece::Own(piece.into()));
+        }
     }
 
     pub(super) fn raw(&mut self, json: &str) -> &mut Self {
-        self.0.extend_from_slice(json.as_bytes());
+        self.out.extend_from_slice(json.as_bytes());
         self
     }
 
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        element::json(&mut self.0, text);
+        json(&mut self.out, text);
         self
     }
 
@@ -42,27 +152,137 @@ impl Writer {
             self.raw(",\"datatype\":\"")
                 .raw(tensor.dtype.as_str())
                 .raw("\",\"shape\":");
-            element::json(&mut self.0, &tensor.shape);
+            json(&mut self.out, &tensor.shape);
             if binary {
                 self.raw(",\"parameters\":{\"binary_data_size\":");
-                element::json(&mut self.0, &tensor.data.len());
+                json(&mut self.out, &tensor.data.len());
                 self.raw("}}");
             } else {
-                self.raw(",\"data\":");
-                element::write(tensor.dtype, &tensor.data.whole(), &mut self.0);
-                self.raw("}");
+                self.raw(",\"data\":[");
+                self.elements(tensor);
+                self.raw("]}");
             }
         }
         self.raw("]")
     }
 
-    /// The body, and the length of its JSON part where binary data follows it.
-    pub(super) fn finish(self, tensors: &[Tensor], binary: &[bool]) -> (Vec<u8>, Option<usize>) {
-        let json_len = self.0.len();
-        let mut body = self.0;
-        for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
-            tensor.data.pieces().for_each(|piece| body.extend_from_slice(piece));
+    /// Writes a tensor's elements, flat. Floats are the shortest text that reads back.
+    fn elements(&mut self, tensor: &Tensor) {
+        let size = tensor.dtype.size().unwrap_or(1);
+        let cut_between_elements =
+            tensor.dtype != DataType::Bytes && tensor.data.pieces().all(|piece| piece.len() % size == 0);
+        let mut is_first = true;
+        if cut_between_elements {
+            for piece in tensor.data.pieces() {
+                for block in piece.chunks(BLOCK * size) {
+                    numbers(tensor.dtype, block, &mut is_first, &mut self.out);
+                    if !self.goes_on() {
+                        return;
+                    }
+                }
+            }
+            return;
         }
-        (body, binary.contains(&true).then_some(json_len))
+        let data = tensor.data.whole();
+        if tensor.dtype != DataType::Bytes {
+            return numbers(tensor.dtype, &data, &mut is_first, &mut self.out);
+        }
+        for (i, element) in bytes_elements(&data).enumerate() {
+            let text = element.ok().and_then(|bytes| std::str::from_utf8(bytes).ok());
+            comma(&mut is_first, &mut self.out);
+            let text = text.expect("only BYTES tensors of UTF-8 are written as JSON");
+            json(&mut self.out, text);
+            if (i % BLOCK == BLOCK - 1 || self.out.len() >= PIECE_BYTES) && !self.goes_on() {
+                return;
+            }
+        }
+        self.goes_on();
+    }
+
+    /// The body; an error where there was no room for it.
+    pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Result<Encoded, Full> {
+        let json_len = self.len + self.out.len();
+        for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
+            for piece in tensor.data.pieces() {
+                if piece.len() < SHARED_BYTES {
+                    self.out.extend_from_slice(piece);
+                    self.goes_on();
+                } else {
+                    self.end_piece();
+                    self.len += piece.len();
+                    self.counted = 0;
+                    self.pieces.push(Piece::Shared(piece.clone()));
+                }
+            }
+        }
+        self.goes_on();
+        self.end_piece();
+        if self.full {
+            return Err(Full);
+        }
+        Ok(Encoded {
+            pieces: self.pieces,
+            json_len: binary.contains(&true).then_some(json_len),
+        })
+    }
+}
+
+fn comma(is_first: &mut bool, out: &mut Vec<u8>) {
+    if !std::mem::replace(is_first, false) {
+        out.push(b',');
+    }
+}
+
+/// Numbers and strings cannot fail to serialise into memory.
+pub(super) fn json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("writing a scalar to memory");
+}
+
+/// Writes the numbers of a block, each after a comma but for the first.
+///
+/// # Panics
+/// When the type has no JSON form, or is `BYTES`.
+fn numbers(dtype: DataType, block: &[u8], is_first: &mut bool, out: &mut Vec<u8>) {
+    macro_rules! each {
+        ($number:ty, |$value:ident, $out:ident| $write:expr) => {
+            for chunk in block.as_chunks::<{ size_of::<$number>() }>().0 {
+                let $value = <$number>::from_le_bytes(*chunk);
+                comma(is_first, out);
+                let $out = &mut *out;
+                $write;
+            }
+        };
+    }
+    macro_rules! floats {
+        ($number:ty) => {
+            each!($number, |value, out| if value.is_finite() {
+                json(out, &value);
+            } else {
+                out.extend_from_slice(word(value.is_nan(), value < 0.0).as_bytes());
+            })
+        };
+    }
+    match dtype {
+        DataType::Bool => each!(u8, |value, out| json(out, &(value != 0))),
+        DataType::Uint8 => each!(u8, |value, out| json(out, &value)),
+        DataType::Uint16 => each!(u16, |value, out| json(out, &value)),
+        DataType::Uint32 => each!(u32, |value, out| json(out, &value)),
+        DataType::Uint64 => each!(u64, |value, out| json(out, &value)),
+        DataType::Int8 => each!(i8, |value, out| json(out, &value)),
+        DataType::Int16 => each!(i16, |value, out| json(out, &value)),
+        DataType::Int32 => each!(i32, |value, out| json(out, &value)),
+        DataType::Int64 => each!(i64, |value, out| json(out, &value)),
+        DataType::Fp32 => floats!(f32),
+        DataType::Fp64 => floats!(f64),
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => panic!("{dtype} has no JSON numbers"),
+    }
+}
+
+/// A number that JSON has no form for, as Triton writes it.
+fn word(is_nan: bool, is_negative: bool) -> &'static str {
+    match (is_nan, is_negative) {
+        (true, _) => "NaN",
+        (false, true) => "-Infinity",
+        (false, false) => "Infinity",
     }
 }

@@ -33,6 +33,15 @@ pub(crate) fn join(pieces: Vec<Done>) -> Option<Done> {
     let mut whole = pieces.next()?;
     let mut rest: Vec<Done> = pieces.collect();
     for (index, output) in whole.outputs.iter_mut().enumerate() {
+        // Elements of one size stay where they are, one piece behind the other.
+        if output.dtype.size().is_some() {
+            for piece in &mut rest {
+                let share = std::mem::take(&mut piece.outputs[index].data);
+                share.pieces().for_each(|piece| output.data.push(piece.clone()));
+                output.shape[0] += piece.outputs[index].shape[0];
+            }
+            continue;
+        }
         let len: usize = rest.iter().map(|piece| piece.outputs[index].data.len()).sum();
         let mut data = BytesMut::with_capacity(output.data.len() + len);
         output.data.pieces().for_each(|piece| data.extend_from_slice(piece));

@@ -329,12 +329,15 @@ fn answer<R: Routes>(
     let open = activity.open(probe);
     async move {
         let telemetry = server.telemetry.clone();
-        let answered = observe(telemetry, request, async |request: Request<Body>| {
-            match server.refusal(&request, &activity, probe) {
+        let answered = observe(
+            telemetry,
+            R::FRONT,
+            request,
+            async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
                 None => server.routes.answer(request).await,
                 Some(refusal) => server.refuse(refusal, request.version()),
-            }
-        });
+            },
+        );
         let reply = answered.await;
         reply.map(|body| Reply::new(body, &activity, open))
     }

@@ -1,4 +1,4 @@
-//! The messages of infer calls while they arrive: bounded in size, time and memory, like bodies over HTTP.
+//! The messages of calls while they arrive: bounded in size, time and memory, like bodies over HTTP.
 //!
 //! In: frames. Out: whole messages, in the pieces in which they came and decompressed where they were compressed; or a
 //! status that ends the call, each refusal counted. The bytes stay on the account that is shared with the call until it is
@@ -6,7 +6,7 @@
 //! message in a buffer of its own first, from which the tensor is copied once more.
 
 use super::Server;
-use super::cutter::{Cutter, Framed};
+use super::cutter::{Cutter, Framed, Limit};
 use crate::admission::Account;
 use crate::http::coding::{Coding, inflate};
 use crate::refusal::{Reason, Refusal};
@@ -57,6 +57,8 @@ pub(super) struct Arriving {
     kind: Kind,
     /// How the messages that say that they are compressed are.
     coding: Option<Coding>,
+    /// Of one message, as it came and when decompressed.
+    limit: Limit,
     cutter: Cutter,
     /// Set while a message is waited for.
     late: Option<Pin<Box<Sleep>>>,
@@ -65,7 +67,13 @@ pub(super) struct Arriving {
 
 impl Arriving {
     /// The messages of `body`; `headers` are the call's.
-    pub(super) fn new(body: Body, headers: &HeaderMap, state: &Server, arrived: &Arrived, kind: Kind) -> Self {
+    pub(super) fn new(
+        body: Body,
+        headers: &HeaderMap,
+        state: &Server,
+        arrived: &Arrived,
+        (kind, limit): (Kind, Limit),
+    ) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
             body,
@@ -77,7 +85,8 @@ impl Arriving {
                 Some(b"deflate") => Some(Coding::Deflate),
                 _ => None,
             },
-            cutter: Cutter::new(state.pipeline.admission.limits.max_body_bytes),
+            limit,
+            cutter: Cutter::new(limit),
             late: None,
             ended: false,
         }
@@ -109,10 +118,9 @@ impl Arriving {
                 "a message is compressed, and `grpc-encoding` says nothing of it",
             )),
             (true, Some(coding)) => {
-                let limit = self.state.pipeline.admission.limits.max_body_bytes;
                 let mut account = self.arrived.account();
-                let inflate = || inflate(coding, &framed.data.whole(), limit, &mut account);
-                Ok(tokio::task::block_in_place(inflate)?.into())
+                let inflate = || inflate(coding, &framed.data, self.limit.bytes, &mut account);
+                tokio::task::block_in_place(inflate)
             }
         }
     }

@@ -4,8 +4,8 @@
 //! [`Arriving`](super::arriving::Arriving).
 
 use crate::admission::Account;
+use crate::heavy::aside;
 use bytes::{BufMut, Bytes};
-use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -20,9 +20,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(message: &impl Message, mut account: Account) -> Self {
-        let bytes = Bytes::from(message.encode_to_vec());
-        account.set(bytes.len());
+    pub(super) fn new(bytes: Bytes, account: Account) -> Self {
         Self {
             bytes,
             _account: account,
@@ -50,8 +48,10 @@ impl Encoder for Raw {
     type Error = Status;
 
     fn encode(&mut self, reply: Reply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(reply.bytes.len());
-        out.put_slice(&reply.bytes);
+        aside(reply.bytes.len(), || {
+            out.reserve(reply.bytes.len());
+            out.put_slice(&reply.bytes);
+        });
         Ok(())
     }
 }

@@ -13,6 +13,14 @@ const PREFIX_BYTES: usize = 5;
 /// Pieces below this are brought together: each of them would keep the buffer that it was read into.
 const KEPT_BYTES: usize = 4 << 10;
 
+/// Bytes of a message at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) bytes: usize,
+    /// What sets it, for those whom it stops.
+    pub(super) set_by: &'static str,
+}
+
 /// A whole message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Framed {
@@ -23,8 +31,7 @@ pub(super) struct Framed {
 /// Where a body is in its messages.
 #[derive(Debug)]
 pub(super) struct Cutter {
-    /// Bytes of a message at most.
-    limit: usize,
+    limit: Limit,
     prefix: [u8; PREFIX_BYTES],
     /// Bytes of the prefix that have come; 0 between messages.
     prefix_len: usize,
@@ -37,7 +44,7 @@ pub(super) struct Cutter {
 }
 
 impl Cutter {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: Limit) -> Self {
         Self {
             limit,
             prefix: [0; PREFIX_BYTES],
@@ -87,9 +94,9 @@ impl Cutter {
     fn begin(&mut self) -> Result<(), Refusal> {
         let [compressed, length @ ..] = self.prefix;
         self.missing = u32::from_be_bytes(length) as usize;
-        if self.missing > self.limit {
-            let (bytes, limit) = (self.missing, self.limit);
-            let what = format!("the message has {bytes} bytes, the most taken is {limit}");
+        if self.missing > self.limit.bytes {
+            let (bytes, Limit { bytes: limit, set_by }) = (self.missing, self.limit);
+            let what = format!("the message has {bytes} bytes, the most taken is {limit} ({set_by})");
             return Err(Refusal::new(Reason::TooLarge, what));
         }
         if compressed > 1 {
@@ -124,6 +131,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of(bytes: usize) -> Cutter {
+        let set_by = "`admission.max_body_bytes`";
+        Cutter::new(Limit { bytes, set_by })
+    }
+
     fn message(bytes: usize, compressed: bool) -> Vec<u8> {
         let mut message = vec![u8::from(compressed)];
         message.extend(u32::try_from(bytes).unwrap().to_be_bytes());
@@ -140,7 +152,7 @@ mod tests {
             let wire: Vec<Vec<u8>> = sizes.iter().map(|&(size, compressed)| message(size, compressed)).collect();
             let ends: Vec<usize> = wire.iter().scan(0, |at, one| { *at += one.len(); Some(*at) }).collect();
             let whole = Bytes::from(wire.concat());
-            let (mut cutter, mut at, mut found) = (Cutter::new(40), 0, Vec::new());
+            let (mut cutter, mut at, mut found) = (of(40), 0, Vec::new());
             for cut in cuts.into_iter().cycle() {
                 let next = whole.len().min(at + cut);
                 cutter.push(whole.slice(at..next)).unwrap();
@@ -163,7 +175,7 @@ mod tests {
     #[test]
     fn large_pieces_are_shared_and_small_ones_brought_together() {
         let wire = Bytes::from(message(30_000, false));
-        let mut cutter = Cutter::new(30_000);
+        let mut cutter = of(30_000);
         for range in [
             0..100,
             100..200,
@@ -185,12 +197,12 @@ mod tests {
 
     #[test]
     fn what_is_too_large_or_no_prefix_is_known_at_once() {
-        let mut cutter = Cutter::new(10);
+        let mut cutter = of(10);
         assert!(cutter.push(message(10, false).into()).is_ok());
         let long = Bytes::from(message(11, false));
         assert!(cutter.push(long.slice(..4)).is_ok());
         assert_eq!(cutter.push(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
-        let mut cutter = Cutter::new(10);
+        let mut cutter = of(10);
         let error = cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1])).unwrap_err();
         assert_eq!(error.reason, Reason::BadRequest);
     }

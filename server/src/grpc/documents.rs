@@ -2,7 +2,8 @@
 //!
 //! In: small messages. Out: what the documents over HTTP say, as messages.
 
-use super::{Server, unary};
+use super::Server;
+use super::calls::unary;
 use crate::manage::Target;
 use crate::served::Phase;
 use crate::settings::{self, Changes};

@@ -2,16 +2,15 @@
 //!
 //! In: the name of a service. Out: whether it takes requests, once or each time that it changes.
 
-use super::{MAX_SMALL_BYTES, Server, wire};
+use super::Server;
+use super::calls::watching;
 use crate::served::Phase;
 use axum::extract::{Request, State as Shared};
 use futures::stream::{self, BoxStream, StreamExt};
-use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::grpc::SERVICE;
 use tierlab_protocol::grpc::health::{self, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 use tonic::Status;
-use tonic_prost::ProstCodec;
 
 /// How often a watcher looks whether anything has changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
@@ -40,22 +39,17 @@ pub(super) async fn check(state: Server, request: HealthCheckRequest) -> Result<
 
 /// `Watch`.
 pub(super) async fn watch(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
-    let codec = ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default();
-    let mut grpc = wire(codec, request.headers(), MAX_SMALL_BYTES);
-    let service = tower::service_fn(move |request: tonic::Request<HealthCheckRequest>| {
-        let changes = changes(Arc::clone(&state), request.into_inner().service);
-        async move { Ok::<_, Status>(tonic::Response::new(changes)) }
-    });
-    grpc.server_streaming(service, request).await
+    let replies = |state, request: HealthCheckRequest| changes(state, request.service);
+    watching(state, request, replies).await
 }
 
 /// The status now, and each one that differs from the last. Ends when the server drains, so that the connection can.
-fn changes(state: Server, service: String) -> BoxStream<'static, Result<HealthCheckResponse, Status>> {
+fn changes(state: Server, service: String) -> BoxStream<'static, HealthCheckResponse> {
     let next = |(state, service, last): (Server, String, Option<ServingStatus>)| async move {
         loop {
             let now = status(&state, &service);
             if last != Some(now) {
-                return Some((Ok(response(now)), (state, service, Some(now))));
+                return Some((response(now), (state, service, Some(now))));
             }
             if state.phase() == Phase::Draining {
                 return None;

@@ -3,27 +3,31 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
+use super::Server;
 use super::arriving::{Arrived, Arriving, Kind};
-use super::codec::{Raw, Reply};
-use super::{Server, wire};
-use crate::admission::Account;
+use super::calls::Messages;
+use super::codec::Reply;
+use super::cutter::Limit;
+use crate::admission::{Account, AccountRoom};
+use crate::heavy::aside;
 use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
 use crate::stopwatch::Stopwatch;
 use crate::trace::Link;
-use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
 use http::HeaderMap;
+use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
 use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
-use tierlab_protocol::infer::{Data, InferReply, InferRequest};
+use tierlab_protocol::infer::{Data, InferReply, InferRequest, Room};
 use tierlab_protocol::timing::Stage;
+use tonic::Status;
 use tonic::metadata::MetadataValue;
-use tonic::{Status, Streaming};
 
 /// Requests of one stream that are worked on at the same time.
 const STREAM_WINDOW: usize = 32;
@@ -34,10 +38,13 @@ struct Call {
     bytes: usize,
     /// When the client gives up.
     deadline: Option<Instant>,
+    kind: Kind,
 }
 
 impl Exchange for Call {
-    type Reply = ModelInferResponse;
+    /// The message on the wire.
+    type Reply = Bytes;
+    type Form = Kind;
 
     fn bytes(&self) -> usize {
         self.bytes
@@ -48,12 +55,58 @@ impl Exchange for Call {
         self.deadline.map(left)
     }
 
-    fn decode(self) -> Result<InferRequest, Refusal> {
-        Ok(InferRequest::try_from(self.received)?)
+    fn form(&self) -> Kind {
+        self.kind
     }
 
-    fn encode(reply: InferReply, _: &[bool]) -> ModelInferResponse {
-        reply.into()
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let is_raw = !self.received.raw.is_empty();
+        let request = InferRequest::try_from(self.received)?;
+        if !is_raw {
+            // Nothing of the message is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, _: &[bool], kind: Kind, room: &AccountRoom<'_>) -> Option<Bytes> {
+        let bytes = reply.outputs.iter().map(|output| output.data.len());
+        let bytes = bytes.fold(0, usize::saturating_add);
+        // Once here and once in the frame that tonic makes of it; and once more where the data has to be brought together.
+        let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
+        let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
+        let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
+        taken.then(|| aside(bytes, || encoded(reply.into(), kind)))
+    }
+}
+
+/// What a reply takes for its names, and for each output's.
+const FIXED_REPLY_BYTES: usize = 256;
+
+/// A reply's bytes. In a stream every reply is its request's last one, and says so.
+fn encoded(mut message: ModelInferResponse, kind: Kind) -> Bytes {
+    if kind == Kind::Call {
+        return message.encode_to_vec().into();
+    }
+    message.parameters.insert("triton_final_response".into(), last());
+    let message = ModelStreamInferResponse {
+        error_message: String::new(),
+        infer_response: Some(message),
+    };
+    message.encode_to_vec().into()
+}
+
+fn last() -> InferParameter {
+    InferParameter {
+        parameter_choice: Some(ParameterChoice::Bool(true)),
+    }
+}
+
+/// Bytes of an infer message at most.
+fn limit(state: &Server) -> Limit {
+    Limit {
+        bytes: state.pipeline.admission.limits.max_body_bytes,
+        set_by: "`admission.max_body_bytes`",
     }
 }
 
@@ -86,59 +139,16 @@ fn timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// A call: its messages are read here, its replies are laid on the wire by tonic.
-struct Messages {
-    state: Server,
-    head: http::request::Parts,
-    arriving: Arriving,
-    arrived: Arrived,
-}
-
-impl Messages {
-    fn of(state: &Server, request: Request, kind: Kind) -> Self {
-        let (head, body) = request.into_parts();
-        let arrived = Arrived::open(state);
-        Self {
-            arriving: Arriving::new(body, &head.headers, state, &arrived, kind),
-            state: Arc::clone(state),
-            head,
-            arrived,
-        }
-    }
-
-    /// Has `answered` give the replies. A compression that is not spoken is refused before.
-    async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
-    where
-        A: FnOnce(Arriving, Arrived, Server) -> F + Send,
-        F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
-        R: Stream<Item = Result<Reply, Status>> + Send + 'static,
-    {
-        let max_bytes = self.state.pipeline.admission.limits.max_body_bytes;
-        let mut grpc = wire(Raw, &self.head.headers, max_bytes);
-        // tonic calls it once, with a stream of what is no longer in the body.
-        let mut once = Some((answered, self.arriving, self.arrived, self.state));
-        let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
-            let call = once.take();
-            async move {
-                let (answered, arriving, arrived, state) = call.ok_or_else(|| Status::internal("called twice"))?;
-                answered(arriving, arrived, state).await
-            }
-        });
-        let request = http::Request::from_parts(self.head, Body::empty());
-        grpc.streaming(service, request).await
-    }
-}
-
 /// `ModelInfer`.
 pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
     let deadline = match deadline(request.headers()) {
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let messages = Messages::of(&state, request, Kind::Call);
+    let messages = Messages::of(&state, request, Kind::Call, limit(&state));
     let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
         let message = arriving.only().await?;
-        let answer = answer(&state, message, arrived.take(&state), deadline).await;
+        let answer = answer(&state, message, arrived.take(&state), (deadline, Kind::Call)).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
     messages.answer(answered).await
@@ -146,7 +156,7 @@ pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> ht
 
 /// What became of a call, and its stages where it came so far.
 struct Answer {
-    reply: Result<ModelInferResponse, Refusal>,
+    reply: Result<Bytes, Refusal>,
     /// For the bytes of the reply.
     account: Account,
     /// The request's id, for a stream's errors.
@@ -154,7 +164,12 @@ struct Answer {
     timings: Option<String>,
 }
 
-async fn answer(state: &Server, message: Data, account: Account, deadline: Option<Instant>) -> Answer {
+async fn answer(
+    state: &Server,
+    message: Data,
+    mut account: Account,
+    (deadline, kind): (Option<Instant>, Kind),
+) -> Answer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
     let refused = |id: String, account: Account, refusal: Refusal| {
@@ -166,9 +181,12 @@ async fn answer(state: &Server, message: Data, account: Account, deadline: Optio
             timings: None,
         }
     };
-    let mut received = match ReceivedRequest::decode(&message) {
+    let room = account.room(None);
+    let received = aside(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let no_room = room.into_refusal();
+    let mut received = match received {
         Ok(received) => received,
-        Err(error) => return refused(String::new(), account, error.into()),
+        Err(error) => return refused(String::new(), account, no_room.unwrap_or_else(|| error.into())),
     };
     drop(message);
     let message = &mut received.message;
@@ -185,6 +203,7 @@ async fn answer(state: &Server, message: Data, account: Account, deadline: Optio
         received,
         bytes,
         deadline,
+        kind,
     };
     watch.mark(Stage::Decode);
     // What has arrived is counted already; the account that comes with the passage stays empty.
@@ -216,7 +235,7 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
     match answer.reply {
         Ok(message) => {
-            let mut response = tonic::Response::new(Reply::new(&message, answer.account));
+            let mut response = tonic::Response::new(Reply::new(message, answer.account));
             if let Some(timings) = timings {
                 response.metadata_mut().insert(SERVER_TIMING, timings);
             }
@@ -234,7 +253,7 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
-    let messages = Messages::of(&state, request, Kind::Stream);
+    let messages = Messages::of(&state, request, Kind::Stream, limit(&state));
     let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
     messages.answer(answered).await
 }
@@ -243,36 +262,26 @@ fn replies(state: Server, arrived: Arrived, requests: Arriving) -> BoxStream<'st
     let link = Link::here();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
-        link.clone().around(async move {
-            let answer = answer(&state, message?, account, None).await;
-            let (message, account) = streamed(answer);
-            Ok(Reply::new(&message, account))
-        })
+        link.clone()
+            .around(async move { Ok(streamed(answer(&state, message?, account, (None, Kind::Stream)).await)) })
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
 
-/// A stream's errors are messages, so that the stream goes on. Every reply is its request's last one.
-fn streamed(answer: Answer) -> (ModelStreamInferResponse, Account) {
-    let (mut message, error_message) = match answer.reply {
-        Ok(message) => (message, String::new()),
-        Err(refusal) => {
-            let message = ModelInferResponse {
+/// A stream's errors are messages, so that the stream goes on.
+fn streamed(answer: Answer) -> Reply {
+    let bytes = answer.reply.unwrap_or_else(|refusal| {
+        let message = ModelStreamInferResponse {
+            error_message: refusal.message,
+            infer_response: Some(ModelInferResponse {
                 id: answer.id,
+                parameters: [("triton_final_response".to_owned(), last())].into(),
                 ..ModelInferResponse::default()
-            };
-            (message, refusal.message)
-        }
-    };
-    let last = InferParameter {
-        parameter_choice: Some(ParameterChoice::Bool(true)),
-    };
-    message.parameters.insert("triton_final_response".into(), last);
-    let message = ModelStreamInferResponse {
-        error_message,
-        infer_response: Some(message),
-    };
-    (message, answer.account)
+            }),
+        };
+        message.encode_to_vec().into()
+    });
+    Reply::new(bytes, answer.account)
 }
 
 #[cfg(test)]

@@ -4,29 +4,27 @@
 //! through the same pipeline as over HTTP; nothing here knows how a request is answered.
 
 mod arriving;
+mod calls;
 mod codec;
 mod cutter;
 mod documents;
 mod health;
 mod infer;
+mod packing;
 mod status;
 
 use crate::state::State;
 use axum::Router;
-use axum::extract::{Request, State as Shared};
+use axum::extract::Request;
 use axum::response::Response;
-use axum::routing::{MethodRouter, post};
+use axum::routing::post;
+use calls::unary;
 use http::HeaderMap;
-use prost::Message;
 use std::sync::Arc;
 use tierlab_protocol::grpc::{SERVICE, health as health_messages};
 use tonic::Status;
 use tonic::codec::{Codec, CompressionEncoding};
 use tonic::server::Grpc;
-use tonic_prost::ProstCodec;
-
-/// Bytes of a message that is no infer request at most.
-const MAX_SMALL_BYTES: usize = 64 << 10;
 
 type Server = Arc<State>;
 
@@ -53,11 +51,10 @@ async fn no_method(request: Request) -> Response {
 }
 
 /// A call's wire format: both compressions are read, and used for replies where the request used one.
-fn wire<C: Codec>(codec: C, headers: &HeaderMap, max_bytes: usize) -> Grpc<C> {
+fn wire<C: Codec>(codec: C, headers: &HeaderMap) -> Grpc<C> {
     let grpc = Grpc::new(codec)
         .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate)
-        .max_decoding_message_size(max_bytes);
+        .accept_compressed(CompressionEncoding::Deflate);
     // Most clients say that they accept every compression; only those that compress want to pay for it.
     if is_compressed(headers) {
         grpc.send_compressed(CompressionEncoding::Gzip)
@@ -71,23 +68,4 @@ fn is_compressed(headers: &HeaderMap) -> bool {
     headers
         .get("grpc-encoding")
         .is_some_and(|encoding| encoding != "identity")
-}
-
-/// A method with one small message each way.
-fn unary<Q, R, F, Reply>(handler: F) -> MethodRouter<Server>
-where
-    Q: Message + Default + 'static,
-    R: Message + 'static,
-    F: Fn(Server, Q) -> Reply + Clone + Send + Sync + 'static,
-    Reply: Future<Output = Result<R, Status>> + Send + 'static,
-{
-    post(async move |Shared(state): Shared<Server>, request: Request| {
-        let service = tower::service_fn(move |message: tonic::Request<Q>| {
-            let reply = handler(Arc::clone(&state), message.into_inner());
-            async move { reply.await.map(tonic::Response::new) }
-        });
-        let codec = ProstCodec::<R, Q>::default();
-        let mut grpc = wire(codec, request.headers(), MAX_SMALL_BYTES);
-        grpc.unary(service, request).await
-    })
 }

@@ -12,7 +12,7 @@ fn code(reason: Reason) -> Code {
     match reason {
         Reason::BadRequest => Code::InvalidArgument,
         Reason::UnknownModel | Reason::UnknownEntity => Code::NotFound,
-        Reason::TooLarge | Reason::Full => Code::ResourceExhausted,
+        Reason::TooLarge | Reason::ReplyTooLarge | Reason::Full => Code::ResourceExhausted,
         Reason::SlowBody | Reason::Deadline => Code::DeadlineExceeded,
         Reason::Cancelled => Code::Cancelled,
         Reason::NotReady | Reason::Draining | Reason::Tier => Code::Unavailable,

@@ -7,7 +7,7 @@ use super::coding::{Coding, inflate};
 use super::infer::Incoming;
 use crate::admission::{Account, Limits};
 use crate::refusal::{Reason, Refusal};
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName};
@@ -40,14 +40,13 @@ pub(super) async fn receive(
     let body = collected.await.map_err(slow)??;
     let body = match coding {
         Coding::Identity => body,
-        coding => {
-            tokio::task::block_in_place(|| inflate(coding, &body.whole(), limits.max_body_bytes, account))?.into()
-        }
+        coding => tokio::task::block_in_place(|| inflate(coding, &body, limits.max_body_bytes, account))?,
     };
     Ok(Incoming {
         body,
         json_len,
         timeout,
+        accepted: Coding::accepted(headers),
     })
 }
 
@@ -58,8 +57,7 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
-    let read = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES).collect();
-    matches!(tokio::time::timeout(DISCARD_TIME, read).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
 }
 
 /// Bytes of a body that nobody wants, read at most so that the connection can be used again.
@@ -70,19 +68,33 @@ pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// Reads a small body to its end.
 pub(super) async fn discard(body: Body) {
     // Beyond these bounds hyper closes the connection.
-    let read = http_body_util::Limited::new(body, MAX_DISCARDED_BYTES).collect();
-    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+    let _ = tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await;
+}
+
+/// Reads a body and keeps nothing of it. An error where it is not small, or does not end well.
+async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
+    let mut body = std::pin::pin!(http_body_util::Limited::new(body, MAX_DISCARDED_BYTES));
+    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        frame?;
+    }
+    Ok(())
 }
 
 pub(super) fn too_large(limit: usize) -> Refusal {
-    Refusal::new(Reason::TooLarge, format!("the body is larger than {limit} bytes"))
+    let what = format!("the body is larger than {limit} bytes, as many as `admission.max_body_bytes` lets it have");
+    Refusal::new(Reason::TooLarge, what)
 }
 
 /// Chunks below this are brought together: each of them would keep the buffer that it was read into.
 const KEPT_BYTES: usize = 4 << 10;
 
 /// Collects the chunks as they come; what is copied here is copied once more into a tensor, so that only small ones are.
-async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
+pub(super) async fn collect(
+    headers: &HeaderMap,
+    mut body: Body,
+    limit: usize,
+    account: &mut Account,
+) -> Result<Data, Refusal> {
     if declared(headers).is_some_and(|declared| declared > limit as u64) {
         return Err(too_large(limit));
     }

@@ -3,14 +3,15 @@
 //! In: requests without a body that matters. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
 use super::{JSON, Server, body, error, json};
+use crate::admission::Account;
 use crate::manage::Target;
+use crate::refusal::Reason;
 use crate::served::Phase;
 use crate::settings;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
-use http_body_util::BodyExt;
 use prometheus::TextEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -70,13 +71,24 @@ pub(super) async fn all_stats(Shared(state): Shared<Server>) -> Response {
     answer(state.statistics(None))
 }
 
-/// The small JSON body of a management call; an empty one is all defaults.
-async fn options<T: for<'de> Deserialize<'de> + Default>(request: Request) -> Result<T, Response> {
-    let body = http_body_util::Limited::new(request.into_body(), MAX_OPTIONS_BYTES);
-    let bytes = tokio::time::timeout(body::DISCARD_TIME, body.collect()).await;
-    let bytes = match bytes {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(e)) => return Err(error(StatusCode::BAD_REQUEST, format!("the body: {e}"))),
+/// What reading such a body takes at most for each of its bytes: an element of a list is two bytes, and 32 in a list that grows.
+const OPTIONS_RATIO: usize = 64;
+
+/// The small JSON body of a management call; an empty one is all defaults. With it, the account that it stands on.
+async fn options<T>(state: &Server, request: Request) -> Result<(T, Account), Response>
+where
+    T: for<'de> Deserialize<'de> + Default,
+{
+    let mut account = state.pipeline.admission.open_account();
+    let (head, body) = request.into_parts();
+    let body = body::collect(&head.headers, body, MAX_OPTIONS_BYTES, &mut account);
+    let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
+            let what = format!("the body: larger than {MAX_OPTIONS_BYTES} bytes");
+            return Err(error(StatusCode::BAD_REQUEST, what));
+        }
+        Ok(Err(refusal)) => return Err(refusal.into_response()),
         Err(_) => {
             return Err(error(
                 StatusCode::REQUEST_TIMEOUT,
@@ -84,10 +96,15 @@ async fn options<T: for<'de> Deserialize<'de> + Default>(request: Request) -> Re
             ));
         }
     };
-    if bytes.is_empty() {
-        return Ok(T::default());
+    if body.is_empty() {
+        return Ok((T::default(), account));
     }
-    serde_json::from_slice(&bytes).map_err(|e| error(StatusCode::BAD_REQUEST, format!("malformed body: {e}")))
+    account
+        .add(body.len() * OPTIONS_RATIO)
+        .map_err(IntoResponse::into_response)?;
+    let read = serde_json::from_slice(&body.whole());
+    let read = read.map_err(|e| error(StatusCode::BAD_REQUEST, format!("malformed body: {e}")))?;
+    Ok((read, account))
 }
 
 #[derive(Deserialize, Default)]
@@ -97,8 +114,8 @@ struct IndexOptions {
 }
 
 pub(super) async fn index(Shared(state): Shared<Server>, request: Request) -> Response {
-    match options::<IndexOptions>(request).await {
-        Ok(wanted) => json(StatusCode::OK, &state.index(wanted.ready).await),
+    match options::<IndexOptions>(&state, request).await {
+        Ok((wanted, _)) => json(StatusCode::OK, &state.index(wanted.ready).await),
         Err(response) => response,
     }
 }
@@ -111,26 +128,26 @@ struct ChangeOptions {
 }
 
 /// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
-async fn parameters(state: &Server, model: &str, request: Request) -> Result<Vec<String>, Response> {
+async fn parameters(state: &Server, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.management.allow_change(model) {
         body::discard(request.into_body()).await;
         return Err(refusal.into_response());
     }
-    let wanted = options::<ChangeOptions>(request).await?;
-    Ok(wanted.parameters.into_keys().collect())
+    let (wanted, account) = options::<ChangeOptions>(state, request).await?;
+    Ok((wanted.parameters.into_keys().collect(), account))
 }
 
 /// Tells what was loaded and where the time went; Triton's clients read no body here.
 pub(super) async fn load(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
-        Ok(parameters) => answer(state.load_model(&target.model, &parameters).await),
+        Ok((parameters, _account)) => answer(state.load_model(&target.model, &parameters).await),
         Err(response) => response,
     }
 }
 
 pub(super) async fn unload(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
-        Ok(parameters) => {
+        Ok((parameters, _account)) => {
             let unloaded = state.unload_model(&target.model, &parameters).await;
             unloaded.map_or_else(IntoResponse::into_response, |()| StatusCode::OK.into_response())
         }
@@ -146,9 +163,9 @@ pub(super) async fn model_trace_settings(Shared(state): Shared<Server>, Path(tar
     answer(state.find(&target).map(|_| settings::Trace::current()))
 }
 
-pub(super) async fn set_trace_settings(request: Request) -> Response {
-    match options::<settings::Changes>(request).await {
-        Ok(wanted) => answer(settings::Trace::change(&wanted)),
+pub(super) async fn set_trace_settings(Shared(state): Shared<Server>, request: Request) -> Response {
+    match options::<settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(settings::Trace::change(&wanted)),
         Err(response) => response,
     }
 }
@@ -157,9 +174,9 @@ pub(super) async fn log_settings() -> Response {
     json(StatusCode::OK, &settings::Log::current())
 }
 
-pub(super) async fn set_log_settings(request: Request) -> Response {
-    match options::<settings::Changes>(request).await {
-        Ok(wanted) => answer(settings::Log::change(&wanted)),
+pub(super) async fn set_log_settings(Shared(state): Shared<Server>, request: Request) -> Response {
+    match options::<settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(settings::Log::change(&wanted)),
         Err(response) => response,
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
-use super::{JSON, Server, body, coding};
+use super::coding::{self, Coding};
+use super::pieces::Pieces;
+use super::{JSON, Server, body};
+use crate::admission::{Account, AccountRoom};
+use crate::heavy::aside;
 use crate::manage::Target;
 use crate::pipeline::{Exchange, Outcome};
 use crate::refusal::Refusal;
@@ -10,12 +14,11 @@ use crate::stopwatch::Stopwatch;
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Version};
 use std::time::Duration;
-use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest};
+use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -28,18 +31,27 @@ pub(super) struct Incoming {
     pub(super) json_len: Option<usize>,
     /// What the client's header leaves to it.
     pub(super) timeout: Option<Duration>,
+    /// How its reply may be compressed.
+    pub(super) accepted: Coding,
 }
 
 /// A reply's body.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    body: Bytes,
+    body: Vec<Piece>,
     /// The length of the body's JSON part, where binary tensors follow.
     json_len: Option<usize>,
+    /// The value of `Content-Encoding`.
+    encoding: Option<HeaderValue>,
 }
+
+/// What a byte of a tensor costs to be written as JSON, or to be compressed, beside one that is copied.
+const JSON_WORK: usize = 8;
+const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
     type Reply = Outgoing;
+    type Form = Coding;
 
     fn bytes(&self) -> usize {
         self.body.len()
@@ -49,13 +61,44 @@ impl Exchange for Incoming {
         self.timeout
     }
 
-    fn decode(self) -> Result<InferRequest, Refusal> {
-        Ok(InferRequest::decode(&self.body, self.json_len)?)
+    fn form(&self) -> Coding {
+        self.accepted
     }
 
-    fn encode(reply: InferReply, binary: &[bool]) -> Outgoing {
-        let (body, json_len) = reply.encode(binary);
-        Outgoing { body, json_len }
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let room = account.room(None);
+        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
+        if let Some(refusal) = room.into_refusal() {
+            return Err(refusal);
+        }
+        let request = decoded?;
+        if self.json_len.is_none() {
+            // Nothing of the body is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
+        let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
+            let weight = if binary { 1 } else { JSON_WORK };
+            output.data.len().saturating_mul(weight)
+        });
+        let weight = if accepted == Coding::Identity {
+            1
+        } else {
+            COMPRESSION_WORK
+        };
+        let work = work.sum::<usize>().saturating_mul(weight);
+        aside(work, || {
+            let encoded = reply.encode_within(binary, room)?;
+            let (body, encoding) = coding::deflate(accepted, encoded.pieces, room)?;
+            Some(Outgoing {
+                body,
+                json_len: encoded.json_len,
+                encoding,
+            })
+        })
     }
 }
 
@@ -109,13 +152,25 @@ pub(super) async fn answer(state: &Server, target: &Target, request: Request) ->
         .pipeline
         .infer(passage, account, incoming, Stopwatch::start())
         .await;
-    let Outcome { reply, timings, .. } = outcome;
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = outcome;
     let mut response = match reply {
         Ok(outgoing) => {
             let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
-            let (body, encoding) = coding::deflate(&head.headers, outgoing.body);
-            let mut response = Response::new(Body::from(body));
-            if let Some(encoding) = encoding {
+            let mut pieces = outgoing.body;
+            // The connection counts what it has been handed.
+            let body = match pieces.len() {
+                1 => pieces
+                    .pop()
+                    .map(|piece| Body::from(piece.into_bytes()))
+                    .unwrap_or_default(),
+                _ => Body::new(Pieces::new(pieces, account)),
+            };
+            let mut response = Response::new(body);
+            if let Some(encoding) = outgoing.encoding {
                 response.headers_mut().insert(CONTENT_ENCODING, encoding);
             }
             response.headers_mut().insert(CONTENT_TYPE, content_type);

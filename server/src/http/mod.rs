@@ -8,10 +8,12 @@ pub(crate) mod coding;
 mod documents;
 mod infer;
 mod openapi;
+mod pieces;
 mod routes;
 mod shortcut;
 
 use crate::manage::shown;
+use crate::metrics::Front;
 use crate::refusal::Refusal;
 use crate::state::State;
 use axum::Router;
@@ -48,6 +50,8 @@ impl Routes {
 }
 
 impl crate::routes::Routes for Routes {
+    const FRONT: Front = Front::Http;
+
     /// Most requests are inferences: they are spared the router's tables, boxes and maps.
     async fn answer(&self, request: Request) -> Response {
         match shortcut::target(request.method(), request.uri().path()) {

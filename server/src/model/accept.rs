@@ -8,6 +8,7 @@ use crate::batch::Part;
 use crate::model::Model;
 use crate::refusal::Refusal;
 use crate::session::Signature;
+use crate::tensors;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -24,10 +25,13 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Bytes of the tensors that were sent.
-    pub(crate) fn bytes(&self) -> usize {
-        let parts = self.parts.iter().flatten().map(|part| part.data.len());
-        parts.sum::<usize>() + size_of_val(self.ids.as_slice())
+    /// Bytes that a run takes for the tensors that were sent, beside their own, and for the ids; `inputs` are the graph's.
+    pub(crate) fn run_bytes(&self, inputs: &[TensorSpec]) -> usize {
+        let laid_out = self.parts.iter().zip(inputs).map(|(part, input)| match part {
+            Some(part) => tensors::run_bytes(input.dtype, &part.shape, part.data.len()),
+            None => 0,
+        });
+        laid_out.sum::<usize>() + size_of_val(self.ids.as_slice())
     }
 }
 

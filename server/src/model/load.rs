@@ -3,6 +3,7 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
+use crate::admission::Admission;
 use crate::batch::groups::Groups;
 use crate::batch::rule::Rule;
 use crate::batch::{BatchQueue, QueueGauges};
@@ -37,6 +38,8 @@ pub(crate) struct Loader {
     pub(crate) runtime: Runtime,
     pub(crate) features: FeatureTier,
     pub(crate) metrics: Arc<Metrics>,
+    /// Where what runs give back is counted.
+    pub(crate) admission: Arc<Admission>,
     /// Requests in a model's queue at most.
     pub(crate) queue_capacity: usize,
     /// Optimised graphs on disk; none where they are not kept.
@@ -305,6 +308,7 @@ impl Loader {
                 clock,
                 counts,
                 delivery: Delivery::start(),
+                admission: Arc::clone(&self.admission),
             }));
         }
         threads

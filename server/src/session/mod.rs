@@ -18,6 +18,7 @@ pub(crate) mod open;
 pub(crate) mod pinned;
 pub(crate) mod warmup;
 
+use crate::admission::Admission;
 use crate::batch::active::ActiveRun;
 use crate::batch::groups::Seat;
 use crate::batch::{BatchQueue, Done, Job, Part};
@@ -59,6 +60,8 @@ pub(crate) struct Engine {
     pinned: Option<PinnedRun>,
     /// How its runs are ended early.
     control: Control,
+    /// Where outputs are counted, once it serves.
+    admission: Option<Arc<Admission>>,
 }
 
 /// A failed run: what is wrong, and with what.
@@ -77,6 +80,8 @@ enum Fault {
     Rows,
     /// Anything else.
     Run,
+    /// There is no room for the outputs.
+    Room(Reason),
 }
 
 impl RunError {
@@ -98,6 +103,7 @@ impl RunError {
         let reason = match self.fault {
             Fault::Input => Reason::BadRequest,
             Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
+            Fault::Room(reason) => return Refusal::new(reason, message.as_str()),
             Fault::Run => Reason::Inference,
         };
         Refusal::new(reason, format!("the model refuses these inputs: {message}"))
@@ -120,6 +126,12 @@ impl From<ort::Error> for RunError {
     }
 }
 
+impl From<Refusal> for RunError {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(Fault::Room(refusal.reason), refusal.message)
+    }
+}
+
 /// The answers of one run, in the order of its jobs.
 struct Answers {
     outputs: Vec<Vec<Tensor>>,
@@ -131,8 +143,13 @@ impl Engine {
     /// Serves batches until the queue is closed and empty.
     pub(crate) fn serve(mut self, work: &Assignment) {
         let Assignment {
-            queue, group, clock, ..
+            queue,
+            group,
+            clock,
+            admission,
+            ..
         } = work;
+        self.admission = Some(Arc::clone(admission));
         let mut last_run = Duration::ZERO;
         let mut seat = Seat::in_group(*group);
         queue.add_session(&seat, Arc::clone(&self.control.active));
@@ -226,7 +243,9 @@ impl Engine {
     fn run_unguarded(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
         let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
         let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
-        self.run_parts(&parts, &rows)
+        let answers = self.run_parts(&parts, &rows);
+        self.buffers.iter_mut().for_each(Buffer::shrink);
+        answers
     }
 
     fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
@@ -237,6 +256,7 @@ impl Engine {
             buffers,
             pinned,
             control,
+            admission,
         } = self;
         let shape_of = |i: usize| {
             let mut shape = requests[0][i].shape.clone();
@@ -271,13 +291,21 @@ impl Engine {
             session.run_with_options(values.as_slice(), &control.options)?
         };
         let ended = Instant::now();
+        let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
+        let bytes = bytes.fold(0, usize::saturating_add);
+        let mut held = admission
+            .as_ref()
+            .map_or(Ok(None), |admission| admission.hold_outputs(bytes))?;
         let mut outputs: Vec<Vec<Tensor>> = requests
             .iter()
             .map(|_| Vec::with_capacity(signature.outputs.len()))
             .collect();
         for (i, spec) in signature.outputs.iter().enumerate() {
             let (shape, data) = tensors::extract(&values[i])?;
-            let data = Data::from(data);
+            let data = Data::from(match &mut held {
+                Some(held) => held.split(data.len()).hold(data),
+                None => data,
+            });
             if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
                 let message = format!(
                     "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
@@ -381,6 +409,8 @@ pub(crate) struct Assignment {
     pub(crate) clock: Arc<SessionClock>,
     pub(crate) counts: RunCounts,
     pub(crate) delivery: Delivery,
+    /// Where the outputs of its runs are counted.
+    pub(crate) admission: Arc<Admission>,
 }
 
 /// Where a session counts its runs.

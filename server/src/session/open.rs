@@ -98,6 +98,7 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
         session,
         signature: signature.clone(),
         buffers,
+        admission: None,
         pinned,
         control: opening.control,
     };

@@ -11,7 +11,7 @@ mod spans;
 use crate::metrics::Front;
 use crate::refusal::Reason;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request};
 use id::RequestId;
 use otlp::{OpenSpan, Telemetry, TraceParent};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,6 +98,7 @@ pub(crate) fn note(answered: impl FnOnce() -> Answered) {
 /// Answers a request by `service` and makes it known by its id.
 pub(crate) async fn observe<B>(
     telemetry: Option<Arc<Telemetry>>,
+    front: Front,
     request: Request<B>,
     service: impl AsyncFnOnce(Request<B>) -> Response,
 ) -> Response {
@@ -118,7 +119,7 @@ pub(crate) async fn observe<B>(
         .unwrap_or_else(RequestId::generate);
     let context = Arc::new(RequestContext {
         id,
-        front: front_of(headers),
+        front,
         traced: span.is_some(),
         answered: Mutex::new(None),
     });
@@ -152,13 +153,6 @@ pub(crate) async fn observe<B>(
     response
 }
 
-fn front_of(headers: &HeaderMap) -> Front {
-    let grpc = headers
-        .get(http::header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    if grpc { Front::Grpc } else { Front::Http }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +162,7 @@ mod tests {
     async fn answered(request: Request<()>, status: StatusCode) -> (Response, String) {
         let mut seen = String::new();
         let mut later = None;
-        let response = observe(None, request, async |_| {
+        let response = observe(None, Front::Http, request, async |_| {
             seen = with_current_id(ToString::to_string).unwrap();
             // On another thread, as a session does it.
             let (link, expected) = (Link::here(), seen.clone());
@@ -218,19 +212,16 @@ mod tests {
     async fn a_refused_grpc_call_has_an_id_to_ask_about() {
         for (code, told) in [("5", true), ("0", false)] {
             let reply = async |_| ([("grpc-status", code)], ()).into_response();
-            let response = observe(None, Request::new(()), reply).await;
+            let response = observe(None, Front::Grpc, Request::new(()), reply).await;
             assert_eq!(response.headers().contains_key(REQUEST_ID), told, "{code}");
         }
     }
 
     #[tokio::test]
-    async fn the_front_is_told_by_the_content_type() {
-        for (kind, front) in [
-            ("application/grpc+proto", Front::Grpc),
-            ("application/json", Front::Http),
-        ] {
-            let request = Request::builder().header("content-type", kind).body(()).unwrap();
-            observe(None, request, async |_| {
+    async fn the_front_is_the_listeners_whatever_the_content_type_says() {
+        for front in [Front::Grpc, Front::Http] {
+            let request = Request::builder().header("content-type", "application/grpc+proto");
+            observe(None, front, request.body(()).unwrap(), async |_| {
                 assert_eq!(super::front(), front);
                 StatusCode::OK.into_response()
             })

@@ -9,6 +9,7 @@ mod attacks;
 mod batching;
 mod clients;
 mod crowds;
+mod decoding;
 mod device;
 mod faults;
 mod flight;

@@ -117,7 +117,7 @@ async fn a_body_that_does_not_come_gets_408_and_its_bytes_are_given_back() {
         "{head}"
     );
     until_closed(slow);
-    assert_eq!(server.infer("mlp", mlp_input(256)).await.status, 200);
+    assert_eq!(server.infer("mlp", mlp_input(180)).await.status, 200);
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn bodies_in_memory_are_bounded_together() {
     let mut held = hold();
     let began = Instant::now();
     loop {
-        let refused = server.infer("mlp", mlp_input(200)).await;
+        let refused = server.infer("mlp", mlp_input(100)).await;
         if refused.status == 503 {
             assert!(refused.error().contains("100000 bytes"), "{}", refused.text());
             assert_eq!(refused.header("retry-after"), Some("1"));
@@ -153,7 +153,7 @@ async fn bodies_in_memory_are_bounded_together() {
     server
         .metric_reaches("tierlab_cancelled_total{stage=\"body\"}", 1.0)
         .await;
-    assert_eq!(server.infer("mlp", mlp_input(200)).await.status, 200);
+    assert_eq!(server.infer("mlp", mlp_input(100)).await.status, 200);
 }
 
 #[tokio::test]
@@ -213,7 +213,9 @@ async fn who_does_not_read_the_reply_is_cut_off_and_its_bytes_are_given_back() {
     data.add_batched_model("wide", &wide());
     let set = [
         "connections.write_timeout_ms=500",
-        "admission.max_buffered_bytes=90000000",
+        // Enough for one: what came, a run's copy of it, and what the run gives back, twice while it is read.
+        "admission.max_buffered_bytes=220000000",
+        "admission.timeout_ms=60000",
     ];
     let server = Server::start(&on_tier(&data, "memory"), &set);
     let bytes = 12 * (4 << 20);

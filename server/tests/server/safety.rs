@@ -62,6 +62,25 @@ async fn calls_want_their_token_and_the_log_does_not_hold_it() {
     let infer = server.infer_request("mlp", mlp_input(1));
     assert_eq!(infer.try_clone().unwrap().send().await.unwrap().status(), 401);
     assert_eq!(infer.bearer_auth("token-for-all").send().await.unwrap().status(), 200);
+    // A gRPC call that comes to the HTTP front is answered as HTTP is: a proxy that reads statuses must not take it for served.
+    for path in [
+        "/v2/models/mlp/infer",
+        "/inference.GRPCInferenceService/ModelInfer",
+        "/metrics",
+    ] {
+        let call = server
+            .client
+            .post(server.url(path))
+            .header("content-type", "application/grpc");
+        let reply = crate::harness::Reply::of(call.send().await.unwrap()).await;
+        assert_eq!(
+            (reply.status, reply.header("grpc-status")),
+            (401, None),
+            "{path}: {}",
+            reply.text()
+        );
+        assert!(reply.error().contains("Bearer"), "{}", reply.text());
+    }
     calls_want_their_token_over_grpc(&server).await;
     assert!(!server.log().contains("token-for"), "{}", server.log());
 }
