@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances bench-loadgen fuzz selfcheck deny advisories clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny advisories clean-data
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -88,6 +88,11 @@ bench-instances: ## sessions and threads that fit the cores, beside the best in 
 	scripts/setup onnxruntime
 	$(CARGO) build --release --workspace --bin tierlab-server --example layouts --locked
 	scripts/bench/instances
+
+soak: ## every known attack at once for two minutes while honest clients ask: right answers, memory within its bound, nobody locked out
+	scripts/setup onnxruntime
+	$(CARGO) build --release --workspace --bins --example soak --locked
+	target/release/examples/soak
 
 bench-loadgen: ## the load generator and seven others against a server whose latencies are known; results go to results/loadgen-<date>
 	scripts/setup load-peers

@@ -1,6 +1,6 @@
 //! Connections that take places, memory and time and give nothing for it, and the clients beside them that want an answer.
 
-use crate::attacks::{self, RST_STREAM};
+use crate::attacks::connections::{self as attacks, RST_STREAM};
 use crate::grpc::{call as grpc_call, raw, serve, wire};
 use crate::harness::{Data, PATIENCE, Server, entity_ids, mlp_input, on_tier, signal};
 use std::collections::BTreeMap;

@@ -1,8 +1,6 @@
 //! Small messages that would be large in memory: the memory of the process is held against the bound of the configuration.
 
-#[path = "../attacks/messages.rs"]
-mod messages;
-
+use crate::attacks::messages;
 use crate::grpc::serve;
 use crate::harness::{Data, PATIENCE, Reply, Server, root, tensor, tool};
 use http_body_util::{BodyExt, Full};

@@ -3,7 +3,7 @@
 #[path = "../../../storage/tests/standin/mod.rs"]
 mod standin;
 
-#[path = "../attacks/connections.rs"]
+#[path = "../attacks/mod.rs"]
 mod attacks;
 
 mod batching;

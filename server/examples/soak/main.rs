@@ -1,0 +1,117 @@
+//! Every known attack at once, while honest clients ask: does the server stay right, reachable and within its bounds?
+//!
+//! `soak [--binaries FOLDER] [--seconds N] [--factor F]` starts a server with small bounds and honest clients that compare each
+//! answer with the one that they had before, then all attackers of `tests/attacks` at once, then none again. It prints a
+//! row for each third and what became of each attack. Exit code 1 where an answer was wrong, a client was locked out, memory
+//! went past its bound, or the honest p99 under attack went past the factor.
+
+mod attackers;
+#[path = "../../tests/attacks/mod.rs"]
+mod attacks;
+mod honest;
+mod served;
+
+use attackers::{Attacker, Fate};
+use clap::Parser;
+use honest::Figures;
+use served::{Bounds, Served};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the process takes besides what its clients have it hold: code, models, sessions, allocator.
+const BASE_BYTES: u64 = 256 << 20;
+/// What an open connection takes at most besides its bodies and replies: buffers of its socket, TLS and HTTP/2 state.
+const CONNECTION_BYTES: u64 = 256 << 10;
+/// Of honest requests under attack, the share that may be refused for want of room: each is told to come again.
+const MAX_REFUSED_SHARE: f64 = 0.2;
+
+#[derive(Debug, Parser)]
+#[command(about = "Every known attack at once, while honest clients ask")]
+struct Options {
+    /// Where the project's binaries lie.
+    #[arg(long, default_value = "target/release")]
+    binaries: PathBuf,
+    /// Of all three thirds together; the second, under attack, takes half of it.
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// How many times the quiet p99 the p99 under attack may be.
+    #[arg(long, default_value_t = 50.0)]
+    factor: f64,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::parse();
+    let bounds = Bounds::default();
+    let served = Served::start(&options.binaries, &bounds)?;
+    let seconds = Duration::from_secs(options.seconds.max(8));
+    println!(
+        "{} s; at most {} MiB held by requests, {} connections\n",
+        seconds.as_secs(),
+        bounds.max_buffered_bytes >> 20,
+        bounds.connections
+    );
+    println!("{}", Figures::heading());
+    let clients = honest::Clients::learn(&served.address)?;
+    let quiet = clients.ask_for(seconds / 4)?;
+    println!("{}", quiet.row("before"));
+    let (attacked, fates) = under_attack(&served, &clients, seconds / 2)?;
+    println!("{}", attacked.row("under attack"));
+    let after = clients.ask_for(seconds / 4)?;
+    println!("{}\n", after.row("after"));
+    for fate in &fates {
+        println!("{fate}");
+    }
+    let peak_bytes = served.peak_bytes()?;
+    let bound_bytes = bounds.max_buffered_bytes + BASE_BYTES + bounds.connections * CONNECTION_BYTES;
+    println!(
+        "\nmemory: {} MiB at its peak, of {} MiB\n",
+        peak_bytes >> 20,
+        bound_bytes >> 20
+    );
+    let verdicts = [
+        (
+            "every answer was right",
+            quiet.wrong + attacked.wrong + after.wrong == 0,
+        ),
+        (
+            "nobody was locked out",
+            quiet.failed + attacked.failed + after.failed == 0,
+        ),
+        (
+            "at most a fifth was refused under attack, and nothing before and after",
+            attacked.refused_share() <= MAX_REFUSED_SHARE && quiet.refused + after.refused == 0,
+        ),
+        ("memory stayed within its bound", peak_bytes <= bound_bytes),
+        (
+            "p99 under attack stayed within its factor",
+            attacked.p99_ms <= options.factor * quiet.p99_ms,
+        ),
+        ("every attacker got to attack", fates.iter().all(|fate| fate.rounds > 0)),
+        ("the server ends when it is told to", served.end()?),
+    ];
+    for (what, held) in verdicts {
+        println!("{}  {what}", if held { "held  " } else { "BROKEN" });
+    }
+    let all = verdicts.iter().all(|(_, held)| *held);
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Honest figures while all attackers are at it, and what became of these.
+fn under_attack(served: &Served, clients: &honest::Clients, time: Duration) -> anyhow::Result<(Figures, Vec<Fate>)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = Instant::now() + time;
+    let threads: Vec<_> = Attacker::all(served)
+        .into_iter()
+        .map(|attacker| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || attacker.attack(&stop, until))
+        })
+        .collect();
+    let figures = clients.ask_for(time);
+    stop.store(true, Ordering::Relaxed);
+    let fates = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+    Ok((figures?, fates))
+}
