@@ -284,7 +284,8 @@ mod tests {
         assert!(register.enter(HERE).is_none(), "everybody works");
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
-        assert_eq!((register.lock().taken.len(), register.lock().leaving), (3, 0));
+        let left = |places: &Places| (places.taken.len(), places.leaving);
+        assert_eq!(left(&register.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }
 
