@@ -13,7 +13,7 @@ pub(super) struct RawPlan {
     pub(super) name: String,
     pub(super) model: String,
     pub(super) seed: u64,
-    #[serde(default = "five")]
+    #[serde(default = "ten")]
     pub(super) repeats: u32,
     pub(super) warmup_s: f64,
     pub(super) step_s: f64,
@@ -162,8 +162,8 @@ pub(super) struct RawTier {
     pub(super) set: BTreeMap<String, toml::Value>,
 }
 
-const fn five() -> u32 {
-    5
+const fn ten() -> u32 {
+    10
 }
 const fn default_max_in_flight() -> u32 {
     256

@@ -28,7 +28,7 @@ fn loads_are_the_product_of_batch_sizes_and_rates() {
         loads,
         [(1, 50.0), (1, 100.0), (8, 5.0), (8, 10.5), (32, 5.0), (32, 10.5)]
     );
-    assert_eq!(plan.repeats, 5);
+    assert_eq!(plan.repeats, 10);
     assert!(plan.lab.is_none());
 }
 
@@ -140,8 +140,8 @@ fn nonsense_is_refused_by_file_and_key() {
 fn a_search_has_a_range_that_its_percentile_can_be_had_in() {
     let plan = parse(&format!("{HEAD}[search]\nslo = \"p99 < 20 ms\"\n{LOAD}")).unwrap();
     let search = plan.search.unwrap();
-    // 368 samples from five windows of two seconds.
-    assert_eq!(search.slo.lowest_rps, 37.0);
+    // 368 samples from ten windows of two seconds.
+    assert_eq!(search.slo.lowest_rps, 18.5);
     assert_eq!(search.slo.highest_rps, 20_000.0);
     assert_eq!(search.slo.error_share, plan.limits.error_share);
     assert_eq!((search.only, search.modes), (false, vec![Mode::Realtime]));
