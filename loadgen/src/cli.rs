@@ -1,5 +1,6 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
+use crate::analysis::comparison;
 use crate::certificate::{self, Shelf};
 use crate::error::RunError;
 use crate::interrupt::Interrupt;
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// Measures what a storage tier does to latency and cost.
 ///
 /// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
-/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 130 interrupted (what was finished is written).
+/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare), 130 interrupted (what was finished is written).
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
@@ -144,13 +145,19 @@ enum Command {
         #[arg(long)]
         combined: Option<PathBuf>,
     },
-    /// Says how one run differs from another; exits with 1 when something got worse by more than its noise
+    /// Says of every figure whether it got worse, better, is equivalent, or cannot be told
+    ///
+    /// Exits with 1 where something is certainly worse, with 3 where nothing is but something cannot be told, and with 0
+    /// where everything is certainly equivalent or better.
     #[command(after_help = "Example:\n  tierlab-loadgen compare results/before results/after --markdown")]
     Compare {
         /// The run to compare with
         a: PathBuf,
         /// The run that may have got worse
         b: PathBuf,
+        /// The share by which two figures may differ and be equivalent
+        #[arg(long, value_name = "SHARE", default_value_t = comparison::WITHIN, value_parser = share)]
+        within: f64,
         /// Prints a Markdown table
         #[arg(long)]
         markdown: bool,
@@ -167,10 +174,11 @@ enum Command {
         #[command(flatten)]
         kept: Kept,
     },
-    /// Simulates how often the 95 % intervals contain the truth; exits with 1 where they do not as they should
+    /// Simulates how often intervals contain the truth, drifts are found and changes are; exits with 1 where they do not as
+    /// they should
     #[command(after_help = "Example:\n  tierlab-loadgen coverage --out results/coverage")]
     Coverage {
-        /// The folder that coverage.csv and coverage.md go to
+        /// The folder that coverage.md and the CSV files beside it go to
         #[arg(long, default_value = "results/coverage")]
         out: PathBuf,
         /// Points simulated for each row
@@ -307,9 +315,10 @@ impl Command {
                 report::rewrite(&runs, to)?;
                 Ok(0)
             }
-            Self::Compare { a, b, markdown } => match report::compare(&a, &b, markdown)? {
+            Self::Compare { a, b, within, markdown } => match report::compare(&a, &b, within, markdown)? {
                 report::Outcome::NoRegression => Ok(0),
-                report::Outcome::Regression | report::Outcome::NothingInCommon => Ok(1),
+                report::Outcome::Regression => Ok(1),
+                report::Outcome::Undecided | report::Outcome::NothingInCommon => Ok(3),
             },
             Self::Selfcheck { json, kept } => certify(json.as_deref(), &kept.shelf(), &interrupt()?).await,
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
@@ -350,6 +359,16 @@ impl Command {
                 Ok(0)
             }
         }
+    }
+}
+
+/// A share above 0 and below 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if share > 0.0 && share < 1.0 {
+        Ok(share)
+    } else {
+        Err("a share above 0 and below 1 is wanted, as 0.05".to_owned())
     }
 }
 

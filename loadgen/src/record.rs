@@ -9,6 +9,7 @@
 mod attribution;
 mod certificate;
 mod cold_start;
+mod drift;
 mod environment;
 mod findings;
 mod mix_share;
@@ -21,6 +22,7 @@ mod summary;
 pub use attribution::{Band, Reads, Tail};
 pub use certificate::{Carried, Certificate, Machine, Program};
 pub use cold_start::{ColdStart, ColdWay, PageCache};
+pub use drift::{Drift, DriftHow, DriftOf};
 pub use environment::Environment;
 pub use findings::{Finding, NotMet, Objective, Percentile, Slo, SloFinding, SloOutcome};
 pub use mix_share::{HourBy, MixShare};
@@ -28,7 +30,7 @@ pub use point::{Factors, Histograms, Mode, Point, Repeat};
 pub use prices::{InstancePrice, Pricing};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::ServerDelta;
-pub use summary::{Fault, Interval, Limits, Summary, Verdict};
+pub use summary::{Fault, Gap, Interval, Limits, Summary, Verdict};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -8,8 +8,9 @@ use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use tierlab_loadgen::analysis;
+use tierlab_loadgen::analysis::comparison::{Decision, WITHIN};
 use tierlab_loadgen::gpu::{DeviceReads, GpuUse};
-use tierlab_loadgen::record::{Run, Verdict};
+use tierlab_loadgen::record::{Repeat, Resumption, Run, Verdict};
 use tierlab_loadgen::report::{self, Outcome, ReportError};
 
 fn run() -> &'static Run {
@@ -76,8 +77,8 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
         let number = |name: &str| row[column(name)].parse::<f64>();
         let summary = point.summary.as_ref().unwrap();
         let dependence = analysis::dependence::Dependence {
-            body: summary.autocorrelation_time,
-            tail: summary.tail_autocorrelation_time,
+            body: summary.assumed_autocorrelation_time,
+            tail: summary.assumed_tail_autocorrelation_time,
         };
         for (name, quantile) in [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)] {
             let printable = analysis::percentile::is_printable(quantile, merged.len(), dependence.at(quantile));
@@ -92,7 +93,7 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
         printed += usize::from(number("p99_us").is_ok());
         assert_eq!(number("samples").unwrap() as u64, merged.len());
     }
-    assert!(printed >= rows.len() / 3, "{printed} of {} have a p99", rows.len());
+    assert!(printed >= 3, "{printed} of {} have a p99", rows.len());
 }
 
 #[test]
@@ -171,7 +172,7 @@ fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
         "{text}"
     );
     for said in [
-        "| tier | cache | highest rate with p99 &lt; 20 ms | p99 at 400 rps |",
+        "| tier | cache | highest rate with p99 &lt; 20 ms | p50 at 400 rps |",
         "| s3 (emulated) | warm 10 % | none |",
         " tier wait |",
         "cost the same at a hit ratio of",
@@ -233,42 +234,231 @@ fn thin_runs_have_a_report_too() {
 }
 
 #[test]
-fn comparing_finds_a_slower_tier_and_nothing_in_noise() {
-    let same = report::comparison(run(), run());
-    assert_eq!(same.outcome(), Outcome::NoRegression);
-    assert!(same.text().contains("0 slower, 0 faster"));
+fn comparing_finds_a_slower_tier_and_blames_no_other() {
+    let same = report::comparison(run(), run(), WITHIN);
+    assert_eq!(same.outcome(), Outcome::NoRegression, "{}", same.text());
+    assert!(same.text().contains("0 worse, 0 better"));
 
-    let slower = report::comparison(run(), &synthetic::run(3, 1.6));
+    let slower = report::comparison(run(), &synthetic::run(3, 1.6), WITHIN);
     assert_eq!(slower.outcome(), Outcome::Regression);
     let wrong: Vec<_> = slower
         .changes
         .iter()
-        .filter(|change| change.verdict == report::Verdict::Slower && !change.point.contains("s3"))
+        .filter(|change| change.decision == Decision::Worse && !change.point.contains("s3"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(slower.markdown().contains("| SLOWER"));
+    assert!(slower.markdown().contains("| WORSE"));
+    // Every figure that an outcome may rest on is there, and what could have been found.
+    for what in ["p50", "errors", "good/s", "$/10k", "highest rate"] {
+        assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
+    }
+    let p50 = |change: &&report::Change| change.what == "p50" && change.decision == Decision::Worse;
+    let told = slower.changes.iter().find(p50).unwrap();
+    assert!(told.smallest.ends_with('%'), "{told:?}");
 
     let mut nothing = run().clone();
     nothing.points.clear();
-    assert_eq!(report::comparison(run(), &nothing).outcome(), Outcome::NothingInCommon);
+    assert_eq!(
+        report::comparison(run(), &nothing, WITHIN).outcome(),
+        Outcome::NothingInCommon
+    );
 }
 
 #[test]
-fn a_point_that_is_no_longer_valid_is_a_regression() {
-    let mut lost = run().clone();
-    let point = lost
-        .points
-        .iter_mut()
-        .find(|point| analysis::curves::is_valid(point))
-        .unwrap();
-    point.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["because".to_owned()]);
-    let comparison = report::comparison(run(), &lost);
-    assert_eq!(comparison.outcome(), Outcome::Regression);
+fn runs_that_cannot_tell_are_undecided_and_not_the_same() {
+    let mut first = run().clone();
+    first.slo = None;
+    analysis::conclude(&mut first);
+    let mut other = first.clone();
+    // Other arrivals, and repeats that lie far apart: 24 % more on average, by chance or not.
+    for point in &mut other.points {
+        for (repeat, factor) in point.repeats.iter_mut().zip([0.95, 1.2, 1.6]) {
+            repeat.seed += 1;
+            scale(&mut repeat.histograms.latency, factor);
+        }
+    }
+    analysis::conclude(&mut other);
+    let comparison = report::comparison(&first, &other, WITHIN);
+    assert_eq!(comparison.outcome(), Outcome::Undecided, "{}", comparison.text());
+    let text = comparison.text();
     assert!(
-        comparison
-            .text()
-            .contains("no longer valid: nvme cold realtime ctr ×1 at 100 rps: invalid: because")
+        text.contains("undecided") && text.contains("more repeats narrow the interval"),
+        "{text}"
     );
+    assert!(
+        text.contains("repeats with the same seeds were paired at 0 of"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_point_that_the_server_no_longer_holds_is_a_regression_and_one_that_was_not_measured_is_undecided() {
+    let told = |verdict: Verdict| {
+        let mut lost = run().clone();
+        let point = lost
+            .points
+            .iter_mut()
+            .find(|point| analysis::curves::is_valid(point))
+            .unwrap();
+        point.summary.as_mut().unwrap().verdict = verdict;
+        let comparison = report::comparison(run(), &lost, WITHIN);
+        (comparison.outcome(), comparison.text())
+    };
+    let why = || vec!["because".to_owned()];
+    let (outcome, text) = told(Verdict::Saturated(why()));
+    assert_eq!(outcome, Outcome::Regression);
+    assert!(
+        text.contains("no longer held: nvme cold realtime ctr ×1 at 100 rps: saturated: because"),
+        "{text}"
+    );
+    let (outcome, text) = told(Verdict::Invalid(why()));
+    assert_eq!(outcome, Outcome::Undecided, "{text}");
+    assert!(
+        text.contains("not measured in B: nvme cold realtime ctr ×1 at 100 rps: invalid: because"),
+        "{text}"
+    );
+}
+
+/// Every latency of some histograms, longer by a factor.
+fn scale(blocks: &mut [Histogram<u64>], factor: f64) {
+    for block in blocks {
+        let mut scaled = Histogram::<u64>::new(3).unwrap();
+        for step in block.iter_recorded() {
+            let us = (step.value_iterated_to() as f64 * factor).round() as u64;
+            scaled.record_n(us.max(1), step.count_at_value()).unwrap();
+        }
+        *block = scaled;
+    }
+}
+
+/// The run with one point of it changed.
+fn with(change: impl Fn(usize, &mut Repeat)) -> Run {
+    let mut run = run().clone();
+    run.slo = None;
+    for (index, repeat) in run.points[0].repeats.iter_mut().enumerate() {
+        change(index, repeat);
+    }
+    analysis::conclude(&mut run);
+    run
+}
+
+fn everywhere(run: &Run) -> [String; 3] {
+    let (_keep, dir) = folder();
+    report::write(run, &dir).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    [report::table(run), read("report.md"), read("report.html")]
+}
+
+#[test]
+fn a_latency_that_drifts_is_not_valid_and_every_report_shows_how() {
+    let drifting = with(|index, repeat| scale(&mut repeat.histograms.latency, [1.0, 3.0, 9.0][index]));
+    let summary = drifting.points[0].summary.as_ref().unwrap();
+    assert!(
+        matches!(&summary.verdict, Verdict::Invalid(why) if why[0].starts_with("drifts: p50 is ")),
+        "{}",
+        summary.verdict
+    );
+    for text in everywhere(&drifting) {
+        assert!(text.contains("drifts: p50 is ") && text.contains(" ▁▅█"), "{text}");
+    }
+    // What was valid before is.
+    assert!(run().points[0].summary.as_ref().unwrap().drifts.is_empty());
+}
+
+#[test]
+fn repeats_of_before_and_after_a_run_was_gone_on_with_do_not_pool_where_they_differ() {
+    let mut other = with(|index, repeat| scale(&mut repeat.histograms.latency, [1.0, 2.2, 2.2][index]));
+    other.resumed.push(Resumption {
+        at: "2026-11-20T12:00:30Z".to_owned(),
+        finished_steps: 30,
+        differences: Vec::new(),
+    });
+    let text = report::table(&other);
+    assert!(
+        text.contains("up to repeat 1 and")
+            && text.contains("between the two the run was gone on with (2026-11-20T12:00:30Z)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
+    let mut plain = run().clone();
+    plain.slo = None;
+    analysis::conclude(&mut plain);
+    let texts = everywhere(&plain);
+    for text in &texts {
+        assert!(text.contains("highest valid rate ≥ 800 rps: at most $"), "{text}");
+        // s3 saturates below the plan's highest rate: that is the server's own.
+        assert!(text.contains("highest valid rate 400 rps: $"), "{text}");
+    }
+    assert!(
+        texts[1].contains("| ≥ 800 rps |") && texts[1].contains(" | at most $"),
+        "{}",
+        texts[1]
+    );
+    assert!(
+        texts[2].contains("at ≥ 800 rps") && texts[2].contains("<td data-label=\"$/10k there\" class=\"n\">at most $")
+    );
+    // With an objective that the highest rate asked keeps to, likewise.
+    for text in everywhere(run()) {
+        assert!(text.contains("≥ 800 rps: at most $"), "{text}");
+    }
+}
+
+#[test]
+fn a_valid_rate_above_one_that_is_not_is_no_highest_valid_rate() {
+    let mut broken = run().clone();
+    broken.slo = None;
+    analysis::conclude(&mut broken);
+    let middle = &mut broken.points[1];
+    assert_eq!(middle.factors.offered_rps, 400.0);
+    middle.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
+    let findings = analysis::findings::findings(&broken.points, None);
+    assert_eq!(findings[0].highest_valid_rps, Some(100.0));
+}
+
+#[test]
+fn stages_above_the_latency_are_a_caution_and_not_a_share() {
+    let lies = with(|_, repeat| {
+        for band in &mut repeat.bands {
+            let excess = 21.5 * band.mean_us;
+            for (name, us) in &mut band.parts_us {
+                match name.as_str() {
+                    "infer" => *us += excess,
+                    "network" => *us -= excess,
+                    _ => {}
+                }
+            }
+        }
+    });
+    for text in everywhere(&lies) {
+        assert!(text.contains("its Server-Timing is wrong"), "{text}");
+        assert!(!text.contains("2249 %") && !text.contains("2150 %"), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_tell_its_stages_did_not_fail() {
+    let mut silent = run().clone();
+    silent
+        .points
+        .retain(|point| point.repeats.iter().all(|repeat| repeat.errors.is_empty()));
+    for repeat in silent.points.iter_mut().flat_map(|point| &mut point.repeats) {
+        for band in &mut repeat.bands {
+            let told = band.parts_us.iter().filter(|(name, _)| name != "send_lag");
+            let told = told.map(|(_, us)| us).sum();
+            band.parts_us.retain(|(name, _)| name == "send_lag");
+            band.parts_us.push(("untold".to_owned(), told));
+        }
+    }
+    analysis::conclude(&mut silent);
+    for text in everywhere(&silent) {
+        assert!(
+            text.contains("not told by the server") && !text.contains("failed, no timing"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

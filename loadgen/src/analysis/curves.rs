@@ -21,10 +21,17 @@ impl<'a> Curve<'a> {
         &self.points[0].factors
     }
 
-    /// The valid point with the highest rate.
+    /// The valid point with the highest rate up to which every point is valid: one above a rate that is not shows nothing
+    /// of what the server holds.
     #[must_use]
     pub fn highest_valid(&self) -> Option<&'a Point> {
-        self.points.iter().rev().copied().find(|point| is_valid(point))
+        self.points.iter().copied().take_while(|point| is_valid(point)).last()
+    }
+
+    /// The point that ends the rates up to which every point is valid; `None` where all are.
+    #[must_use]
+    pub fn first_not_valid(&self) -> Option<&'a Point> {
+        self.points.iter().copied().find(|point| !is_valid(point))
     }
 
     /// The valid point at a rate.
@@ -131,12 +138,16 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
         BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
     };
     let (table_a, table_b) = (table(a, b), table(b, a));
+    // What the points have samples enough for was decided over all their rates.
     let printable = |table: &BlockTable, point: &Point| {
-        is_printable(
-            quantile,
-            table.samples(),
-            super::dependence(&point.repeats).at(quantile),
-        )
+        let assumed = point.summary.as_ref().map_or(1.0, |summary| {
+            if quantile < 0.9 {
+                summary.assumed_autocorrelation_time
+            } else {
+                summary.assumed_tail_autocorrelation_time
+            }
+        });
+        is_printable(quantile, table.samples(), assumed)
     };
     if !printable(&table_a, a) || !printable(&table_b, b) {
         return None;

@@ -3,18 +3,21 @@
 //! In: the repeats of a [`Point`] with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the
 //! same repeats give the same summary. Must not know how a step is driven, nor how a summary is shown.
 //!
-//! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed
+//! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed; [`availability`]: what
+//!   dependence is assumed for that; [`order`]: intervals by order statistics, and gaps
 //! - [`sections`], [`student`], [`beta`]: 95 % intervals; [`dependence`]: how much samples depend on each other
 //! - [`early_stopping`]: what MLPerf's rule says of a percentile
 //! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
-//! - [`littles_law`], [`verdict`]: whether to believe it
+//! - [`stationarity`]: whether the latency stayed what it was; [`littles_law`], [`verdict`]: whether to believe it
 //! - [`mod@mix_shares`]: who of a mix pays for what; [`cost`]: dollars per 10,000 inferences; [`economics`]: on several instances, and of tiers over a cache's hit ratio
 //! - [`distribution`]: cumulative curves, and latency over time
-//! - [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
+//! - [`comparison`]: two runs against each other; [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
 //!   objective; [`mod@findings`]: what a whole run says
 
+pub mod availability;
 pub mod bands;
 pub mod beta;
+pub mod comparison;
 pub mod cost;
 pub mod curves;
 pub mod dependence;
@@ -25,9 +28,11 @@ pub mod findings;
 pub mod knee;
 pub mod littles_law;
 pub mod mix_shares;
+pub mod order;
 pub mod percentile;
 pub mod sections;
 pub mod slo;
+pub mod stationarity;
 pub mod student;
 pub mod tail;
 pub mod verdict;
@@ -37,7 +42,7 @@ pub use findings::conclude;
 pub use mix_shares::mix_shares;
 
 use crate::gpu;
-use crate::record::{Interval, Limits, Point, Pricing, Repeat, Summary};
+use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
 use dependence::Dependence;
 use hdrhistogram::Histogram;
 use percentile::{BlockTable, is_printable};
@@ -45,22 +50,51 @@ use std::collections::BTreeMap;
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {
-    for point in points {
-        point.summary = Some(summary(point, limits, pricing));
+    for point in &mut *points {
+        point.summary = Some(all_figures(point, limits, pricing));
+    }
+    let assumed = availability::assumed(points);
+    for (point, assumed) in points.iter_mut().zip(assumed) {
+        if let Some(summary) = &mut point.summary {
+            keep_printable(summary, assumed);
+        }
     }
 }
 
-/// What the repeats of a point say together.
+/// What the repeats of a point say together, by themselves.
 #[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
+    let mut summary = all_figures(point, limits, pricing);
+    keep_printable(&mut summary, availability::alone(point));
+    summary
+}
+
+/// Takes out the percentiles that there are too few samples for.
+fn keep_printable(summary: &mut Summary, assumed: Dependence) {
+    (
+        summary.assumed_autocorrelation_time,
+        summary.assumed_tail_autocorrelation_time,
+    ) = (assumed.body, assumed.tail);
+    let samples = summary.samples;
+    let printable = |quantile: f64| is_printable(quantile, samples, assumed.at(quantile));
+    summary.p50_us = summary.p50_us.filter(|_| printable(0.5));
+    summary.p95_us = summary.p95_us.filter(|_| printable(0.95));
+    summary.p99_us = summary.p99_us.filter(|_| printable(0.99));
+    for us in [&mut summary.service_p99_us, &mut summary.lag_p99_us] {
+        *us = us.filter(|_| printable(0.99));
+    }
+    summary.gaps.retain(|gap| printable(gap.percentile.quantile()));
+}
+
+/// Every figure, whether or not there are samples enough to print it.
+fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &point.repeats;
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
     let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);
     let lag_p99_us = clock(repeats, |repeat| &repeat.histograms.lag).pooled_quantile(0.99);
     let samples = latency.samples();
     let dependence = dependence(repeats);
-    let [p50_us, p95_us, p99_us] =
-        [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile, dependence.at(quantile)));
+    let [p50_us, p95_us, p99_us] = [0.5, 0.95, 0.99].map(|quantile| latency_interval(&latency, quantile));
     let [p95_bound_us, p99_bound_us] =
         [0.95, 0.99].map(|quantile| early_stopping::bound(&latency, quantile).map(|us| us as f64));
     let achieved_rps = rate_interval(repeats);
@@ -70,17 +104,15 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         lo: achieved_rps.lo * rows,
         hi: achieved_rps.hi * rows,
     };
+    let drifts = stationarity::drifts(repeats);
     let evidence = verdict::Evidence {
         offered_rps: point.factors.offered_rps,
         samples,
         p50_us: latency.pooled_quantile(0.5).unwrap_or(0) as f64,
         p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
+        drifts: drifts.iter().map(ToString::to_string).collect(),
         steps: repeats.iter().map(verdict::Step::from).collect(),
-    };
-    let printable = |us: Option<u64>| {
-        us.filter(|_| is_printable(0.99, samples, dependence.tail))
-            .map(|us| us as f64)
     };
     let (verdict, faults) = verdict::judge(&evidence, limits);
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
@@ -95,8 +127,11 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         p99_bound_us,
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: dependence.tail,
-        service_p99_us: printable(service_p99_us),
-        lag_p99_us: printable(lag_p99_us),
+        assumed_autocorrelation_time: 1.0,
+        assumed_tail_autocorrelation_time: 1.0,
+        gaps: gaps(&latency),
+        service_p99_us: service_p99_us.map(|us| us as f64),
+        lag_p99_us: lag_p99_us.map(|us| us as f64),
         achieved_rps,
         inferences_per_s,
         error_share: if scheduled == 0 {
@@ -116,6 +151,7 @@ pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Sum
         session_shares: session_shares(repeats),
         bands: bands::over_repeats(repeats),
         tail: tail::tail(repeats),
+        drifts,
         faults,
         verdict,
     }
@@ -156,19 +192,42 @@ fn dependence(repeats: &[Repeat]) -> Dependence {
     }
 }
 
-/// A percentile with its 95 % interval; `None` where there are too few samples for how much they depend on each other,
-/// or a single time block and so nothing to tell a variation by.
+/// The percentiles that lie on a gap of the distribution.
+fn gaps(latency: &BlockTable) -> Vec<Gap> {
+    [Percentile::P50, Percentile::P95, Percentile::P99]
+        .into_iter()
+        .filter_map(|percentile| {
+            let gap = order::interval(latency, percentile.quantile())?.gap?;
+            Some(Gap {
+                percentile,
+                share: gap.share,
+                from_us: gap.from_us,
+                to_us: gap.to_us,
+            })
+        })
+        .collect()
+}
+
+/// A percentile with its 95 % interval; `None` with fewer samples than independent ones would need, or with a single time
+/// block and so nothing to tell a variation by.
+///
+/// The interval reaches as far as either of two says: the spread of the sections, and order statistics ([`order`]), which
+/// know of a gap or a thin place that the percentile lies on.
 ///
 /// An interval ends where the samples end. Three repeats of which one stalled have an interval of many decades by
 /// Student's t; [`percentile::samples_needed`] is the count from which the smallest and the largest sample enclose the
 /// percentile in 95 % of all runs by themselves, so nothing is lost by stopping there.
 #[must_use]
-pub fn latency_interval(table: &BlockTable, quantile: f64, autocorrelation_time: f64) -> Option<Interval> {
-    if !is_printable(quantile, table.samples(), autocorrelation_time) {
+pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
+    if !is_printable(quantile, table.samples(), 1.0) {
         return None;
     }
     let interval = sections::log_quantile(table, quantile)?.interval(sections::OUTSIDE);
-    let interval = curves::exponential(interval);
+    let mut interval = curves::exponential(interval);
+    if let Some(order) = order::interval(table, quantile) {
+        interval.lo = interval.lo.min(order.lo_us);
+        interval.hi = interval.hi.max(order.hi_us);
+    }
     let (least, most) = table.range()?;
     Some(Interval {
         lo: interval.lo.max(least as f64).min(interval.value),

@@ -18,22 +18,27 @@ pub fn samples_needed(quantile: f64) -> u64 {
     (0.025_f64.ln() / side.ln()).ceil() as u64
 }
 
-/// Whether a percentile of so many samples may be printed, given their autocorrelation time (see
-/// [`super::dependence`]).
+/// How many times as many dependent samples as `samples_needed * time` it takes until an interval over the repeats covers
+/// what it promises: repeats that are short beside the dependence have skewed percentiles. In simulation four times
+/// (`results/coverage`).
+const MARGIN: f64 = 4.0;
+
+/// Whether a percentile of so many samples may be printed, given the autocorrelation time that they are taken to have.
 ///
-/// Samples that depend on each other count for fewer: `samples / time` of them would be as good independently. Worse, a
-/// run that by chance met no burst shows both a shorter time and a smaller percentile; in simulation twice as many make
-/// up for that (`results/coverage`).
+/// That time is assumed ([`super::availability`]) and never that of the samples themselves: a run that by chance met no
+/// burst shows both a shorter time and a smaller percentile, so that a rule by its own time prints the percentiles that are
+/// too small.
 #[must_use]
-pub fn is_printable(quantile: f64, samples: u64, autocorrelation_time: f64) -> bool {
-    samples >= samples_wanted(quantile, autocorrelation_time)
+pub fn is_printable(quantile: f64, samples: u64, assumed_time: f64) -> bool {
+    samples >= samples_wanted(quantile, assumed_time)
 }
 
-/// From how many samples of this autocorrelation time a percentile is printed.
+/// From how many samples of this autocorrelation time a percentile is printed: `samples / time` of them would be as good
+/// independently.
 #[must_use]
-pub fn samples_wanted(quantile: f64, autocorrelation_time: f64) -> u64 {
-    let time = autocorrelation_time.max(1.0);
-    (samples_needed(quantile) as f64 * time * time.min(2.0)).ceil() as u64
+pub fn samples_wanted(quantile: f64, assumed_time: f64) -> u64 {
+    let time = assumed_time.max(1.0);
+    (samples_needed(quantile) as f64 * time * time.min(MARGIN)).ceil() as u64
 }
 
 /// The cumulative counts of all blocks over one common, sorted table of values.
@@ -142,6 +147,24 @@ impl BlockTable {
         self.quantile(&vec![1; self.blocks()], quantile)
     }
 
+    /// The share of the samples of some blocks at or below a value; `None` where they have none.
+    #[must_use]
+    pub fn share_up_to(&self, blocks: Range<usize>, value: u64) -> Option<f64> {
+        let rows = self.values.partition_point(|known| *known <= value);
+        let sum = |counts: &[u32]| counts[blocks.clone()].iter().copied().map(u64::from).sum::<u64>();
+        let below = rows.checked_sub(1).map_or(0, |last| sum(self.row(last)));
+        let all = sum(&self.totals);
+        (all > 0).then(|| below as f64 / all as f64)
+    }
+
+    /// The recorded values from one to another, both included.
+    #[must_use]
+    pub fn values_between(&self, from: u64, to: u64) -> &[u64] {
+        let start = self.values.partition_point(|known| *known < from);
+        let end = self.values.partition_point(|known| *known <= to);
+        &self.values[start.min(end)..end]
+    }
+
     /// The `k`-th largest sample, from 1; `None` with fewer samples.
     #[must_use]
     pub fn largest(&self, k: u64) -> Option<u64> {
@@ -212,9 +235,23 @@ mod tests {
     #[test]
     fn dependent_samples_count_for_fewer() {
         assert!(is_printable(0.99, 368, 1.0) && !is_printable(0.99, 367, 1.0));
-        assert!(!is_printable(0.99, 368 * 8 - 1, 4.0) && is_printable(0.99, 368 * 8, 4.0));
-        assert!(!is_printable(0.95, 72 * 20 - 1, 10.0) && is_printable(0.95, 72 * 20, 10.0));
+        assert!(!is_printable(0.99, 368 * 16 - 1, 4.0) && is_printable(0.99, 368 * 16, 4.0));
+        assert!(!is_printable(0.95, 72 * 40 - 1, 10.0) && is_printable(0.95, 72 * 40, 10.0));
+        assert_eq!(samples_wanted(0.99, 2.0), 368 * 4);
         assert!(is_printable(0.5, 6, 0.0), "less than one is one");
+    }
+
+    #[test]
+    fn shares_and_values_of_some_blocks() {
+        let table = BlockTable::new([&[histogram(&[5, 9]), histogram(&[7])][..]]);
+        assert_eq!(
+            [4, 5, 8, 9].map(|us| table.share_up_to(0..1, us)),
+            [0.0, 0.5, 0.5, 1.0].map(Some)
+        );
+        assert_eq!(table.share_up_to(0..2, 7), Some(2.0 / 3.0));
+        assert_eq!(table.share_up_to(1..1, 7), None);
+        assert_eq!(table.values_between(6, 9), [7, 9]);
+        assert_eq!(table.values_between(10, 6), [0; 0]);
     }
 
     #[test]

@@ -19,7 +19,7 @@
 
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
-use crate::record::Interval;
+use crate::record::{Interval, Point};
 use std::ops::Range;
 
 /// What an interval of 95 % leaves out.
@@ -125,6 +125,38 @@ pub fn difference(
     }
 }
 
+/// Whether the median is uncertain because repeats differ, and not because each has few samples: its standard error is more
+/// than twice what as many samples leave that depend on each other as these are assumed to.
+#[must_use]
+pub fn spread_dominates(point: &Point) -> bool {
+    let table = BlockTable::new(point.repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
+    let time = point
+        .summary
+        .as_ref()
+        .map_or(1.0, |summary| summary.autocorrelation_time.max(1.0));
+    let Some(estimate) = log_quantile(&table, 0.5).filter(|_| table.repeats().len() > 1) else {
+        return false;
+    };
+    let error = (0.25 * time / table.samples().max(1) as f64).sqrt();
+    let at = |share: f64| table.pooled_quantile(share).map_or(0.0, |us| (us.max(1) as f64).ln());
+    estimate.error > (at((0.5 + error).min(1.0)) - at((0.5 - error).max(0.0))).max(1e-3)
+}
+
+/// How the mean of `b` lies above that of `a`, by values of their repeats; `None` for fewer than two, or for pairs that are
+/// not as many.
+#[must_use]
+pub fn of_means(a: &[f64], b: &[f64], pairing: Pairing) -> Option<Estimate> {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    match pairing {
+        Pairing::ByRepeat if a.len() == b.len() => {
+            let apart: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+            Estimate::of(mean(&apart), &apart)
+        }
+        Pairing::ByRepeat => None,
+        Pairing::Independent => Some(Estimate::of(mean(b), b)?.minus(Estimate::of(mean(a), a)?)),
+    }
+}
+
 /// The 95 % interval of a mean of independent values by Student's t; `None` for fewer than two values.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
@@ -145,7 +177,7 @@ fn quantiles(table: &BlockTable, quantile: f64) -> Option<(f64, Vec<f64>)> {
 }
 
 /// The repeats; of a single one, its blocks in a few groups.
-fn sections(table: &BlockTable) -> Vec<Range<usize>> {
+pub(super) fn sections(table: &BlockTable) -> Vec<Range<usize>> {
     match table.repeats() {
         [one] => {
             let groups = one.len().min(SECTIONS_OF_ONE);

@@ -92,7 +92,7 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         };
     }
     // What was measured is not what was asked for, whatever came out.
-    if has(&[Fault::Device, Fault::Schedule, Fault::Backlog]) || summary.faults.is_empty() {
+    if has(&[Fault::Device, Fault::Schedule, Fault::Backlog, Fault::Drift]) || summary.faults.is_empty() {
         return Answer::Unknown;
     }
     if estimate_us < limit_us {

@@ -6,6 +6,10 @@ use super::bands;
 use super::sections::mean_interval;
 use crate::record::{Band, Interval, Repeat, Tail};
 
+/// Parts that sum to more than this many times the latency are not its parts. Clocks of two machines and rounding differ
+/// by less.
+const EXCEEDS: f64 = 1.1;
+
 /// The parts of the slowest band by falling share. The share is that of the merged band; its interval is Student's over
 /// the repeats. The first part counts as clear where it leads the second in every repeat (within a repeat, so that a slow
 /// one does not blur it), and either that lead has a 95 % interval above zero or the part is more than half of the time.
@@ -22,7 +26,7 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
         .parts_us
         .iter()
         .filter(|(_, us)| *us > 0.0)
-        .map(|(name, us)| (name.clone(), share(us / slowest.mean_us, &shares(&same, name))))
+        .map(|(name, us)| (name.clone(), share(us / whole(slowest), &shares(&same, name))))
         .collect();
     parts.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let first = parts.first()?;
@@ -33,12 +37,22 @@ pub fn tail(repeats: &[Repeat]) -> Option<Tail> {
         .map(|(first, second)| first - second)
         .collect();
     let certain = mean_interval(&leads).is_some_and(|lead| lead.lo > 0.0);
-    let clear = leads.iter().all(|lead| *lead > 0.0) && (certain || first.1.value > 0.5);
+    let exceeds = Some(whole(slowest) / slowest.mean_us).filter(|times| *times > EXCEEDS);
+    let clear = exceeds.is_none() && leads.iter().all(|lead| *lead > 0.0) && (certain || first.1.value > 0.5);
     Some(Tail {
         band: slowest.name.clone(),
         parts,
         clear,
+        exceeds,
     })
+}
+
+/// What shares are of: the mean latency, or the sum of the parts where a server says that they are more. One that is below
+/// zero (the network, where the server's stages take longer than the request) makes nothing else smaller.
+#[must_use]
+pub fn whole(band: &Band) -> f64 {
+    let parts: f64 = band.parts_us.iter().map(|(_, us)| us.max(0.0)).sum();
+    parts.max(band.mean_us)
 }
 
 fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
@@ -46,7 +60,7 @@ fn shares(bands: &[&Band], part: &str) -> Vec<f64> {
         .iter()
         .map(|band| {
             let us = band.parts_us.iter().find(|(name, _)| name == part);
-            us.map_or(0.0, |(_, us)| us / band.mean_us)
+            us.map_or(0.0, |(_, us)| us / whole(band))
         })
         .collect()
 }
@@ -118,6 +132,21 @@ mod tests {
         // More than half, and in the lead every time, if by how much varies.
         assert!(tail(&[of(90.0, 5.0), of(55.0, 40.0), of(60.0, 30.0)]).unwrap().clear);
         assert!(tail(&[of(60.0, 20.0)]).unwrap().clear && !tail(&[of(40.0, 35.0)]).unwrap().clear);
+    }
+
+    #[test]
+    fn stages_that_take_longer_than_the_request_are_said_to_be_wrong_and_no_share_is_above_the_whole() {
+        let lies = |_| {
+            let mut repeat = repeat(&[("network", -21.49e3), ("tier", 10.0), ("infer", 22.48e3)]);
+            repeat.bands.iter_mut().for_each(|band| band.mean_us = 1_000.0);
+            repeat
+        };
+        let tail = tail(&[0, 1, 2].map(lies)).unwrap();
+        assert!((tail.exceeds.unwrap() - 22.49).abs() < 1e-9 && !tail.clear, "{tail:?}");
+        assert!(tail.parts.iter().all(|(_, share)| share.hi <= 1.0), "{tail:?}");
+        // A clock that runs a little differently does not.
+        let near = repeat(&[("network", -40.0), ("infer", 1_040.0)]);
+        assert_eq!(super::tail(&[near]).unwrap().exceeds, None);
     }
 
     #[test]

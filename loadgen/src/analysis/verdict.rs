@@ -22,6 +22,8 @@ pub struct Evidence {
     pub p99_us: f64,
     /// Send lag p99, in microseconds, whatever the number of samples.
     pub lag_p99_us: f64,
+    /// How the latency drifted, in words.
+    pub drifts: Vec<String>,
     /// The repeats.
     pub steps: Vec<Step>,
 }
@@ -116,6 +118,7 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
         (Fault::Errors, error_share(evidence, limits)),
         (Fault::InFlight, limit_hit),
         (Fault::Late, late),
+        (Fault::Drift, drifting(evidence, saturated)),
         (Fault::Samples, too_few_samples(evidence)),
     ]
     .into_iter()
@@ -239,6 +242,11 @@ fn send_lag(evidence: &Evidence, limits: &Limits) -> Option<String> {
     })
 }
 
+/// What moves while it is measured has no percentile. Of a server that cannot keep up that is said already.
+fn drifting(evidence: &Evidence, saturated: bool) -> Option<String> {
+    (!saturated && !evidence.drifts.is_empty()).then(|| format!("drifts: {}", evidence.drifts.join(", ")))
+}
+
 /// Without a p95 a point says nothing of its tail. (A missing p99 shows as `n/a` instead.)
 fn too_few_samples(evidence: &Evidence) -> Option<String> {
     let needed = samples_needed(0.95);
@@ -276,6 +284,7 @@ mod tests {
             p50_us: 5_000.0,
             p99_us: 20_000.0,
             lag_p99_us: 300.0,
+            drifts: Vec::new(),
             steps: vec![step; 3],
         }
     }
@@ -459,6 +468,17 @@ mod tests {
             e.steps.iter_mut().for_each(|s| s.backlog_slope = GROWING);
         });
         assert!(matches!(&late, Verdict::Invalid(why) if why.len() == 2), "{late}");
+    }
+
+    #[test]
+    fn what_drifts_is_not_valid_and_says_how_but_for_a_server_that_cannot_keep_up() {
+        let drifting = |e: &mut Evidence| e.drifts = vec!["p50 rises from 20 ms to 183 ms over the repeats".to_owned()];
+        assert_invalid(&judge(drifting), "drifts: p50 rises from 20 ms to 183 ms");
+        let both = judge(|e| {
+            drifting(e);
+            e.steps.iter_mut().for_each(|s| s.backlog_slope = GROWING);
+        });
+        assert!(matches!(&both, Verdict::Saturated(why) if why.len() == 1), "{both}");
     }
 
     #[test]

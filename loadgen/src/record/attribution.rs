@@ -50,4 +50,8 @@ pub struct Tail {
     pub parts: Vec<(String, Interval)>,
     /// Whether the first part stands out: ahead of the second in every repeat, and certainly so or more than half.
     pub clear: bool,
+    /// By how much the parts exceed the latency where they certainly do: a server whose stages take longer than the whole
+    /// tells nothing of where the time went. The shares are then of the parts' sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exceeds: Option<f64>,
 }

@@ -1,6 +1,6 @@
 //! What the repeats of a point say together: figures with their intervals, and whether they may be used.
 
-use super::{Band, MixShare, Tail, independent};
+use super::{Band, Drift, MixShare, Percentile, Tail, independent};
 use crate::gpu::IdleByCause;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,6 +14,19 @@ pub struct Interval {
     pub lo: f64,
     /// Upper end.
     pub hi: f64,
+}
+
+/// A gap of a latency distribution that a percentile lies on: it belongs to either side.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Which.
+    pub percentile: Percentile,
+    /// The share of the requests below the gap.
+    pub share: f64,
+    /// Its lower side, in microseconds.
+    pub from_us: f64,
+    /// Its upper side, in microseconds.
+    pub to_us: f64,
 }
 
 /// What the repeats of a point say together.
@@ -41,6 +54,15 @@ pub struct Summary {
     /// latencies in results made before it was told apart.
     #[serde(default = "independent")]
     pub tail_autocorrelation_time: f64,
+    /// What was assumed instead when it was decided which percentiles are printed; see `analysis::availability`.
+    #[serde(default = "independent")]
+    pub assumed_autocorrelation_time: f64,
+    /// The same for the p95 and the p99.
+    #[serde(default = "independent")]
+    pub assumed_tail_autocorrelation_time: f64,
+    /// Printed percentiles that lie on a gap of the distribution.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
     /// Service time p99, in microseconds.
     pub service_p99_us: Option<f64>,
     /// Send lag p99, in microseconds.
@@ -82,6 +104,9 @@ pub struct Summary {
     /// What the slowest requests spend their time on; `None` without requests.
     #[serde(default)]
     pub tail: Option<Tail>,
+    /// How the latency drifted, within repeats or from one to the next; empty where it did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<Drift>,
     /// What the verdict rests on, rule by rule; empty for a valid point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
@@ -130,6 +155,8 @@ pub enum Fault {
     InFlight,
     /// Sent late.
     Late,
+    /// The latency did not stay what it was.
+    Drift,
     /// Too few samples.
     Samples,
 }

@@ -3,9 +3,9 @@
 //! In: a run and a curve. Out: the point, the rate with its interval, and what kind of rate that is. Knows nothing of how
 //! it is shown.
 
-use super::units::rate;
+use super::units::{digits3, dollars, rate};
 use crate::analysis::curves::{Curve, same_but_rate};
-use crate::record::{Interval, Point, Run, SloOutcome};
+use crate::record::{Interval, Point, Run, SloOutcome, Verdict};
 
 /// The point that stands for a curve.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +14,7 @@ pub(crate) struct Best<'a> {
     pub(crate) point: &'a Point,
     /// Where the boundary lies, as far as that was found out.
     pub(crate) interval: Option<Interval>,
-    /// Whether the rate is only known to be at least this.
+    /// Whether the rate is only known to be at least this: the plan ended there, not the server.
     pub(crate) at_least: bool,
 }
 
@@ -28,6 +28,28 @@ impl Best<'_> {
     pub(crate) fn text(&self) -> String {
         format!("{}{} rps", if self.at_least { "≥ " } else { "" }, rate(self.rps()))
     }
+
+    /// Goes before what an inference costs there: at a rate that only the plan set, the server's own highest would cost
+    /// less.
+    pub(crate) const fn at_most(&self) -> &'static str {
+        if self.at_least { "at most " } else { "" }
+    }
+
+    /// `$0.0124 [0.0120–0.0130]`, `at most $0.0124 […]`; `None` without a price.
+    pub(crate) fn cost(&self) -> Option<String> {
+        Some(format!("{}{}", self.at_most(), price(self.point)?))
+    }
+}
+
+/// $/10k inferences of a point with its interval; `None` without a price.
+pub(crate) fn price(point: &Point) -> Option<String> {
+    let usd = point.summary.as_ref()?.usd_per_10k?;
+    Some(format!(
+        "{} [{}–{}]",
+        dollars(usd.value),
+        digits3(usd.lo),
+        digits3(usd.hi)
+    ))
 }
 
 /// Under the run's objective where it has one, else the highest valid rate; `None` where there is no such point.
@@ -36,7 +58,7 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
         return curve.highest_valid().map(|point| Best {
             point,
             interval: None,
-            at_least: false,
+            at_least: !ends_at_the_server(run, curve),
         });
     }
     let finding = run
@@ -54,6 +76,15 @@ pub(crate) fn best<'a>(run: &Run, curve: &Curve<'a>) -> Option<Best<'a>> {
         point,
         interval: Some(interval),
         at_least: matches!(slo.outcome, SloOutcome::MetAtHighest | SloOutcome::MetAsFarAsMeasured),
+    })
+}
+
+/// Whether the server ended the rates that were valid: by not keeping up at the next one, or by failing there. A plan
+/// that asked for no more, or a measurement that broke its own rules, says nothing of the server's limit.
+fn ends_at_the_server(run: &Run, curve: &Curve<'_>) -> bool {
+    let next = curve.first_not_valid().and_then(|point| point.summary.as_ref());
+    next.is_some_and(|summary| {
+        matches!(summary.verdict, Verdict::Saturated(_)) || summary.error_share > run.limits.error_share
     })
 }
 

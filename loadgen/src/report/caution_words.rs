@@ -3,10 +3,11 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
+use super::units::{digits3, latency};
 use super::words::{is_emulated, name, origin, tiers};
 use super::{certificate_words, percentiles};
 use crate::analysis::littles_law;
-use crate::record::{Point, Run, Verdict};
+use crate::record::{DriftHow, Point, Repeat, Run, Verdict};
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
 pub(crate) fn cautions(run: &Run) -> Vec<String> {
@@ -51,24 +52,74 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
         ));
     }
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
+    cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
     for point in &run.points {
-        cautions.extend(point_caution(run, point));
+        cautions.extend(point_cautions(run, point));
     }
     cautions
 }
 
-fn point_caution(run: &Run, point: &Point) -> Option<String> {
+fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     let name = name(run, &point.factors);
     let Some(summary) = &point.summary else {
-        return Some(format!("{name}: not summarised"));
+        return vec![format!("{name}: not summarised")];
     };
-    match &summary.verdict {
-        Verdict::Valid => littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+    let mut cautions = Vec::new();
+    if summary.verdict == Verdict::Valid {
+        cautions.extend(littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
             format!(
                 "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
                 index + 1
             )
-        }),
-        verdict => Some(format!("{name}: {verdict}")),
+        }));
+    } else {
+        cautions.push(format!("{name}: {}{}", summary.verdict, gone_on_with(run, point)));
     }
+    cautions.extend(summary.gaps.iter().map(|gap| {
+        let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
+            format!(" (hit ratio {:.1} %)", 100.0 * hits)
+        });
+        format!(
+            "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It \
+             belongs to either side; its interval is by order statistics",
+            gap.percentile,
+            100.0 * gap.share,
+            latency(gap.from_us),
+            latency(gap.to_us)
+        )
+    }));
+    cautions.extend(summary.tail.as_ref().and_then(|tail| tail.exceeds).map(|times| {
+        format!(
+            "{name}: the stages that the server tells sum to {} times the latency of the slowest requests: its Server-Timing \
+             is wrong, or another clock's; where their time went is not known",
+            digits3(times)
+        )
+    }));
+    cautions
+}
+
+/// Where repeats change at once just where a run was gone on with, that is likely why.
+fn gone_on_with(run: &Run, point: &Point) -> String {
+    let drifts = point.summary.iter().flat_map(|summary| &summary.drifts);
+    let changes = drifts.filter_map(|drift| match drift.how {
+        DriftHow::After(count) => Some(count as usize),
+        DriftHow::Within | DriftHow::Across => None,
+    });
+    let mut repeats: Vec<&Repeat> = point.repeats.iter().collect();
+    repeats.sort_by_key(|repeat| repeat.index);
+    for place in changes {
+        // Times are written alike, so that they are in the order of their text.
+        let between = |at: &str| {
+            let (before, after) = (repeats.get(place.wrapping_sub(1)), repeats.get(place));
+            before.is_some_and(|repeat| repeat.started_at.as_str() < at)
+                && after.is_some_and(|repeat| at <= repeat.started_at.as_str())
+        };
+        if let Some(resumed) = run.resumed.iter().find(|resumed| between(&resumed.at)) {
+            return format!(
+                "; between the two the run was gone on with ({}): the server or the machine is not what it was, measure anew",
+                resumed.at
+            );
+        }
+    }
+    String::new()
 }

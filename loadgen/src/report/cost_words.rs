@@ -3,7 +3,7 @@
 //! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
 
 use super::best::best;
-use super::units::{dollars, percent, percent_digits, rate};
+use super::units::{dollars, percent, rate};
 use super::words;
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::{BreakEven, Line, break_even, lines};
@@ -71,6 +71,27 @@ pub(crate) fn break_evens(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     said
 }
 
+/// A hit ratio: what lies near all hits has a digit more, since the rest is what is paid for.
+fn hits(ratio: f64) -> String {
+    if ratio > 0.95 && ratio < 1.0 {
+        format!("{:.1} %", 100.0 * ratio)
+    } else {
+        percent(ratio)
+    }
+}
+
+/// In which cache states misses were counted.
+fn counted((a, b): (&Line, &Line)) -> String {
+    let mut states: Vec<f64> = a.states.iter().chain(&b.states).map(|state| state.hit_ratio).collect();
+    states.sort_by(f64::total_cmp);
+    let mut states: Vec<String> = states.into_iter().map(hits).collect();
+    states.dedup();
+    format!(
+        " (what a miss costs was counted at hit ratios of {})",
+        states.join(", ")
+    )
+}
+
 fn sentence(run: &Run, (a, b): (&Line, &Line), rps: f64) -> String {
     let who = |line: &Line| format!("{} on {}", words::tier(run, &line.tier), line.instance);
     let span = |line: &Line| format!("{} to {}", dollars(line.at(0.0)), dollars(line.at(1.0)));
@@ -83,14 +104,14 @@ fn sentence(run: &Run, (a, b): (&Line, &Line), rps: f64) -> String {
                 (&second, &first)
             };
             let interval = if hit_ratio.hi > hit_ratio.lo {
-                format!(" [{}–{}]", percent_digits(hit_ratio.lo), percent_digits(hit_ratio.hi))
+                format!(" [{}–{}]", hits(hit_ratio.lo), hits(hit_ratio.hi))
             } else {
                 String::new()
             };
             format!(
                 "cost the same at a hit ratio of {}{interval}; below it {below} is cheaper, above it {above}",
-                percent(hit_ratio.value)
-            )
+                hits(hit_ratio.value)
+            ) + &counted((a, b))
         }
         BreakEven::First => format!("never cross: {first} is the cheaper at every hit ratio"),
         BreakEven::Second => format!("never cross: {second} is the cheaper at every hit ratio"),

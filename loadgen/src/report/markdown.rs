@@ -3,8 +3,9 @@
 //! In: a summarised run. Out: Markdown, short: what came out first, every point folded away. Knows nothing of files.
 
 use super::best::{self, Best};
-use super::units::{NONE, digits3, dollars, latency_interval, percent, rate, thousands};
+use super::units::{NONE, dollars, latency_interval, percent, rate, thousands};
 use super::{caution_words, certificate_words, cold_starts, cost_words, percentiles, reach_words, words};
+use crate::analysis::cost::Cost;
 use crate::analysis::curves::{Curve, common_rate};
 use crate::analysis::economics::side_by_side;
 use crate::record::{Point, Run};
@@ -90,25 +91,13 @@ fn executive(run: &Run, curves: &[Curve<'_>]) -> String {
             &words::cache(factors),
             &best.as_ref().map_or_else(|| "none".to_owned(), Best::text),
             &latency_interval(summary.and_then(percentile).as_ref()),
-            &best
-                .and_then(|best| price(best.point))
-                .unwrap_or_else(|| NONE.to_owned()),
+            &best.as_ref().and_then(Best::cost).unwrap_or_else(|| NONE.to_owned()),
             &summary
                 .and_then(|summary| summary.tail.as_ref())
                 .map_or_else(|| NONE.to_owned(), words::dominance),
         ]);
     }
     out
-}
-
-fn price(point: &Point) -> Option<String> {
-    let usd = point.summary.as_ref()?.usd_per_10k?;
-    Some(format!(
-        "{} [{}–{}]",
-        dollars(usd.value),
-        digits3(usd.lo),
-        digits3(usd.hi)
-    ))
 }
 
 /// What the highest rates cost by part and by instance, and where tiers break even.
@@ -137,15 +126,14 @@ fn costs(run: &Run, curves: &[Curve<'_>]) -> String {
                 words::tier(run, &factors.tier),
                 words::cache(factors),
                 best.text(),
-                price(best.point).unwrap_or_else(|| NONE.to_owned())
+                best.cost().unwrap_or_else(|| NONE.to_owned())
             ),
             parts.join(", "),
         ];
-        cells.extend(
-            side_by_side(best.point, pricing)
-                .into_iter()
-                .map(|(_, cost)| cost.map_or_else(|| NONE.to_owned(), |cost| dollars(cost.usd_per_10k.value))),
-        );
+        cells.extend(side_by_side(best.point, pricing).into_iter().map(|(_, cost)| {
+            let usd = |cost: Cost| format!("{}{}", best.at_most(), dollars(cost.usd_per_10k.value));
+            cost.map_or_else(|| NONE.to_owned(), usd)
+        }));
         rows += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
     if rows.is_empty() {
@@ -188,7 +176,7 @@ fn every_point(run: &Run) -> String {
             &rate(summary.achieved_rps.value),
             &summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
             &thousands(summary.errors),
-            &price(point).unwrap_or_else(|| NONE.to_owned()),
+            &best::price(point).unwrap_or_else(|| NONE.to_owned()),
         ]);
     }
     out + "\n</details>\n"

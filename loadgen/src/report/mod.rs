@@ -22,7 +22,7 @@ mod tracked;
 mod units;
 mod words;
 
-pub use compare::{Change, Comparison, Outcome, SMALLEST_CHANGE, Verdict};
+pub use compare::{Change, Comparison, Outcome};
 pub(crate) use hdr_log::parse_rfc3339;
 pub use journal::is_there as has_journal;
 pub use journal::{Journal, Place, Points, Step};
@@ -289,13 +289,14 @@ fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<P
     }
 }
 
-/// `compare A B`: prints how B differs from A and says whether anything got worse.
+/// `compare A B`: prints how B differs from A and says whether anything got worse. `within`: the share by which two figures
+/// may differ and be equivalent.
 ///
 /// # Errors
 /// As [`load`].
-pub fn compare(a: &Path, b: &Path, markdown: bool) -> Result<Outcome, ReportError> {
+pub fn compare(a: &Path, b: &Path, within: f64, markdown: bool) -> Result<Outcome, ReportError> {
     let (run_a, run_b) = (load(a)?, load(b)?);
-    let comparison = compare::compare(&run_a, &run_b);
+    let comparison = compare::compare(&run_a, &run_b, within);
     print!(
         "{}",
         if markdown {
@@ -309,8 +310,8 @@ pub fn compare(a: &Path, b: &Path, markdown: bool) -> Result<Outcome, ReportErro
 
 /// Compares two runs point by point. See [`Comparison`].
 #[must_use]
-pub fn comparison(a: &Run, b: &Run) -> Comparison {
-    compare::compare(a, b)
+pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
+    compare::compare(a, b, within)
 }
 
 fn points(run: &Run) -> impl Iterator<Item = &Point> {

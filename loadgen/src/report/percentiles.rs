@@ -5,6 +5,7 @@
 
 use crate::analysis::curves::is_valid;
 use crate::analysis::percentile::samples_wanted;
+use crate::analysis::sections::spread_dominates;
 use crate::record::{Interval, Point, Run, Summary};
 
 /// A percentile by name.
@@ -28,6 +29,32 @@ pub(crate) fn highest(points: &[Option<&Point>]) -> Percentile {
     PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
 }
 
+/// Half of an interval beyond which a median is called wide, as a share.
+const WIDE: f64 = 0.1;
+
+/// At how many valid points the median's interval is wide because repeats differ, and what would make it narrower; `None`
+/// where there are none.
+pub(crate) fn wide(run: &Run) -> Option<String> {
+    let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
+    let widths: Vec<f64> = valid
+        .iter()
+        .filter(|point| spread_dominates(point))
+        .filter_map(|point| point.summary.as_ref()?.p50_us)
+        .map(|us| (us.hi / us.lo.max(1e-9)).sqrt() - 1.0)
+        .filter(|half| *half > WIDE)
+        .collect();
+    let widest = widths.iter().copied().fold(0.0, f64::max);
+    (!widths.is_empty()).then(|| {
+        format!(
+            "The p50 is known to no more than ±{:.0} % at {} of {} valid points because repeats differ from each other: more \
+             `repeats` make it better known, longer ones do not",
+            100.0 * widest,
+            widths.len(),
+            valid.len()
+        )
+    })
+}
+
 /// How many valid points have no p99, why, and what would give them one; `None` where all have.
 pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
@@ -35,7 +62,9 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
         .iter()
         .filter_map(|point| point.summary.as_ref())
         .filter(|summary| summary.p99_us.is_none())
-        .map(|summary| samples_wanted(0.99, summary.tail_autocorrelation_time) as f64 / summary.samples.max(1) as f64)
+        .map(|summary| {
+            samples_wanted(0.99, summary.assumed_tail_autocorrelation_time) as f64 / summary.samples.max(1) as f64
+        })
         .collect();
     longer.sort_by(f64::total_cmp);
     let (least, most) = (longer.first()?, longer.last()?);
@@ -47,9 +76,9 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
         format!("{most:.0}")
     };
     Some(format!(
-        "No p99 at {} of {} valid points: it takes 368 independent samples, and slow requests that come together count for \
-         fewer. It would take {times} times as many: raise `step_s` or `repeats` in the plan, leave out other rates, or run \
-         the long lab (`make lab-full`)",
+        "No p99 at {} of {} valid points: it takes 368 independent samples, and with as many in flight as there are, or by \
+         what neighbouring rates show, requests may depend on each other and count for fewer. It would take {times} times as \
+         many: more `repeats` in the plan, fewer rates, a higher rate beside the highest, or the long lab (`make lab-full`)",
         longer.len(),
         valid.len()
     ))

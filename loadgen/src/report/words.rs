@@ -2,10 +2,10 @@
 //!
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
-use super::best;
-use super::units::{latency, latency_interval, percent, percent_digits, rate, thousands};
+use super::best::{self, Best};
+use super::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
 use crate::analysis::bands;
-use crate::analysis::curves::{Curve, curves};
+use crate::analysis::curves::{Curve, curves, is_valid};
 use crate::analysis::knee;
 use crate::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
 
@@ -15,6 +15,7 @@ pub(crate) fn part(name: &str) -> &str {
         bands::SEND_LAG => "send lag",
         bands::NETWORK => "network and HTTP",
         bands::UNATTRIBUTED => "failed, no timing",
+        bands::UNTOLD => "not told by the server",
         "admit" => "admission",
         "cache" => "cache",
         "tier" => "tier wait",
@@ -94,7 +95,8 @@ pub(crate) fn cache(factors: &Factors) -> String {
 
 /// What the slowest requests spend most of their time on, with its share.
 pub(crate) fn slowest(summary: &Summary) -> Option<(&str, Interval)> {
-    let (part, share) = summary.tail.as_ref()?.parts.first()?;
+    let tail = summary.tail.as_ref().filter(|tail| tail.exceeds.is_none())?;
+    let (part, share) = tail.parts.first()?;
     Some((part, *share))
 }
 
@@ -112,6 +114,12 @@ pub(crate) fn dominance(tail: &Tail) -> String {
             percent(share.value)
         }
     };
+    if let Some(times) = tail.exceeds {
+        return format!(
+            "not known: the parts that the server tells are {} times the latency",
+            digits3(times)
+        );
+    }
     match &tail.parts[..] {
         [] => "nothing".to_owned(),
         [(name, first), ..] if tail.clear => format!("{} {}", share(first), part(name)),
@@ -150,19 +158,43 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
 pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let factors = curve.factors();
     let who = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
-    let Some(point) = best::best(run, curve)
-        .map(|best| best.point)
-        .or_else(|| curve.highest_valid())
-    else {
-        return format!("{who}: no valid point at any of {} rates", curve.points.len());
+    let best = best::best(run, curve);
+    let Some(point) = best.as_ref().map(|best| best.point).or_else(|| curve.highest_valid()) else {
+        return format!("{who}: {}", nothing_valid(curve));
     };
     let mut text = format!("{who}: {}", attribution(point));
+    if let Some(cost) = best.as_ref().and_then(Best::cost) {
+        text += &format!(
+            "; {} {}: {cost} per 10k inferences",
+            best::title(run),
+            best.as_ref().map_or_else(String::new, Best::text)
+        );
+    }
     if run.slo.is_none()
         && let Some(knee) = knee::knee(curve)
     {
         text += &format!("; p95 turns up at {} rps", rate(knee));
     }
     text
+}
+
+/// Why a curve has no highest valid rate.
+fn nothing_valid(curve: &Curve<'_>) -> String {
+    let above: Vec<String> = curve
+        .points
+        .iter()
+        .filter(|point| is_valid(point))
+        .map(|point| rate(point.factors.offered_rps))
+        .collect();
+    let lowest = rate(curve.factors().offered_rps);
+    if above.is_empty() {
+        format!("no valid point at any of {} rates", curve.points.len())
+    } else {
+        format!(
+            "no highest valid rate: the lowest, {lowest} rps, is not valid (above it {} rps are)",
+            above.join(", ")
+        )
+    }
 }
 
 /// What dominates the tail of a point: `p99 at 400 rps is 92 % [88–95] tier wait (p99 14.2 ms [13.1–15.0]; the slowest

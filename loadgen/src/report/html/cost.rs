@@ -2,8 +2,9 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
+use super::super::best::Best;
 use super::super::cost_words;
-use super::super::units::{dollars, dollars_interval, percent, rate};
+use super::super::units::{dollars, dollars_interval, percent};
 use super::markup::escape;
 use super::series::Series;
 use crate::analysis::curves::Curve;
@@ -20,12 +21,12 @@ const PARTS: [(&str, &str); 5] = [
 
 /// The figure of a group; nothing where nothing is priced.
 pub(super) fn figure(series: &[Series<'_>]) -> String {
-    let rows: Vec<(&Series<'_>, f64, &Summary, Interval)> = series
+    let rows: Vec<(&Series<'_>, &Best<'_>, &Summary, Interval)> = series
         .iter()
         .filter_map(|one| {
-            let point = one.best.as_ref()?.point;
-            let summary = point.summary.as_ref()?;
-            Some((one, point.factors.offered_rps, summary, summary.usd_per_10k?))
+            let best = one.best.as_ref()?;
+            let summary = best.point.summary.as_ref()?;
+            Some((one, best, summary, summary.usd_per_10k?))
         })
         .collect();
     let most = rows
@@ -44,11 +45,11 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
         out += &format!("<span><span class=\"swatch\" style=\"background:{colour}\"></span>{name}</span>");
     }
     out += "</div><div class=\"costs\">";
-    for (one, offered, summary, usd) in rows {
+    for (one, best, summary, usd) in rows {
         out += &format!(
-            "<span>{}<br><span class=\"soft\">at {} rps</span></span><div class=\"bar\">",
+            "<span>{}<br><span class=\"soft\">at {}</span></span><div class=\"bar\">",
             escape(&one.label),
-            rate(offered)
+            escape(&best.text())
         );
         for (name, part) in &summary.usd_parts {
             let colour = PARTS
@@ -69,13 +70,14 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
         }
         let (lo, hi) = (100.0 * usd.lo / most, 100.0 * usd.hi.min(most) / most);
         out += &format!(
-            "<b style=\"left:{lo:.2}%;width:{:.2}%\"></b></div><span>{}</span>",
+            "<b style=\"left:{lo:.2}%;width:{:.2}%\"></b></div><span>{}{}</span>",
             hi - lo,
+            best.at_most(),
             escape(&dollars_interval(Some(&usd)))
         );
     }
     out += "</div><figcaption>Dollars per 10,000 inferences at each series' highest rate; the thin line is the 95 % \
-            interval.</figcaption></figure>";
+            interval. At most: even the highest rate of the plan was held, and the server's own would cost less.</figcaption></figure>";
     out
 }
 

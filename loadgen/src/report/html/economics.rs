@@ -42,7 +42,8 @@ pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
                 |cost| {
                     let usd = cost.usd_per_10k;
                     format!(
-                        "<td class=\"n\">{}<span class=\"ci\">[{}–{}]</span></td>",
+                        "<td class=\"n\">{}{}<span class=\"ci\">[{}–{}]</span></td>",
+                        best.at_most(),
                         dollars(usd.value),
                         digits3(usd.lo),
                         digits3(usd.hi)
@@ -69,7 +70,7 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
     };
     let most = lines
         .iter()
-        .map(|line| line.at(0.0).max(line.at(1.0)))
+        .flat_map(|line| (0..=STEPS).map(|step| line.at(f64::from(step) / f64::from(STEPS))))
         .fold(0.0, f64::max);
     if most <= 0.0 {
         return String::new();
@@ -108,14 +109,22 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
         out += &format!("<li>{}.</li>", escape(&sentence));
     }
     out + "</ul></div><p class=\"note\">Each tier on the cheapest instance that it can be had on; what a miss costs is \
-           counted, not assumed. The cache's own memory is part of the instance.</p>"
+           counted in each measured cache state, not assumed; the line passes through them. The cache's own memory is part of the instance.</p>"
 }
+
+/// Pieces that a line is drawn of.
+const STEPS: u32 = 50;
 
 fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)) -> String {
     let Some(look) = series.iter().find(|one| one.curve.factors().tier == line.tier) else {
         return String::new();
     };
-    let (cold, hot) = (y.at(line.at(0.0)), y.at(line.at(1.0)));
+    let cold = y.at(line.at(0.0));
+    let path: Vec<String> = (0..=STEPS)
+        .map(|step| f64::from(step) / f64::from(STEPS))
+        .map(|hit_ratio| format!("{:.1} {:.1}", x.at(hit_ratio), y.at(line.at(hit_ratio))))
+        .collect();
+    let path = path.join("L");
     let tip = format!(
         "{} on {}\n{} per 10k without hits\n{} if every row hit",
         words::tier(run, &line.tier),
@@ -124,12 +133,10 @@ fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)
         dollars(line.at(1.0))
     );
     format!(
-        "<g data-tip=\"{}\"><path class=\"line\" stroke=\"{}\" d=\"M{:.1} {cold:.1}L{:.1} {hot:.1}\"/>{}\
+        "<g data-tip=\"{}\"><path class=\"line\" stroke=\"{}\" d=\"M{path}\"/>{}\
          <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
         escape(&tip),
         look.colour(),
-        x.at(0.0),
-        x.at(1.0),
         look.marker(x.at(0.0), cold, false),
         x.at(0.0) + 9.0,
         cold - 6.0,

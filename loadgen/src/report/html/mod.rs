@@ -129,8 +129,8 @@ const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of t
                      (p99-100), cut into the server's own stages and what lies outside it. Every repeat is cut into bands by \
                      itself; [lo–hi] is the 95 % interval of the mean over the repeats. At the rate that all have in common, or \
                      else the highest valid one.</p>";
-const EVERY: &str = "<p class=\"soft\">n/a: too few independent samples (a p95 needs 72, a p99 368). Service: actual send to last byte. \
-                     Send lag: scheduled to actual send. In flight: counted by the load generator.</p>";
+const EVERY: &str = "<p class=\"soft\">n/a: too few independent samples (a p95 needs 72, a p99 368, and four times as many and more where requests may depend on each other). Service: actual send to last byte. \
+                     Send lag: scheduled to actual send. In flight: counted by the load generator, and held against Little's law from five on.</p>";
 
 fn common(curves: &[Curve<'_>]) -> Option<f64> {
     common_rate(&curves.iter().collect::<Vec<_>>())

@@ -6,11 +6,20 @@ use super::super::units::{latency, percent, rate};
 use super::super::words;
 use super::markup::escape;
 use super::series::Series;
+use crate::analysis::tail::whole;
 use crate::record::{Band, Point, Run};
 use tierlab_protocol::timing::Stage;
 
 /// Parts whose colour wants light text on it.
-const DARK: [&str; 6] = ["send_lag", "decode", "tier", "infer", "encode", "unattributed"];
+const DARK: [&str; 7] = [
+    "send_lag",
+    "decode",
+    "tier",
+    "infer",
+    "encode",
+    "unattributed",
+    "untold",
+];
 /// Width of a bar on most screens, and of a letter on it, in CSS pixels: what tells whether a name fits.
 const BAR_PX: f64 = 150.0;
 /// See [`BAR_PX`].
@@ -27,7 +36,7 @@ pub(super) fn legend(run: &Run) -> String {
     let names = ["send_lag", "network"]
         .into_iter()
         .chain(Stage::ALL.map(Stage::as_str))
-        .chain(["unattributed"]);
+        .chain(["unattributed", "untold"]);
     let mut out = String::from("<div class=\"legend\">");
     for name in names {
         if bands()
@@ -92,7 +101,7 @@ fn mean(band: &Band) -> String {
 fn stack(band: &Band) -> String {
     let mut out = String::from("<div class=\"stack\">");
     for (name, us) in &band.parts_us {
-        let share = if band.mean_us > 0.0 { us / band.mean_us } else { 0.0 };
+        let share = if band.mean_us > 0.0 { us / whole(band) } else { 0.0 };
         if share < 0.002 {
             continue;
         }
@@ -106,7 +115,7 @@ fn stack(band: &Band) -> String {
             "{}: {} of {} ({})\n{} requests, {}",
             words::part(name),
             latency(*us),
-            latency(band.mean_us),
+            latency(whole(band)),
             percent(share),
             band.count,
             band.name

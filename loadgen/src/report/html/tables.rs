@@ -10,6 +10,7 @@ use super::markup::escape;
 use super::series::Series;
 use super::stages;
 use crate::analysis::curves::{Difference, difference};
+use crate::analysis::littles_law;
 use crate::analysis::sections::Pairing;
 use crate::record::{Interval, Point, Run, Summary, Verdict};
 
@@ -44,10 +45,6 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
     );
     for (one, point) in series.iter().zip(&at_common) {
         let factors = one.curve.factors();
-        let cost = one
-            .best
-            .as_ref()
-            .and_then(|best| best.point.summary.as_ref()?.usd_per_10k);
         let summary = point.and_then(|point| point.summary.as_ref());
         let against = match (point, fastest) {
             (Some(point), Some(fastest)) if !std::ptr::eq(*point, fastest) => {
@@ -68,7 +65,7 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         }
         cells.extend([
             ("against the fastest", against),
-            ("$/10k there", cell(cost, dollars)),
+            ("$/10k there", cost(one.best.as_ref())),
             ("slowest", format!("<td>{}</td>", dominant(summary))),
         ]);
         out += "<tr>";
@@ -98,6 +95,15 @@ fn highest(best: Option<&Best<'_>>) -> String {
     format!("<td class=\"n\">{}{interval}</td>", escape(&best.text()))
 }
 
+/// What an inference costs at the highest rate.
+fn cost(best: Option<&Best<'_>>) -> String {
+    let usd = best.and_then(|best| Some((best.at_most(), best.point.summary.as_ref()?.usd_per_10k?)));
+    usd.map_or_else(none, |(at_most, usd)| {
+        let [value, lo, hi] = [usd.value, usd.lo, usd.hi].map(dollars);
+        format!("<td class=\"n\">{at_most}{value}<span class=\"ci\">[{lo}–{hi}]</span></td>")
+    })
+}
+
 /// A bar for the largest part of the slowest requests, and what dominates in words.
 fn dominant(summary: Option<&Summary>) -> String {
     let Some(tail) = summary.and_then(|summary| summary.tail.as_ref()) else {
@@ -108,10 +114,16 @@ fn dominant(summary: Option<&Summary>) -> String {
     };
     format!(
         "<span class=\"share\"><i style=\"width:{:.0}%;background:{}\"></i></span><span data-tip=\"{}\">{}</span>",
-        100.0 * share.value.clamp(0.0, 1.0),
+        if tail.exceeds.is_some() {
+            0.0
+        } else {
+            100.0 * share.value.clamp(0.0, 1.0)
+        },
         stages::colour(part),
         escape(&words::dominance(tail)),
-        if tail.clear {
+        if tail.exceeds.is_some() {
+            "not known".to_owned()
+        } else if tail.clear {
             format!("{} {}", percent(share.value), escape(words::part(part)))
         } else if share.value > 0.5 {
             format!("{} {}, varies", percent(share.value), escape(words::part(part)))
@@ -235,9 +247,10 @@ fn row(run: &Run, point: &Point) -> String {
         optional(summary.cache_hit_ratio, percent),
         number(thousands(summary.errors)),
         number(format!(
-            "<span data-tip=\"counted {}, by Little's law {}\">{}</span>",
+            "<span data-tip=\"counted {}, by Little's law {}{}\">{}</span>",
             digits3(summary.in_flight.0),
             digits3(summary.in_flight.1),
+            littles_law::holds(summary.in_flight).map_or(" (too few for the law to be a check)", |_| ""),
             digits3(summary.in_flight.0)
         )),
         cell(summary.usd_per_10k, dollars)
