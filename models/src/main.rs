@@ -6,7 +6,11 @@ use tierlab_models::cli::{Cli, run};
 use tierlab_models::stop::{self, Stopper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Threads of the async runtime: it waits for disks and networks.
+const WORKERS: usize = 2;
+
 fn main() -> ExitCode {
+    tierlab_program::end_when_unread();
     let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
@@ -23,8 +27,9 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     use anyhow::Context as _;
+    tierlab_program::can_start_workers(WORKERS).context("cannot start the runtime")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(WORKERS)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -37,6 +37,8 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
     let filter = EnvFilter::try_new(filter).map_err(|e| bad(&e))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A log that nobody reads any more ends nothing.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => log.map_event_format(|inner| WithRequestId { inner, format }).try_init(),

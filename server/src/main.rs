@@ -77,6 +77,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
+    tierlab_program::end_when_unread();
     let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
     let args = match Args::try_parse() {
         Ok(args) => args,
@@ -120,6 +121,8 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
     *format = log_format.unwrap_or(configured);
     let level = log_level.as_deref().filter(|level| !level.is_empty()).unwrap_or(level);
     tierlab_server::log::start(*format, level)?;
+    tierlab_program::can_start_workers(config.worker_threads())
+        .context("starting the async runtime (`runtime.worker_threads`)")?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if config.worker_threads() > 0 {
         builder.worker_threads(config.worker_threads());

@@ -2,7 +2,9 @@
 
 use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
 use std::fs;
-use std::process::Command;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 const LAB: &str = "[lab]\ntiers = [\"nvme\", \"papyrus\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n\
     [[lab.cache]]\nname = \"c\"\nshare = 0\n[lab.data]\nrows = 1\n";
@@ -202,4 +204,24 @@ fn a_tier_that_is_not_there_is_named_with_those_that_are() {
     ] {
         assert!(ended.stderr.contains(part), "`{part}` is not in: {}", ended.stderr);
     }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = Command::new(BINARY)
+        .args(["report", "results/quick-2core"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = child.wait().unwrap();
+    // As of a program that SIGPIPE ended.
+    assert_eq!(status.code(), Some(141), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
 }

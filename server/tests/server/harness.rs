@@ -138,7 +138,12 @@ pub(crate) fn on_tier(data: &Data, tier: &str) -> Vec<String> {
 
 /// Runs a server that is expected not to start.
 pub(crate) fn refused(arguments: &[String]) -> Output {
-    let mut child = command(arguments)
+    refused_under(&[], arguments)
+}
+
+/// The same, run by another program.
+pub(crate) fn refused_under(wrapper: &[&str], arguments: &[String]) -> Output {
+    let mut child = command_under(wrapper, arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -1,6 +1,6 @@
 //! Starts that cannot be, readiness, and the drain.
 
-use crate::harness::{Data, Server, entity_ids, mlp_input, on_tier, refused};
+use crate::harness::{Data, Server, entity_ids, mlp_input, on_tier, refused, refused_under};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -162,5 +162,32 @@ fn make_help_lists_every_target() {
             .find(|line| line.split_whitespace().next() == Some(target));
         let line = line.unwrap_or_else(|| panic!("`{target}` is not in\n{listed}"));
         assert!(line.split_whitespace().count() > 1, "`{target}` says nothing of itself");
+    }
+}
+
+/// The limit does not hold for root, so root's server runs as somebody else who may read all the same.
+#[test]
+fn too_few_threads_are_an_error_and_no_panic() {
+    let data = Data::generate(&[], 0);
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    let somebody = [
+        "setpriv",
+        "--reuid=61234",
+        "--regid=61234",
+        "--clear-groups",
+        "--inh-caps=+dac_override",
+        "--ambient-caps=+dac_override",
+    ];
+    for threads in ["1", "2", "3", "4"] {
+        let limit = format!("--nproc={threads}");
+        let mut wrapper: Vec<&str> = if is_root { somebody.to_vec() } else { Vec::new() };
+        wrapper.extend(["prlimit", &limit]);
+        let mut arguments = on_tier(&data, "memory");
+        arguments.extend(["--set".into(), "runtime.worker_threads=2".into()]);
+        let output = refused_under(&wrapper, &arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("6 threads are needed to start"), "{said}");
+        assert!(said.contains("ulimit -u") && !said.contains("panicked"), "{said}");
     }
 }

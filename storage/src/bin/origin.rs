@@ -115,6 +115,7 @@ struct Ready {
 fn main() -> ExitCode {
     // Asked for first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
+    tierlab_program::end_when_unread();
     let flags = Flags::parse();
     let filter = match EnvFilter::try_new(&flags.log) {
         Ok(filter) => filter,
@@ -141,9 +142,8 @@ fn main() -> ExitCode {
             ));
         }
     }
-    let ran = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
+    let ran = tierlab_program::can_start_workers(0)
+        .and_then(|()| tokio::runtime::Builder::new_multi_thread().enable_all().build())
         .context("cannot start the runtime")
         .and_then(|runtime| runtime.block_on(run(flags, parent)));
     match ran {

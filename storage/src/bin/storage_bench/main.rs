@@ -20,6 +20,7 @@ use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    tierlab_program::end_when_unread();
     let options = Options::parse();
     let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
     if options.threads > 0 {
         builder.worker_threads(options.threads.into());
     }
-    let runtime = match builder.enable_all().build() {
+    let enough = tierlab_program::can_start_workers(options.threads.into());
+    let runtime = match enough.and_then(|()| builder.enable_all().build()) {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: cannot start the runtime: {error}");
