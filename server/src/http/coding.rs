@@ -59,7 +59,11 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         Coding::Deflate => Box::new(Alone(ZlibDecoder::new(packed))),
     };
     let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
-    let mut size = (body.len().saturating_mul(USUAL_RATIO)).clamp(64, PIECE_BYTES);
+    let mut size = body
+        .len()
+        .saturating_mul(USUAL_RATIO)
+        .clamp(64, PIECE_BYTES)
+        .min(limit + 1);
     let mut out = Data::default();
     let mut len = 0;
     loop {
@@ -83,7 +87,8 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
         if ended {
             return Ok(out);
         }
-        size = PIECE_BYTES;
+        // One byte over the limit is enough to see that it is too much.
+        size = (2 * size).min(PIECE_BYTES).min(limit - len + 1);
     }
 }
 

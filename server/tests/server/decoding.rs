@@ -57,9 +57,9 @@ fn send(address: &str, request: &[u8]) -> String {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(request);
     let _ = stream.shutdown(std::net::Shutdown::Write);
-    let mut said = vec![0; 64 << 10];
-    let read = stream.read(&mut said).unwrap_or(0);
-    String::from_utf8_lossy(&said[..read]).into_owned()
+    let mut said = Vec::new();
+    let _ = stream.take(64 << 10).read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// The status of a call with the given frame, and its message.
