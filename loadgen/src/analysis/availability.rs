@@ -12,7 +12,7 @@
 //!   server that works on many requests side by side has as many in flight and depends less;
 //! - the neighbouring rates of the same curve, if there is a higher one that was held: dependence grows with the rate, and
 //!   other requests showed it. The larger time of the next lower and the next higher rate counts, and at least
-//!   [`LEAST`].
+//!   `LEAST`.
 
 use super::curves::{curves, is_valid};
 use super::dependence::Dependence;

@@ -12,10 +12,10 @@
 //! - *Change point*: the repeats before any place against those after it (two-sample t, by Bonferroni over the places).
 //!
 //! With fewer than five repeats the last two know next to nothing of how repeats differ. Then a repeat's figure is taken
-//! to scatter by [`SPREAD`] and by as much as figures of pieces of a window do among each other, as if a whole window were
+//! to scatter by `SPREAD` and by as much as figures of pieces of a window do among each other, as if a whole window were
 //! no better than one of its pieces; that also makes it a test of homogeneity between two or three repeats.
 //!
-//! What is found must also matter ([`Figure::matters`]): a bounded drift passes. All tests of a point together raise a
+//! What is found must also matter (`Figure::matters`): a bounded drift passes. All tests of a point together raise a
 //! false alarm in at most about 1 % of points that do not drift; `tierlab-loadgen coverage` simulates it, queues in which
 //! requests depend on each other included.
 
