@@ -352,7 +352,8 @@ mod tests {
             met <= 330.0 && not_met > 330.0 && not_met / met <= 1.061,
             "{met} {not_met}"
         );
-        assert!(probes.len() < 40, "{probes:?}");
+        // Every second measurement is in vain: more than twice as many, and still no more than a search may take.
+        assert!(probes.len() <= MAX_PROBES, "{probes:?}");
     }
 
     #[test]

@@ -504,7 +504,7 @@ mod tests {
         }
         let said = message("[instances]\ncount = 100\nintra_op_threads = 100");
         assert!(said.contains("instances.count") && said.contains("4096"), "{said}");
-        let rows = format!("[batching]\npreferred_rows = {:?}", vec![1; 65]);
+        let rows = format!("max_batch_size = 8\n[batching]\npreferred_rows = {:?}", vec![1; 65]);
         assert!(message(&rows).contains("64"), "{}", message(&rows));
     }
 
