@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the process takes besides what its clients have it hold: code, models, sessions, allocator.
-const BASE_BYTES: u64 = 256 << 20;
+/// What the process takes besides what its clients have it hold: code, models, sessions, what the allocator keeps, and what was
+/// refused and is freed a moment after it is no longer counted.
+const BASE_BYTES: u64 = 512 << 20;
 /// What an open connection takes at most besides its bodies and replies: buffers of its socket, TLS and HTTP/2 state.
 const CONNECTION_BYTES: u64 = 256 << 10;
 /// Of honest requests under attack, the share that may be refused for want of room: each is told to come again.

@@ -708,7 +708,8 @@ async fn no_web_page_manages_models_and_programs_go_on() {
     let grpc = server.grpc_address.clone().unwrap();
     for headers in [[own.as_str(), "origin: http://evil.example"], [&rebound, "x-none: 1"]] {
         let (status, reply) = say(&grpc, &[&[call, text], &headers[..]].concat(), message);
-        assert_eq!(status, 403, "{reply}");
+        // gRPC's own way to refuse: PERMISSION_DENIED.
+        assert!(status == 200 && reply.contains("grpc-status: 7"), "{status}: {reply}");
     }
     assert_eq!(answer(&server, "adds").await.0, 11.0);
     for headers in [

@@ -129,9 +129,9 @@ async fn replies_are_compressed_where_the_client_asks_and_it_pays() {
             .map(|value| value.to_str().unwrap().to_owned());
         (coding, reply.bytes().await.unwrap())
     };
-    let (coding, plain) = ask(500, "identity").await;
+    let (coding, plain) = ask(250, "identity").await;
     assert_eq!(coding, None);
-    let (coding, packed) = ask(500, "gzip").await;
+    let (coding, packed) = ask(250, "gzip").await;
     assert_eq!(coding.as_deref(), Some("gzip"));
     let mut unpacked = Vec::new();
     flate2::read::GzDecoder::new(&packed[..])
@@ -140,6 +140,6 @@ async fn replies_are_compressed_where_the_client_asks_and_it_pays() {
     assert!(packed.len() < plain.len());
     let outputs = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["outputs"].clone();
     assert_eq!(outputs(&unpacked), outputs(&plain));
-    assert_eq!(ask(500, "deflate").await.0.as_deref(), Some("deflate"));
+    assert_eq!(ask(250, "deflate").await.0.as_deref(), Some("deflate"));
     assert_eq!(ask(1, "gzip, deflate").await.0, None);
 }
