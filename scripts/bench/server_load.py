@@ -126,7 +126,10 @@ def port_of(address):
 
 def start_ours(data, binaries):
     """The project's server over `data`, from a folder of binaries: the process and its port."""
-    server = Server("tierlab", [binaries / "tierlab-server", "--config", "configs/server.toml", "--tier", "memory", "--set",
+    # The keys are those of the checkout that the build is of.
+    own = binaries.resolve().parents[1] / "configs/server.toml"
+    config = own if own.exists() else PROJECT / "configs/server.toml"
+    server = Server("tierlab", [binaries / "tierlab-server", "--config", config, "--tier", "memory", "--set",
                                 f"tiers.memory.root={data}", "--listen", "127.0.0.1:0"])
     return server, port_of(json.loads(server.first_line())["listen"])
 
