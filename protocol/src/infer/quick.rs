@@ -96,6 +96,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
+    #[inline]
     fn space(&mut self) {
         while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
             self.rest = rest;
@@ -220,58 +221,57 @@ impl<'a> Scan<'a> {
         (left == 0).then_some(out)
     }
 
-    /// A number of few digits.
+    /// A number of few digits. In line, or its result goes through memory for every element.
+    #[inline(always)]
     fn number(&mut self) -> Option<Number> {
-        let negative = self.rest.first() == Some(&b'-');
-        let mut rest = &self.rest[usize::from(negative)..];
-        let leading_zero = rest.first() == Some(&b'0');
-        let mut significand = 0_u64;
-        let whole = digits(&mut rest, &mut significand);
-        if whole == 0 {
-            let (value, len) = word(self.rest)?;
-            self.rest = &self.rest[len..];
+        let text = self.rest;
+        let negative = text.first() == Some(&b'-');
+        let start = usize::from(negative);
+        let (mut at, mut significand) = digits(text, start, 0);
+        let mut all = at - start;
+        if all == 0 {
+            let (value, len) = word(text)?;
+            self.rest = &text[len..];
             return Some(Number::Float(value));
         }
-        if leading_zero && whole > 1 {
+        if all > 1 && text[start] == b'0' {
             return None;
         }
-        let mut all = whole;
         let mut power = 0_i32;
         let mut is_float = false;
-        if let [b'.', fraction @ ..] = rest {
+        if text.get(at) == Some(&b'.') {
             is_float = true;
-            rest = fraction;
-            let behind = digits(&mut rest, &mut significand);
+            let point = at + 1;
+            (at, significand) = digits(text, point, significand);
+            let behind = at - point;
             if behind == 0 {
                 return None;
             }
             all += behind;
-            power -= i32::try_from(behind).ok()?;
+            power = -i32::try_from(behind).ok()?;
         }
         if all > MAX_DIGITS {
             return None;
         }
-        if let [b'e' | b'E', exponent @ ..] = rest {
+        if let Some(b'e' | b'E') = text.get(at) {
             is_float = true;
-            rest = exponent;
-            let minus = rest.first() == Some(&b'-');
-            if let [b'-' | b'+', behind @ ..] = rest {
-                rest = behind;
-            }
-            let mut value = 0;
-            if !(1..=3).contains(&digits(&mut rest, &mut value)) {
+            let sign = text.get(at + 1).copied();
+            let first = at + 1 + usize::from(matches!(sign, Some(b'-' | b'+')));
+            let (end, value) = digits(text, first, 0);
+            if !(1..=3).contains(&(end - first)) {
                 return None;
             }
+            at = end;
             let value = i32::try_from(value).ok()?;
-            power += if minus { -value } else { value };
+            power += if sign == Some(b'-') { -value } else { value };
         }
-        self.rest = rest;
+        self.rest = text.get(at..)?;
         if !is_float {
-            let signed = -i64::try_from(significand).ok()?;
+            // At most MAX_DIGITS digits are far below 2^63.
             return Some(match (negative, significand) {
                 (false, _) => Number::Unsigned(significand),
                 (true, 0) => Number::Float(-0.0),
-                (true, _) => Number::Signed(signed),
+                (true, _) => Number::Signed(-(significand as i64)),
             });
         }
         let scale = *POWERS.get(power.unsigned_abs() as usize)?;
@@ -289,15 +289,14 @@ enum Number {
     Float(f64),
 }
 
-/// Takes digits and adds them to `value`; says how many. The value is right up to [`MAX_DIGITS`] of them.
-fn digits(rest: &mut &[u8], value: &mut u64) -> usize {
-    let mut count = 0;
-    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
-        *value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
-        *rest = behind;
-        count += 1;
+/// Reads digits from `at` on behind those of `value`; says where they end. The value is right up to [`MAX_DIGITS`] of them.
+#[inline]
+fn digits(text: &[u8], mut at: usize, mut value: u64) -> (usize, u64) {
+    while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
     }
-    count
+    (at, value)
 }
 
 #[cfg(test)]
