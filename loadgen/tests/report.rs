@@ -81,7 +81,12 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
             tail: summary.assumed_tail_autocorrelation_time,
         };
         for (name, quantile) in [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)] {
-            let printable = analysis::percentile::is_printable(quantile, merged.len(), dependence.at(quantile));
+            let printable = analysis::percentile::is_printable(
+                quantile,
+                merged.len(),
+                point.repeats.len(),
+                dependence.at(quantile),
+            );
             assert_eq!(number(name).is_ok(), printable, "{name} {row:?}");
             let Ok(us) = number(name) else { continue };
             assert!(

@@ -147,7 +147,7 @@ pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Opti
                 summary.assumed_tail_autocorrelation_time
             }
         });
-        is_printable(quantile, table.samples(), assumed)
+        is_printable(quantile, table.samples(), table.repeats().len(), assumed)
     };
     if !printable(&table_a, a) || !printable(&table_b, b) {
         return None;

@@ -26,7 +26,10 @@ pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     );
     (0..=STEPS)
         .map(|step| 1.0 - 10_f64.powf(-NINES * f64::from(step) / f64::from(STEPS)))
-        .take_while(|share| *share < 0.5 || is_printable(*share, table.samples(), dependence.at(*share)))
+        .take_while(|share| {
+            let repeats = point.repeats.len();
+            *share < 0.5 || is_printable(*share, table.samples(), repeats, dependence.at(*share))
+        })
         .filter_map(|share| Some((share, table.pooled_quantile(share)? as f64)))
         .collect()
 }

@@ -56,7 +56,7 @@ pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing
     let assumed = availability::assumed(points);
     for (point, assumed) in points.iter_mut().zip(assumed) {
         if let Some(summary) = &mut point.summary {
-            keep_printable(summary, assumed);
+            keep_printable(summary, point.repeats.len(), assumed);
         }
     }
 }
@@ -65,18 +65,18 @@ pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing
 #[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let mut summary = all_figures(point, limits, pricing);
-    keep_printable(&mut summary, availability::alone(point));
+    keep_printable(&mut summary, point.repeats.len(), availability::alone(point));
     summary
 }
 
 /// Takes out the percentiles that there are too few samples for.
-fn keep_printable(summary: &mut Summary, assumed: Dependence) {
+fn keep_printable(summary: &mut Summary, repeats: usize, assumed: Dependence) {
     (
         summary.assumed_autocorrelation_time,
         summary.assumed_tail_autocorrelation_time,
     ) = (assumed.body, assumed.tail);
     let samples = summary.samples;
-    let printable = |quantile: f64| is_printable(quantile, samples, assumed.at(quantile));
+    let printable = |quantile: f64| is_printable(quantile, samples, repeats, assumed.at(quantile));
     summary.p50_us = summary.p50_us.filter(|_| printable(0.5));
     summary.p95_us = summary.p95_us.filter(|_| printable(0.95));
     summary.p99_us = summary.p99_us.filter(|_| printable(0.99));
@@ -219,7 +219,7 @@ fn gaps(latency: &BlockTable) -> Vec<Gap> {
 /// percentile in 95 % of all runs by themselves, so nothing is lost by stopping there.
 #[must_use]
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
-    if !is_printable(quantile, table.samples(), 1.0) {
+    if !is_printable(quantile, table.samples(), table.repeats().len(), 1.0) {
         return None;
     }
     let interval = sections::log_quantile(table, quantile)?.interval(sections::OUTSIDE);

@@ -1,6 +1,8 @@
 //! Latencies whose percentiles are known. In: a law and random numbers. Out: latencies in microseconds, and the true
 //! percentile of all of them. Knows nothing of intervals.
 
+use crate::analysis::availability;
+use crate::analysis::dependence::Dependence;
 use crate::plan::Arrivals;
 use crate::schedule::Schedule;
 use rand::RngExt;
@@ -14,6 +16,8 @@ const UNIT_US: f64 = 1_000.0;
 const WARMUP: f64 = 0.1;
 /// Correlation of one request's modulation with the next one's.
 const PHI: f64 = 0.95;
+/// Repeats of a neighbouring rate that are looked at.
+const NEIGHBOUR_REPEATS: usize = 3;
 /// Mean requests in flight where each is for itself.
 const IN_FLIGHT: f64 = 0.2;
 
@@ -69,6 +73,30 @@ impl Law {
             Self::Queue(_) => latencies_us.iter().sum::<u64>() as f64 / latencies_us.len().max(1) as f64 / UNIT_US,
             _ => IN_FLIGHT,
         }
+    }
+
+    /// The dependence that a point with so many in flight is taken to have. Spells of a slow machine are seen by the neighbouring
+    /// rates alone, which are simulated here with samples of their own.
+    #[must_use]
+    pub(super) fn assumed(self, in_flight: f64, samples: usize, rng: &mut ChaCha8Rng) -> Dependence {
+        let alone = availability::of_queue(in_flight);
+        if self != Self::Modulated {
+            return alone;
+        }
+        let [below, above] = [(); 2].map(|()| {
+            let repeats: Vec<Dependence> = (0..NEIGHBOUR_REPEATS)
+                .map(|_| {
+                    let latencies = self.sample(rng, samples);
+                    Dependence::of(&latencies.iter().map(|us| us.round() as u64).collect::<Vec<_>>())
+                })
+                .collect();
+            let mean = |of: fn(&Dependence) -> f64| repeats.iter().map(of).sum::<f64>() / repeats.len() as f64;
+            Some(Dependence {
+                body: mean(|one| one.body),
+                tail: mean(|one| one.tail),
+            })
+        });
+        availability::beside(alone, below, above)
     }
 
     /// One repeat: latencies in the order of their arrival, in microseconds.

@@ -22,7 +22,7 @@ pub use laws::Law;
 
 use crate::analysis::percentile::{BlockTable, is_printable, samples_needed};
 use crate::analysis::sections::{OUTSIDE, Pairing, difference};
-use crate::analysis::{availability, latency_interval};
+use crate::analysis::latency_interval;
 use crate::error::RunError;
 use crate::recorder::histogram;
 use crate::schedule::split_mix;
@@ -256,12 +256,12 @@ fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
             .map(|_| laws::weather(&mut rng, setting.spread))
             .collect();
         let (table, in_flight) = point(setting, &factors, &mut rng);
-        let assumed = availability::of_queue(in_flight);
+        let assumed = setting.law.assumed(in_flight, setting.samples, &mut rng);
         for (row, &(_, quantile, truth)) in rows.iter_mut().zip(&truths) {
             let Some(interval) = latency_interval(&table, quantile) else {
                 continue;
             };
-            row.printed += usize::from(is_printable(quantile, total, assumed.at(quantile)));
+            row.printed += usize::from(is_printable(quantile, total, setting.repeats, assumed.at(quantile)));
             row.sections.count((interval.lo, interval.hi), truth);
             let Some([plain, corrected]) = row.bootstrap.as_mut().filter(|_| trial < BESIDE) else {
                 continue;

@@ -60,10 +60,11 @@ pub(crate) fn missing_p99(run: &Run) -> Option<String> {
     let valid: Vec<&Point> = run.points.iter().filter(|point| is_valid(point)).collect();
     let mut longer: Vec<f64> = valid
         .iter()
-        .filter_map(|point| point.summary.as_ref())
-        .filter(|summary| summary.p99_us.is_none())
-        .map(|summary| {
-            samples_wanted(0.99, summary.assumed_tail_autocorrelation_time) as f64 / summary.samples.max(1) as f64
+        .filter_map(|point| Some((point.repeats.len(), point.summary.as_ref()?)))
+        .filter(|(_, summary)| summary.p99_us.is_none())
+        .map(|(repeats, summary)| {
+            let wanted = samples_wanted(0.99, repeats, summary.assumed_tail_autocorrelation_time);
+            wanted as f64 / summary.samples.max(1) as f64
         })
         .collect();
     longer.sort_by(f64::total_cmp);
