@@ -53,6 +53,11 @@ pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing
     for point in &mut *points {
         point.summary = Some(all_figures(point, limits, pricing));
     }
+    withhold(points);
+}
+
+/// Takes out of the summaries, which have every figure, the percentiles that there are too few samples for.
+pub(crate) fn withhold(points: &mut [Point]) {
     let assumed = availability::assumed(points);
     for (point, assumed) in points.iter_mut().zip(assumed) {
         if let Some(summary) = &mut point.summary {
@@ -87,7 +92,7 @@ fn keep_printable(summary: &mut Summary, repeats: usize, assumed: Dependence) {
 }
 
 /// Every figure, whether or not there are samples enough to print it.
-fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
+pub(crate) fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let repeats = &point.repeats;
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
     let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);

@@ -4,7 +4,6 @@
 //! percentiles quickly. Knows nothing of how the weights are drawn.
 
 use hdrhistogram::Histogram;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The fewest samples from which a percentile is printed: the smallest `n` for which a distribution-free 95 %
@@ -68,22 +67,19 @@ impl BlockTable {
     /// percentile.
     #[must_use]
     pub fn new<'a>(repeats: impl IntoIterator<Item = &'a [Histogram<u64>]>) -> Self {
-        let mut blocks: Vec<Vec<(u64, u32)>> = Vec::new();
+        let mut blocks: Vec<Counts> = Vec::new();
         let mut ranges = Vec::new();
         for repeat in repeats {
             let start = blocks.len();
-            blocks.extend(repeat.iter().filter(|block| !block.is_empty()).map(sparse));
+            blocks.extend(repeat.iter().filter(|block| !block.is_empty()).map(counts));
             if blocks.len() > start {
                 ranges.push(start..blocks.len());
             }
         }
-        let values: Vec<u64> = blocks
-            .iter()
-            .flatten()
-            .map(|&(value, _)| value)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let mut values: Vec<u64> = blocks.iter().flatten().map(|&(value, _)| value).collect();
+        // Stable, since it finds the blocks' own order.
+        values.sort();
+        values.dedup();
         let mut cumulative = vec![0_u32; values.len() * blocks.len()];
         let mut totals = Vec::with_capacity(blocks.len());
         for (index, block) in blocks.iter().enumerate() {
@@ -201,7 +197,11 @@ fn dot(weights: &[u32], counts: &[u32]) -> u64 {
         .sum()
 }
 
-fn sparse(block: &Histogram<u64>) -> Vec<(u64, u32)> {
+/// The recorded values of a time block, ascending, each the highest that its bucket stands for, and how often it was met.
+pub(super) type Counts = Vec<(u64, u32)>;
+
+/// What a histogram holds, without its empty buckets.
+pub(super) fn counts(block: &Histogram<u64>) -> Counts {
     block
         .iter_recorded()
         .map(|step| {
@@ -255,7 +255,11 @@ mod tests {
         // A queue of nine in flight: its median would be printed from 6 * 200 * 4 samples if they were one repeat.
         assert_eq!(samples_wanted(0.5, 1, 200.0), 6 * 200 * 4);
         assert_eq!(samples_wanted(0.5, 10, 200.0), 10 * 8 * 198);
-        assert_eq!(samples_wanted(0.5, 10, LEAST_TIME), 24, "what does not queue has nothing to settle");
+        assert_eq!(
+            samples_wanted(0.5, 10, LEAST_TIME),
+            24,
+            "what does not queue has nothing to settle"
+        );
     }
 
     #[test]

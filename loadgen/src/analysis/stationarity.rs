@@ -19,10 +19,9 @@
 //! false alarm in at most about 1 % of points that do not drift; `tierlab-loadgen coverage` simulates it, queues in which
 //! requests depend on each other included.
 
+use super::percentile::{Counts, counts};
 use super::student::t_two_sided;
 use crate::record::{Drift, DriftHow, DriftOf, Repeat};
-use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
 
 /// The share of points without drift in which one is seen, all tests of a point together.
 pub const FALSE_ALARMS: f64 = 0.01;
@@ -64,9 +63,10 @@ const FIGURES: [Figure; 2] = [
 pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
     let mut in_order: Vec<&Repeat> = repeats.iter().collect();
     in_order.sort_by_key(|repeat| repeat.index);
-    let windows: Vec<&[Histogram<u64>]> = in_order
+    // A histogram has thousands of empty buckets, and is looked at several times.
+    let windows: Vec<Vec<Counts>> = in_order
         .iter()
-        .map(|repeat| repeat.histograms.latency.as_slice())
+        .map(|repeat| repeat.histograms.latency.iter().map(counts).collect::<Vec<_>>())
         .filter(|blocks| requests(blocks) > 0)
         .collect();
     let outside = FALSE_ALARMS / TESTS;
@@ -79,12 +79,11 @@ pub fn drifts(repeats: &[Repeat]) -> Vec<Drift> {
 
 impl Figure {
     /// The logarithm of the figure of some time blocks; `None` without requests.
-    fn log(&self, blocks: &[Histogram<u64>]) -> Option<f64> {
-        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-        for step in blocks.iter().flat_map(Histogram::iter_recorded) {
-            *counts.entry(step.value_iterated_to()).or_default() += step.count_at_value();
-        }
-        let all: u64 = counts.values().sum();
+    fn log(&self, blocks: &[Counts]) -> Option<f64> {
+        let mut counts: Counts = blocks.concat();
+        // Stable, since it finds the blocks' own order.
+        counts.sort_by_key(|(us, _)| *us);
+        let all = requests(blocks);
         if all == 0 {
             return None;
         }
@@ -92,7 +91,7 @@ impl Figure {
             DriftOf::P50 => {
                 let mut seen = 0;
                 let median = counts.iter().find(|(_, count)| {
-                    seen += **count;
+                    seen += u64::from(*count);
                     2 * seen >= all
                 });
                 median.map_or(0.0, |(us, _)| *us as f64)
@@ -101,7 +100,7 @@ impl Figure {
                 let slowest = all.div_ceil(100).max(2).min(all);
                 let (mut left, mut sum) = (slowest, 0.0);
                 for (us, count) in counts.iter().rev() {
-                    let taken = left.min(*count);
+                    let taken = left.min(u64::from(*count));
                     sum += *us as f64 * taken as f64;
                     left -= taken;
                 }
@@ -127,12 +126,12 @@ impl Figure {
     }
 }
 
-fn requests(blocks: &[Histogram<u64>]) -> u64 {
-    blocks.iter().map(Histogram::len).sum()
+fn requests(blocks: &[Counts]) -> u64 {
+    blocks.iter().flatten().map(|(_, count)| u64::from(*count)).sum()
 }
 
 /// The figures of a window cut into pieces of equally many blocks; `None` where a piece has too few requests.
-fn pieces(figure: &Figure, blocks: &[Histogram<u64>], count: usize) -> Option<Vec<f64>> {
+fn pieces(figure: &Figure, blocks: &[Counts], count: usize) -> Option<Vec<f64>> {
     let edge = |piece: usize| piece * blocks.len() / count;
     (0..count)
         .map(|piece| &blocks[edge(piece)..edge(piece + 1)])
@@ -141,7 +140,7 @@ fn pieces(figure: &Figure, blocks: &[Histogram<u64>], count: usize) -> Option<Ve
 }
 
 /// The last third of every window against its first, extended to the whole window as if the drift were even.
-fn within(figure: &Figure, windows: &[&[Histogram<u64>]], outside: f64) -> Option<Drift> {
+fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.len() < 3 {
         return None;
     }
@@ -181,7 +180,7 @@ fn within(figure: &Figure, windows: &[&[Histogram<u64>]], outside: f64) -> Optio
 }
 
 /// The repeats against each other in their order.
-fn across(figure: &Figure, windows: &[&[Histogram<u64>]], outside: f64) -> Option<Drift> {
+fn across(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drift> {
     if windows.iter().any(|blocks| requests(blocks) < PIECE_REQUESTS) {
         return None;
     }
@@ -247,7 +246,7 @@ fn change(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
 }
 
 /// The same for two to four repeats, with what the pieces of their windows tell.
-fn jump(figure: &Figure, windows: &[&[Histogram<u64>]], logs: &[f64], outside: f64) -> Option<Drift> {
+fn jump(figure: &Figure, windows: &[Vec<Counts>], logs: &[f64], outside: f64) -> Option<Drift> {
     if logs.len() < 2 {
         return None;
     }

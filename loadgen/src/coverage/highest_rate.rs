@@ -9,9 +9,9 @@ use super::laws::{Law, exponential, normal, weather};
 use crate::analysis::curves::Curve;
 use crate::analysis::dependence::Dependence;
 use crate::analysis::percentile::samples_needed;
-use crate::analysis::{backlog_slope, slo, summarise};
+use crate::analysis::{all_figures, backlog_slope, slo, withhold};
 use crate::record::{
-    Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome,
+    Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome, Summary,
 };
 use crate::recorder::histogram;
 use crate::schedule::split_mix;
@@ -260,6 +260,8 @@ fn searched(setting: SearchSetting, slo: &Slo, samples: u64, seed: u64) -> Vec<P
     };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut points: Vec<Point> = Vec::new();
+    // What a rate says by itself is computed once, and not again for every rate that comes after it.
+    let mut figures: BTreeMap<u64, Summary> = BTreeMap::new();
     let mut known: Vec<slo::Evidence> = Vec::new();
     for _ in 0..MAX_PROBES {
         let Some(probe) = search.next(&known) else { break };
@@ -278,9 +280,13 @@ fn searched(setting: SearchSetting, slo: &Slo, samples: u64, seed: u64) -> Vec<P
                 .repeats
                 .push(repeat(point.repeats.len() as u32, setting.server.window_s(), &sent));
         }
+        figures.insert(probe.rps.to_bits(), all_figures(&point, &Limits::default(), None));
         points.push(point);
         points.sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
-        summarise(&mut points, &Limits::default(), None);
+        for point in &mut points {
+            point.summary = figures.get(&point.factors.offered_rps.to_bits()).cloned();
+        }
+        withhold(&mut points);
         known = points.iter().filter_map(|point| slo::evidence(point, slo)).collect();
     }
     points

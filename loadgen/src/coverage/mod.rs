@@ -20,9 +20,9 @@ pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 
+use crate::analysis::latency_interval;
 use crate::analysis::percentile::{BlockTable, is_printable, samples_needed};
 use crate::analysis::sections::{OUTSIDE, Pairing, difference};
-use crate::analysis::latency_interval;
 use crate::error::RunError;
 use crate::recorder::histogram;
 use crate::schedule::split_mix;

@@ -292,7 +292,11 @@ enum Number {
 /// Reads digits from `at` on behind those of `value`; says where they end. The value is right up to [`MAX_DIGITS`] of them.
 #[inline]
 fn digits(text: &[u8], mut at: usize, mut value: u64) -> (usize, u64) {
-    while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+    while let Some(digit) = text
+        .get(at)
+        .map(|byte| byte.wrapping_sub(b'0'))
+        .filter(|digit| *digit < 10)
+    {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
     }
