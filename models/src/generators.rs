@@ -14,7 +14,7 @@ use crate::onnx::ModelProto;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fmt;
-use tierlab_protocol::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
+use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
 
 /// The seed used where none is given.
 pub const DEFAULT_SEED: u64 = 1;

@@ -11,7 +11,7 @@ use crate::stop::Stop;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use tierlab_protocol::model::{CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name};
+use tierlab_formats::model::{CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name};
 
 /// What to import.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use crate::tables::check;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_protocol::model::{MANIFEST_FILE, Manifest};
-use tierlab_protocol::table::{EXTENSION, TableHeader};
+use tierlab_formats::model::{MANIFEST_FILE, Manifest};
+use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// How to inspect.
@@ -144,7 +144,7 @@ fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, Mode
     Ok(text)
 }
 
-fn sessions(config: &tierlab_protocol::model::ModelConfig) -> String {
+fn sessions(config: &tierlab_formats::model::ModelConfig) -> String {
     match &config.instances {
         Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
         None => "sessions and threads fitted to the server's cores".to_owned(),

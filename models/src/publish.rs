@@ -13,8 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::Target;
-use tierlab_protocol::model::is_plain_name;
-use tierlab_protocol::table::EXTENSION;
+use tierlab_formats::model::is_plain_name;
+use tierlab_formats::table::EXTENSION;
 use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
 
 /// What to publish. With any name given, only what is named; else everything in both folders.

@@ -1,5 +1,5 @@
 //! Feature tables: what their rows hold, writing them at any size, checking them. The format is
-//! [`tierlab_protocol::table`]'s.
+//! [`tierlab_formats::table`]'s.
 //!
 //! A row's content depends on the table, the seed and the entity id only, so every row can be made again by itself and
 //! compared with what a tier gave.
@@ -16,7 +16,7 @@ use crate::repository::Outcome;
 use crate::stop::Stop;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
-use tierlab_protocol::table::{EXTENSION, TableHeader, TableSchema};
+use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
 
 /// Rows of an existing table that are made again and compared before it is taken as the one asked for.
 const SAMPLED_ROWS: u64 = 64;

@@ -4,10 +4,12 @@
 //! Inference Protocol v2, and Triton's `extension_model_configuration.md`, `extension_statistics.md` and
 //! `extension_model_repository.md`. `batched`, `max_batch_size` and `joined` in the model metadata are Tierlab's own.
 
-use crate::model::VersionPolicy;
+mod version_policy;
+
 use crate::tensor::{DataType, TensorSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+pub use version_policy::VersionPolicy;
 
 /// The name of the tensor of ids that a client sends for joined inputs: INT64, shape `[n]` or `[n, 1]`.
 pub const ENTITY_ID: &str = "entity_id";

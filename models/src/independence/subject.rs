@@ -8,7 +8,7 @@ use ort::session::{Session, SessionInputValue};
 use ort::value::{Outlet, TensorElementType, ValueType};
 use std::borrow::Cow;
 use std::path::Path;
-use tierlab_protocol::model::{FirstDim, check_batch_axis};
+use tierlab_formats::model::{FirstDim, check_batch_axis};
 
 /// Sizes tried for free dimensions behind the first one, until the model runs: one for all of them.
 const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];

@@ -7,7 +7,7 @@ use crate::repository;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use tierlab_protocol::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
+use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
 use tierlab_storage::{Body, ObjectPath};
 
 /// Adds the steps for the model in `folder`.

@@ -8,8 +8,8 @@ use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::tables::check;
 use std::path::Path;
-use tierlab_protocol::model::FEATURES_PREFIX;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::TableHeader;
 use tierlab_storage::ObjectPath;
 
 /// Adds the step for one table, unless the tier has it. A table is checked whole before it is put.

@@ -8,7 +8,7 @@ use crate::staged::StagedFile;
 use crate::stop::Stop;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 
 /// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears whole or not at
 /// all. Memory stays at a few megabytes per core and four bytes per block, whatever the number of rows.

@@ -13,9 +13,8 @@ use super::messages::{
 };
 use crate::metadata::{
     BatchStats, ConfigDocument, ConfigWarmup, ConfigWarmupInput, CountNs, DynamicBatching, IndexEntry, InferenceStats,
-    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata,
+    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata, VersionPolicy,
 };
-use crate::model::VersionPolicy;
 use crate::tensor::TensorSpec;
 
 impl From<ServerMetadata> for ServerMetadataResponse {

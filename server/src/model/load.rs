@@ -29,8 +29,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tierlab_formats::model::{Manifest, ModelConfig};
 use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
-use tierlab_protocol::model::{Manifest, ModelConfig};
 use tokio::time::timeout;
 
 /// What loading a model needs besides its files.

@@ -9,11 +9,10 @@
 
 use super::fields::{Once, Read, read_enum, read_false, read_unsigned};
 use super::{Field, Message, PbtxtError, Value, parse};
-use crate::model::{
-    BadModelFile, DeclaredTensor, InstanceKind, ModelConfig, VersionPolicy, WarmupData, WarmupInput, WarmupSample,
-};
-use crate::tensor::DataType;
+use crate::model::{BadModelFile, DeclaredTensor, InstanceKind, ModelConfig, WarmupData, WarmupInput, WarmupSample};
 use std::collections::BTreeMap;
+use tierlab_protocol::metadata::VersionPolicy;
+use tierlab_protocol::tensor::DataType;
 
 /// The platform of ONNX models.
 const PLATFORM: &str = "onnxruntime_onnx";

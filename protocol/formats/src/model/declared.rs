@@ -1,9 +1,9 @@
 //! What a model's config may say of the graph and of its first runs: tensors that it must have, and warm-up samples.
 
 use super::BadModelFile;
-use crate::tensor::DataType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tierlab_protocol::tensor::DataType;
 
 /// A tensor that the graph must have. Where the graph leaves a dimension free, a number here narrows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,9 +12,10 @@ pub use declared::{
     DeclaredTensor, InstanceKind, MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample,
 };
 
-use crate::tensor::TensorSpec;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use tierlab_protocol::metadata::VersionPolicy;
+use tierlab_protocol::tensor::TensorSpec;
 
 /// The name of the graph's file inside a version folder.
 pub const MODEL_FILE: &str = "model.onnx";
@@ -60,62 +61,19 @@ pub struct ModelConfig {
     pub warmup: Vec<WarmupSample>,
 }
 
-/// Which versions of a model are served at the same time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum VersionPolicy {
-    /// The highest ones.
-    Latest {
-        /// How many; at least 1.
-        num_versions: u32,
-    },
-    /// Every one there is.
-    All {},
-    /// These and no others.
-    Specific {
-        /// At least one; each must be there.
-        versions: Vec<u64>,
-    },
-}
-
-impl Default for VersionPolicy {
-    fn default() -> Self {
-        Self::Latest { num_versions: 1 }
-    }
-}
-
-impl VersionPolicy {
-    /// Whether it is the one that goes without saying.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The versions to serve out of those that are there, in rising order. A version that [`VersionPolicy::Specific`]
-    /// names is among them whether it is there or not.
-    #[must_use]
-    pub fn choose(&self, there: &BTreeSet<u64>) -> BTreeSet<u64> {
-        match self {
-            Self::Latest { num_versions } => there.iter().rev().take(*num_versions as usize).copied().collect(),
-            Self::All {} => there.clone(),
-            Self::Specific { versions } => versions.iter().copied().collect(),
-        }
-    }
-
-    fn check(&self) -> Result<(), BadModelFile> {
-        match self {
-            Self::Latest { num_versions: 0 } => Err(BadModelFile(
-                "`version_policy.latest.num_versions` must be at least 1".into(),
-            )),
-            Self::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
-                "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
-            )),
-            Self::Specific { versions } if versions.len() > MAX_NAMED_VERSIONS => Err(BadModelFile(format!(
-                "`version_policy.specific.versions` names {}, the most is {MAX_NAMED_VERSIONS}",
-                versions.len()
-            ))),
-            _ => Ok(()),
-        }
+fn check_version_policy(policy: &VersionPolicy) -> Result<(), BadModelFile> {
+    match policy {
+        VersionPolicy::Latest { num_versions: 0 } => Err(BadModelFile(
+            "`version_policy.latest.num_versions` must be at least 1".into(),
+        )),
+        VersionPolicy::Specific { versions } if versions.is_empty() || versions.contains(&0) => Err(BadModelFile(
+            "`version_policy.specific.versions` must name at least one version, each at least 1".into(),
+        )),
+        VersionPolicy::Specific { versions } if versions.len() > MAX_NAMED_VERSIONS => Err(BadModelFile(format!(
+            "`version_policy.specific.versions` names {}, the most is {MAX_NAMED_VERSIONS}",
+            versions.len()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -255,7 +213,7 @@ impl ModelConfig {
             instances.check()?;
         }
         config.batching.check(config.max_batch_size)?;
-        config.version_policy.check()?;
+        check_version_policy(&config.version_policy)?;
         declared::check(&config.warmup, config.max_batch_size)?;
         for (input, joined) in &config.joined {
             if !is_plain_name(&joined.table) {
@@ -429,6 +387,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn an_empty_config_is_the_default() {

@@ -25,9 +25,9 @@
 //! blocks than it must.
 
 use crate::model::is_plain_name;
-use crate::tensor::{DataType, element_count};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use tierlab_protocol::tensor::{DataType, element_count};
 
 /// The first eight bytes of a table.
 pub const MAGIC: [u8; 8] = *b"TLROWS01";
