@@ -1,6 +1,6 @@
 //! Values of fields as the types that are wanted, or an error that says so.
 
-use super::{Field, Message, PbtxtError, Value};
+use super::tree::{Field, Message, PbtxtError, Value};
 use std::collections::BTreeSet;
 
 /// Reads the value of a field.

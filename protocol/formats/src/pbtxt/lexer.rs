@@ -1,6 +1,6 @@
 //! Characters to words, numbers, strings and marks.
 
-use super::Position;
+use super::tree::Position;
 use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;

@@ -8,7 +8,8 @@
 //! whatever is queued at the same moment.
 
 use super::fields::{Once, Read, read_enum, read_false, read_unsigned};
-use super::{Field, Message, PbtxtError, Value, parse};
+use super::parse;
+use super::tree::{Field, Message, PbtxtError, Value};
 use crate::model::{BadModelFile, DeclaredTensor, InstanceKind, ModelConfig, WarmupData, WarmupInput, WarmupSample};
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::VersionPolicy;

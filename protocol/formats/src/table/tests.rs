@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use tierlab_protocol::tensor::DataType;
 
 fn ctr(rows: u64, first_id: i64) -> TableHeader {
     let schema = TableSchema::lay_out(
