@@ -6,9 +6,12 @@
 //! Lists and names are bounded while they are read, so that nothing is built that is refused then.
 
 use super::element::{Expected, Reading};
+use super::error::BadRequest;
+use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::quick;
 use super::room::{NO_ROOM, NoBound, Reused, Room};
+use super::wire::{WireOutput, WireReply, WireRequest, WireTensor};
 use super::words::Survey;
-use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, quick};
 use crate::tensor::DataType;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -16,36 +19,6 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-
-/// A request before its binary data.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct WireRequest {
-    pub(super) id: Option<String>,
-    pub(super) binary_output: bool,
-    pub(super) timeout_us: Option<u64>,
-    pub(super) priority: u64,
-    pub(super) inputs: Vec<WireTensor>,
-    /// Name, and `parameters.binary_data` where given.
-    pub(super) outputs: Vec<(String, Option<bool>)>,
-}
-
-/// A reply before its binary data.
-pub(super) struct WireReply {
-    pub(super) model_name: String,
-    pub(super) model_version: String,
-    pub(super) id: Option<String>,
-    pub(super) outputs: Vec<WireTensor>,
-}
-
-/// A tensor before its binary data.
-#[derive(Debug, PartialEq)]
-pub(super) struct WireTensor {
-    pub(super) name: String,
-    pub(super) dtype: DataType,
-    pub(super) shape: Vec<i64>,
-    pub(super) data: Option<Vec<u8>>,
-    pub(super) binary_data_size: Option<u64>,
-}
 
 /// The keys of all objects of the protocol.
 #[derive(Deserialize, Clone, Copy)]
@@ -461,7 +434,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
 }
 
 /// The `outputs` of a request.
-struct Wanted(Vec<(String, Option<bool>)>);
+struct Wanted(Vec<WireOutput>);
 
 impl<'de> Deserialize<'de> for Wanted {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -480,18 +453,19 @@ impl<'de> Deserialize<'de> for Wanted {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Wanted, A::Error> {
-                let mut wanted: Vec<(String, Option<bool>)> = Vec::new();
+                let mut wanted: Vec<WireOutput> = Vec::new();
                 while let Some(Output { name, parameters }) = seq.next_element()? {
                     let name = name.0;
                     let label = format!("output `{name}`");
                     parameters.refuse_unsupported(&label)?;
-                    if wanted.iter().any(|(other, _)| *other == name) {
+                    if wanted.iter().any(|other| other.name == name) {
                         return Err(A::Error::custom(format_args!("{label}: the name stands twice")));
                     }
                     if wanted.len() == MAX_TENSORS {
                         return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
                     }
-                    wanted.push((name, parameters.binary_data));
+                    let binary = parameters.binary_data;
+                    wanted.push(WireOutput { name, binary });
                 }
                 Ok(Wanted(wanted))
             }

@@ -5,10 +5,11 @@
 //! error are read again by the full reader, which says what is the matter. So there is one set of rules and messages, and
 //! a property test that holds this reader against it.
 
-use super::element::{Element, push_with};
-use super::json::{WireRequest, WireTensor};
+use super::element::{Element, Reading, push_with};
+use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::room::Room;
+use super::wire::{WireRequest, WireTensor};
 use super::words::word;
-use super::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, Reading, Room};
 use crate::tensor::{DataType, element_count};
 
 /// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right

@@ -1,4 +1,6 @@
 use super::*;
+use crate::tensor::{DataType, element_count};
+use bytes::Bytes;
 use proptest::prelude::*;
 
 fn decode(json: &str) -> Result<InferRequest, BadRequest> {

@@ -3,8 +3,9 @@
 //! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body comes in pieces, so that nothing
 //! is moved as it grows; what is written is asked for in a [`Room`], and what is binary and large is shared and not copied.
 
+use super::data::Data;
 use super::room::Room;
-use super::{Data, Tensor, bytes_elements};
+use super::tensor::{Tensor, bytes_elements};
 use crate::tensor::DataType;
 use bytes::Bytes;
 
