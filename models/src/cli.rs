@@ -2,8 +2,8 @@
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
+use crate::import::independence::{Finding, Question};
 use crate::import::{Import, Imported, import};
-use crate::independence::{Finding, Question};
 use crate::inspect::{self, InspectOptions};
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};

@@ -5,9 +5,11 @@
 mod ctr;
 mod layers;
 mod mlp;
+mod size;
 mod vision;
 
 pub use ctr::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
+pub use size::Size;
 pub use vision::{CLASSES, IMAGE_SHAPE};
 
 use crate::onnx::ModelProto;
@@ -47,15 +49,6 @@ impl ModelKind {
             Self::Vision => "vision",
         }
     }
-}
-
-/// How large a model is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Size {
-    /// For laptops and tests: megabytes, about 10 ms per image at most on one core
-    Small,
-    /// The real depth and width: 380 MB of embeddings, ResNet-50
-    Full,
 }
 
 /// What to generate. `mlp` has one size only.

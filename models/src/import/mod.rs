@@ -1,13 +1,15 @@
 //! Takes a user's ONNX model, with its external weights, into the repository: read from the graph, summed, swapped in
 //! whole.
 
+pub mod independence;
+
 use crate::error::ModelsError;
-use crate::independence::{Finding, Question, prove};
 use crate::onnx::Interface;
 use crate::onnx::interface::{decode, external_files};
 use crate::repository::{self, HashingWriter, VERSION};
 use crate::staged::sync_folder;
 use crate::stop::Stop;
+use independence::{Finding, Question, prove};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

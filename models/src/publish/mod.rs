@@ -2,6 +2,7 @@
 //! the tier has; then it is put in an order in which no reader meets a manifest of files that are not there.
 
 mod models;
+mod plan;
 mod tables;
 mod target;
 
@@ -9,13 +10,14 @@ use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::repository;
 use crate::stop::Stop;
+use plan::{Change, Plan, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::Target;
 use tierlab_formats::model::is_plain_name;
 use tierlab_formats::table::EXTENSION;
-use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier, TierConfig};
+use tierlab_storage::{ErrorKind, Tier, TierConfig};
 
 /// What to publish. With any name given, only what is named; else everything in both folders.
 #[derive(Debug, Clone, Default)]
@@ -43,48 +45,6 @@ pub struct Summary {
     pub removed: usize,
     /// Seconds that it took.
     pub seconds: f64,
-}
-
-/// One change to the tier.
-#[derive(Debug)]
-struct Step {
-    object: ObjectPath,
-    change: Change,
-}
-
-#[derive(Debug)]
-enum Change {
-    Put { body: Body, bytes: u64 },
-    Remove,
-}
-
-/// The changes to make, in order, and how many objects need none.
-#[derive(Debug, Default)]
-struct Plan {
-    steps: Vec<Step>,
-    already_there: usize,
-}
-
-impl Plan {
-    fn put_file(&mut self, object: ObjectPath, path: PathBuf) -> Result<(), ModelsError> {
-        let bytes = fs::metadata(&path).map_err(ModelsError::io("look at", &path))?.len();
-        self.steps.push(Step {
-            object,
-            change: Change::Put {
-                body: Body::File(path),
-                bytes,
-            },
-        });
-        Ok(())
-    }
-
-    fn bytes(&self) -> u64 {
-        let bytes = |step: &Step| match step.change {
-            Change::Put { bytes, .. } => bytes,
-            Change::Remove => 0,
-        };
-        self.steps.iter().map(bytes).sum()
-    }
 }
 
 /// Opens the tier that a TOML file describes, with keys overlaid.

@@ -1,7 +1,7 @@
 //! Plans the publishing of one model: what the tier's manifest does not vouch for is put, the manifest itself last.
 
+use super::plan::{Change, Plan, Step};
 use super::target::{Target, object_path};
-use super::{Change, Plan, Step};
 use crate::error::ModelsError;
 use crate::repository;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Plans the publishing of one feature table. Its header holds the checksum of every block, so equal headers and equal
 //! lengths mean equal tables.
 
-use super::Plan;
+use super::plan::Plan;
 use super::target::{Target, object_path};
 use crate::error::ModelsError;
 use crate::progress::Progress;

@@ -7,6 +7,7 @@
 pub mod check;
 mod chunks;
 pub mod ctr;
+mod source;
 pub mod vision;
 pub mod write;
 
@@ -16,22 +17,12 @@ use crate::repository::Outcome;
 use crate::stop::Stop;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
-use tierlab_formats::table::{EXTENSION, TableHeader, TableSchema};
+use tierlab_formats::table::{EXTENSION, TableHeader};
+
+pub use source::RowSource;
 
 /// Rows of an existing table that are made again and compared before it is taken as the one asked for.
 const SAMPLED_ROWS: u64 = 64;
-
-/// Where rows come from.
-pub trait RowSource: Sync {
-    /// The columns.
-    fn schema(&self) -> &TableSchema;
-
-    /// The seed that goes into the header.
-    fn seed(&self) -> u64;
-
-    /// Writes the columns of entity `id` into `row`, one zeroed stride. The last four bytes are the writer's.
-    fn fill(&self, id: i64, row: &mut [u8]);
-}
 
 /// A table that can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,7 @@
 //! Streams a table to disk: every core fills, seals and writes chunks at their places, the header comes last.
 
-use super::RowSource;
 use super::chunks::{self, Chunk};
+use super::source::RowSource;
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::staged::StagedFile;

@@ -85,9 +85,9 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
         return Ok(None);
     };
     let number = match &parameter.parameter_choice {
-        Some(ParameterChoice::Int64(number)) => u64::try_from(*number).ok(),
-        Some(ParameterChoice::Uint64(number)) => Some(*number),
-        Some(ParameterChoice::String(number)) => number.parse().ok(),
+        Some(ParameterChoice::Int64Param(number)) => u64::try_from(*number).ok(),
+        Some(ParameterChoice::Uint64Param(number)) => Some(*number),
+        Some(ParameterChoice::StringParam(number)) => number.parse().ok(),
         _ => None,
     };
     number

@@ -106,7 +106,7 @@ mod tests {
 
     fn message(names: &[String], raw: &[Vec<u8>]) -> ModelInferRequest {
         let choice = InferParameter {
-            parameter_choice: Some(ParameterChoice::Int64(7)),
+            parameter_choice: Some(ParameterChoice::Int64Param(7)),
         };
         ModelInferRequest {
             model_name: "m".into(),

@@ -98,7 +98,7 @@ fn encoded(mut message: ModelInferResponse, kind: Kind) -> Bytes {
 
 fn last() -> InferParameter {
     InferParameter {
-        parameter_choice: Some(ParameterChoice::Bool(true)),
+        parameter_choice: Some(ParameterChoice::BoolParam(true)),
     }
 }
 

@@ -247,7 +247,7 @@ impl Described {
             tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
         }
         let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
-        let wanted = external(&graph.bytes).map_err(|what| LoadError::at(&object.path, what))?;
+        let wanted = external(graph.bytes.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let largest = wanted.largest_tensor;
         let files = self.weight_files(object, version, wanted.files, verified)?;
         let weights = if mapped.wants(largest) {

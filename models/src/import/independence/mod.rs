@@ -18,7 +18,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use subject::{Failed, Guess, Result, Subject};
+use subject::{Failed, Guess, MAX_ELEMENTS, Result, Subject};
 use values::{Cells, Kind};
 
 pub use values::{FLOAT_TOLERANCE, HALF_TOLERANCE};
@@ -27,8 +27,6 @@ pub use values::{FLOAT_TOLERANCE, HALF_TOLERANCE};
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 /// Rows of each batch that are run alone, besides its last one.
 const ALONE: usize = 8;
-/// Elements of the inputs of one batch at most; larger batches are not tried.
-const MAX_ELEMENTS: usize = 1 << 24;
 /// After this time no larger batches are begun.
 const BUDGET: Duration = Duration::from_secs(30);
 

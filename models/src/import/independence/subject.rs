@@ -1,6 +1,5 @@
 //! The model under trial: its session, what it takes and gives, and runs of chosen rows of it.
 
-use super::MAX_ELEMENTS;
 use super::values::{Cells, Kind, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
@@ -10,6 +9,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use tierlab_formats::model::{FirstDim, check_batch_axis};
 
+/// Elements of the inputs of one batch at most; larger batches are not tried.
+pub(super) const MAX_ELEMENTS: usize = 1 << 24;
 /// Sizes tried for free dimensions behind the first one, until the model runs: one for all of them.
 const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
 /// Limits of integers tried, until the model runs: they may be indices.
