@@ -9,7 +9,7 @@ use crate::onnx::interface::{decode, external_files};
 use crate::repository::{self, HashingWriter, VERSION};
 use crate::staged::sync_folder;
 use crate::stop::Stop;
-use independence::{Finding, Question, prove};
+use independence::{TestOptions, Verdict, test_rows};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct Import {
     /// A `config.toml` to go with it.
     pub config: Option<PathBuf>,
     /// Whether its rows are to be proven independent, so that it can be served in batches.
-    pub batching: Option<Question>,
+    pub batching: Option<TestOptions>,
     /// Whether a model of that name may be replaced.
     pub replace: bool,
 }
@@ -36,7 +36,7 @@ pub struct Imported {
     /// What the model consists of.
     pub manifest: Manifest,
     /// What came of the proof, where one was asked for. The config says the same.
-    pub batching: Option<Finding>,
+    pub batching: Option<Verdict>,
 }
 
 /// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one. A model whose
@@ -54,7 +54,7 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
     }
     let (interface, external) = read_graph(&request.model)?;
     let batching = match &request.batching {
-        Some(question) => Some(prove(&request.model, question, stop)?),
+        Some(options) => Some(test_rows(&request.model, options, stop)?),
         None => None,
     };
     let config = config_text(request, batching.as_ref())?;
@@ -118,23 +118,23 @@ fn read_graph(path: &Path) -> Result<(Interface, Vec<String>), ModelsError> {
 }
 
 /// The config to write: the user's, or what came of a proof, or none.
-fn config_text(request: &Import, batching: Option<&Finding>) -> Result<Option<String>, ModelsError> {
+fn config_text(request: &Import, batching: Option<&Verdict>) -> Result<Option<String>, ModelsError> {
     if let Some(path) = &request.config {
         let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
         ModelConfig::parse(&text).map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
         return Ok(Some(text));
     }
-    let (Some(finding), Some(question)) = (batching, &request.batching) else {
+    let (Some(verdict), Some(options)) = (batching, &request.batching) else {
         return Ok(None);
     };
     // Only what was found out: the other keys keep their defaults.
-    Ok(Some(match finding {
-        Finding::Independent(proof) => format!(
-            "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {proof}.\n\
+    Ok(Some(match verdict {
+        Verdict::Independent(evidence) => format!(
+            "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {evidence}.\n\
              max_batch_size = {}\n",
-            question.max_batch_size
+            options.max_batch_size
         ),
-        Finding::Refused(why) => format!(
+        Verdict::Refused(why) => format!(
             "# Not batched, as `tierlab-models import --batching` could not prove its rows independent:\n# {}\n\
              max_batch_size = 0\n",
             why.replace(['\n', '\r'], " ")

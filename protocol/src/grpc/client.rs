@@ -54,7 +54,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + len);
     out.put_u8(0);
     out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
-    // Cannot fail: there is room for all of it.
+    // Cannot fail: the buffer holds all of it.
     let _ = message.encode(&mut out);
     out.freeze()
 }

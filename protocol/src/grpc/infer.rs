@@ -1,4 +1,4 @@
-//! Infer requests and replies as messages: the tensors of both fronts are the same from here on.
+//! Infer requests and replies as messages, to and from the same types as those of HTTP.
 //!
 //! In: a [`ReceivedRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
 //! message, whose outputs are raw, as Triton sends them. Source: KServe's `grpc_predict_v2.proto`.
@@ -69,7 +69,7 @@ fn bad<T>(message: impl Into<String>) -> Result<T, BadRequest> {
     Err(BadRequest(message.into()))
 }
 
-/// Refuses the extensions that would change what is read or returned; other unknown parameters are passed over.
+/// Refuses the extensions that would change what is read or returned; other unknown parameters are ignored.
 fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadRequest> {
     for unsupported in ["classification", "shared_memory_region"] {
         if parameters.contains_key(unsupported) {

@@ -1,4 +1,4 @@
-//! The Open Inference Protocol v2 on gRPC: messages, and what they have in common with the documents and tensors of HTTP.
+//! The Open Inference Protocol v2 on gRPC: its messages, to and from the documents and tensors of HTTP.
 //!
 //! In: protobuf messages as Triton's and KServe's clients send them (package `inference`). Out: the same
 //! [`InferRequest`](crate::infer::InferRequest) that HTTP bodies become, and messages made from the same documents.
@@ -11,12 +11,12 @@ mod documents;
 pub mod health;
 mod infer;
 pub mod messages;
+mod prescan;
 mod received;
 pub mod status;
-mod survey;
 
+pub use prescan::MAX_PARAMETERS;
 pub use received::ReceivedRequest;
-pub use survey::MAX_PARAMETERS;
 
 /// The full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";

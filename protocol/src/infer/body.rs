@@ -1,8 +1,8 @@
 //! The two parts of a body: JSON, and the binary data behind it.
 
+use super::budget::{MemoryBudget, OVER_BUDGET};
 use super::data::Data;
 use super::error::BadRequest;
-use super::room::{NO_ROOM, Room};
 use super::tensor::Tensor;
 use super::wire::WireTensor;
 use crate::tensor::DataType;
@@ -16,12 +16,17 @@ pub(super) struct Parts<'a> {
 }
 
 /// Splits a body behind `json_len` bytes; without that length all of it is JSON.
-pub(super) fn split<'a>(body: &'a Data, json_len: Option<usize>, room: &dyn Room) -> Result<Parts<'a>, BadRequest> {
+pub(super) fn split<'a>(
+    body: &'a Data,
+    json_len: Option<usize>,
+    budget: &dyn MemoryBudget,
+) -> Result<Parts<'a>, BadRequest> {
     let total = body.len();
     let gather = |bytes| {
-        room.take(bytes)
+        budget
+            .take(bytes)
             .then_some(())
-            .ok_or_else(|| BadRequest(NO_ROOM.to_owned()))
+            .ok_or_else(|| BadRequest(OVER_BUDGET.to_owned()))
     };
     let Some(len) = json_len else {
         if !body.is_whole() {
@@ -54,7 +59,7 @@ pub(super) fn tensors(
     wire: Vec<WireTensor>,
     binary: Option<Data>,
     role: &str,
-    room: &dyn Room,
+    budget: &dyn MemoryBudget,
 ) -> Result<Vec<Tensor>, BadRequest> {
     let is_split = binary.is_some();
     let mut tail = binary.unwrap_or_default();
@@ -82,8 +87,8 @@ pub(super) fn tensors(
                 let data = tail.split_to(len);
                 // Its elements are of any length, and are looked for one by one.
                 if tensor.dtype == DataType::Bytes && !data.is_whole() {
-                    if !room.take(data.len()) {
-                        return Err(bad(NO_ROOM));
+                    if !budget.take(data.len()) {
+                        return Err(bad(OVER_BUDGET));
                     }
                     data.into_whole().into()
                 } else {

@@ -1,17 +1,17 @@
 //! The JSON part of a body: objects to plain fields, with every error naming its field.
 //!
 //! In: JSON text. Out: [`WireRequest`] and [`WireReply`], whose tensors have their JSON data already as bytes, or the
-//! size of the binary data that is to follow. Keys may come in any order; a `data` array that comes before its
-//! `datatype` and `shape` waits as raw text. Keys that the protocol does not know are passed over, as its text asks.
-//! Lists and names are bounded while they are read, so that nothing is built that is refused then.
+//! size of the binary data that follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is
+//! kept as raw text until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
+//! they are read, so that nothing is built and then refused.
 
-use super::element::{Expected, Reading};
+use super::budget::{MemoryBudget, OVER_BUDGET, ReusedBudget, Unlimited};
+use super::element::{Expected, ReadContext};
 use super::error::BadRequest;
 use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::nonfinite::Prescan;
 use super::quick;
-use super::room::{NO_ROOM, NoBound, Reused, Room};
 use super::wire::{WireOutput, WireReply, WireRequest, WireTensor};
-use super::words::Survey;
 use crate::tensor::DataType;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -66,24 +66,24 @@ impl Parameters {
     }
 }
 
-pub(super) fn parse_request(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
-    let room = Reused::of(room);
-    if let Some(request) = quick::request(json, &room) {
+pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
+    let budget = ReusedBudget::of(budget);
+    if let Some(request) = quick::request(json, &budget) {
         return Ok(request);
     }
-    room.again();
-    parse_request_in_full(json, &room)
+    budget.again();
+    parse_request_in_full(json, &budget)
 }
 
 /// Reads what any client may write, and says what is wrong with the rest.
-pub(super) fn parse_request_in_full(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
-    parse(json, room, "request", |reading, text| {
+pub(super) fn parse_request_in_full(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
+    parse(json, budget, "request", |reading, text| {
         Request(reading).deserialize(text)
     })
 }
 
 pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
-    parse(json, &NoBound, "reply", |reading, text| {
+    parse(json, &Unlimited, "reply", |reading, text| {
         Reply(reading).deserialize(text)
     })
 }
@@ -100,30 +100,30 @@ type Text<'de> = serde_json::Deserializer<serde_json::de::SliceRead<'de>>;
 
 fn parse<T>(
     json: &[u8],
-    room: &dyn Room,
+    budget: &dyn MemoryBudget,
     what: &str,
-    read: impl for<'de> FnOnce(Reading<'_>, &mut Text<'de>) -> serde_json::Result<T>,
+    read: impl for<'de> FnOnce(ReadContext<'_>, &mut Text<'de>) -> serde_json::Result<T>,
 ) -> Result<T, BadRequest> {
     let refused = |e: &dyn fmt::Display| BadRequest(shortened(format!("malformed {what}: {e}")));
-    let survey = Survey::of(json);
+    let prescan = Prescan::of(json);
     let mut text = Cow::Borrowed(json);
     let mut wanted = 0;
     if json.len() > SMALL_TEXT_BYTES {
-        wanted += survey.longest_string.saturating_mul(STRING_COPIES);
+        wanted += prescan.longest_string.saturating_mul(STRING_COPIES);
     }
-    if survey.words > 0 {
-        wanted += survey.replaced_bytes(json);
+    if prescan.literals > 0 {
+        wanted += prescan.replaced_bytes(json);
     }
-    if wanted > 0 && !room.take(wanted) {
-        return Err(refused(&NO_ROOM));
+    if wanted > 0 && !budget.take(wanted) {
+        return Err(refused(&OVER_BUDGET));
     }
-    if survey.words > 0 {
-        text = Cow::Owned(survey.replace(json));
+    if prescan.literals > 0 {
+        text = Cow::Owned(prescan.replace(json));
     }
-    let reading = Reading {
-        room,
+    let reading = ReadContext {
+        budget,
         text_bytes: json.len(),
-        stand_ins: survey.words > 0,
+        placeholders: prescan.literals > 0,
     };
     let mut deserializer = serde_json::Deserializer::from_slice(&text);
     let value = read(reading, &mut deserializer).and_then(|value| {
@@ -223,7 +223,7 @@ fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
 }
 
 /// Seed and visitor of a request.
-struct Request<'a>(Reading<'a>);
+struct Request<'a>(ReadContext<'a>);
 
 impl<'de> DeserializeSeed<'de> for Request<'_> {
     type Value = WireRequest;
@@ -272,7 +272,7 @@ impl<'de> Visitor<'de> for Request<'_> {
 }
 
 /// Seed and visitor of a reply.
-struct Reply<'a>(Reading<'a>);
+struct Reply<'a>(ReadContext<'a>);
 
 impl<'de> DeserializeSeed<'de> for Reply<'_> {
     type Value = WireReply;
@@ -313,7 +313,7 @@ impl<'de> Visitor<'de> for Reply<'_> {
 }
 
 /// Seed and visitor of an array of tensors, of a reply or of a request.
-struct Tensors<'a, const REPLY: bool>(Reading<'a>);
+struct Tensors<'a, const REPLY: bool>(ReadContext<'a>);
 
 impl<'de, const REPLY: bool> DeserializeSeed<'de> for Tensors<'_, REPLY> {
     type Value = Vec<WireTensor>;
@@ -346,7 +346,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for Tensors<'_, REPLY> {
 /// Seed and visitor of one tensor; `index` names it in messages until its name is known.
 struct TensorSeed<'a, const REPLY: bool> {
     index: usize,
-    reading: Reading<'a>,
+    reading: ReadContext<'a>,
 }
 
 impl<const REPLY: bool> TensorSeed<'_, REPLY> {

@@ -7,27 +7,27 @@
 //! mix JSON and binary inputs; binary ones follow the JSON part in the order of the `inputs` array.
 
 mod body;
+mod budget;
 mod data;
 mod element;
 mod error;
 mod json;
 mod limits;
+mod nonfinite;
 mod quick;
 mod reply;
 mod request;
-mod room;
 mod tensor;
 mod wire;
-mod words;
 mod writer;
 
+pub(crate) use budget::OVER_BUDGET;
+pub use budget::{MemoryBudget, Unlimited};
 pub use data::Data;
 pub use error::BadRequest;
 pub use limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
 pub use reply::InferReply;
 pub use request::{InferRequest, RequestedOutput};
-pub(crate) use room::NO_ROOM;
-pub use room::{NoBound, Room};
 pub use tensor::{Tensor, bytes_elements};
 pub use writer::{Encoded, Piece};
 

@@ -1,10 +1,10 @@
 //! A request for inference: read from a body, or written as one.
 
 use super::body::{split, tensors};
+use super::budget::{MemoryBudget, Unlimited};
 use super::data::Data;
 use super::error::BadRequest;
 use super::json;
-use super::room::{NoBound, Room};
 use super::tensor::Tensor;
 use super::writer::{Encoded, Writer};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 pub struct RequestedOutput {
     /// Its name.
     pub name: String,
-    /// Whether its data shall come as binary (`parameters.binary_data`; the request's default where left out).
+    /// Whether its data is sent as binary (`parameters.binary_data`; the request's default where left out).
     pub binary: bool,
 }
 
@@ -36,23 +36,25 @@ pub struct InferRequest {
 }
 
 impl InferRequest {
-    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`](super::HEADER_LENGTH) header;
-    /// without it all of the body is JSON. Binary inputs share the body's memory, in the pieces in which it came; those of `BYTES` are brought together.
+    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`](super::HEADER_LENGTH) header; without it all of the
+    /// body is JSON. Binary inputs share the body's memory, in the pieces in which it came; those of `BYTES` are copied into
+    /// one piece.
     ///
     /// # Errors
     /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
     pub fn decode(body: &Data, json_len: Option<usize>) -> Result<Self, BadRequest> {
-        Self::decode_within(body, json_len, &NoBound)
+        Self::decode_within(body, json_len, &Unlimited)
     }
 
-    /// Reads a body, as [`InferRequest::decode`], and asks for the memory of what is not shared with it before it is taken.
+    /// Reads a body, as [`InferRequest::decode`], and reserves the memory of what is not shared with it before it is
+    /// allocated.
     ///
     /// # Errors
-    /// As [`InferRequest::decode`], and where `room` refuses.
-    pub fn decode_within(body: &Data, json_len: Option<usize>, room: &dyn Room) -> Result<Self, BadRequest> {
-        let parts = split(body, json_len, room)?;
-        let wire = json::parse_request(&parts.json, room)?;
-        let inputs = tensors(wire.inputs, parts.binary, "input", room)?;
+    /// As [`InferRequest::decode`], and where `budget` refuses.
+    pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
+        let parts = split(body, json_len, budget)?;
+        let wire = json::parse_request(&parts.json, budget)?;
+        let inputs = tensors(wire.inputs, parts.binary, "input", budget)?;
         Ok(Self {
             id: wire.id,
             inputs,
@@ -91,7 +93,7 @@ impl InferRequest {
 
     fn encode(&self, binary: bool) -> Encoded {
         let binary = vec![binary; self.inputs.len()];
-        let mut out = Writer::new(256, &self.inputs, &binary, &NoBound);
+        let mut out = Writer::new(256, &self.inputs, &binary, &Unlimited);
         out.raw("{");
         if let Some(id) = &self.id {
             out.raw("\"id\":").text(id).raw(",");
@@ -123,6 +125,6 @@ impl InferRequest {
         }
         out.raw("}");
         let written = out.finish(&self.inputs, &binary);
-        written.unwrap_or_else(|_| unreachable!("room without a bound"))
+        written.unwrap_or_else(|_| unreachable!("an unlimited budget"))
     }
 }

@@ -1,16 +1,19 @@
 //! Whether the rows of a batch depend on each other: a model's rows are run together, alone and permuted, on seeded
-//! inputs and with several batch sizes, and must come out the same.
+//! inputs and with several batch sizes, and must give the same outputs.
 //!
-//! In: an ONNX file. Out: what was tried, or the first thing that speaks against batches. A proof by trial: what no seeded
-//! input shows is not seen. Floats may differ in their last bits, as kernels sum in another order with another number of
-//! rows: by [`FLOAT_TOLERANCE`] (half floats: [`HALF_TOLERANCE`]) of the largest value of the output. All else is exact.
+//! In: an ONNX file. Out: what was tried, or the first row that differs. This is a test, no proof: a dependence that no
+//! seeded input shows is not found. Floats may differ in their last bits, because kernels sum in another order with another
+//! number of rows: by [`FLOAT_TOLERANCE`] (half floats: [`HALF_TOLERANCE`]) of the largest value of the output. All else
+//! must be equal.
 
+mod elements;
 mod library;
-mod subject;
-mod values;
+mod model;
 
 use crate::error::ModelsError;
 use crate::stop::Stop;
+use elements::{Elements, InputKind, Row};
+use model::{Failed, MAX_ELEMENTS, Model, Result, Sizes};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
@@ -18,10 +21,8 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use subject::{Failed, Guess, MAX_ELEMENTS, Result, Subject};
-use values::{Cells, Kind};
 
-pub use values::{FLOAT_TOLERANCE, HALF_TOLERANCE};
+pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
 
 /// Batch sizes that are tried, besides the maximum.
 const SIZES: [usize; 4] = [1, 2, 3, 8];
@@ -30,34 +31,34 @@ const ALONE: usize = 8;
 /// After this time no larger batches are begun.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// What to prove.
+/// What to test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct TestOptions {
     /// Rows of a run at most; at least 2.
     pub max_batch_size: u32,
     /// ONNX Runtime's library, or its folder; looked for where the set-up puts it when left out.
     pub library: Option<PathBuf>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Finding {
+pub enum Verdict {
     /// No row depends on another one.
-    Independent(Proof),
-    /// That is not so, or cannot be shown: why.
+    Independent(Evidence),
+    /// A row depends on another one, or nothing can be shown: why.
     Refused(String),
 }
 
 /// What was tried.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Proof {
+pub struct Evidence {
     /// The batch sizes, ascending.
     pub sizes: Vec<usize>,
     /// The largest difference of a float, as a share of the largest value of its output.
     pub largest_difference: f64,
 }
 
-impl fmt::Display for Proof {
+impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
         write!(
@@ -74,22 +75,22 @@ impl fmt::Display for Proof {
 ///
 /// # Errors
 /// No ONNX Runtime, or a stop.
-pub fn prove(file: &Path, question: &Question, stop: &Stop) -> std::result::Result<Finding, ModelsError> {
-    let environment = library::load(question.library.as_deref())?;
-    let max = question.max_batch_size as usize;
-    let proven = Subject::open(&environment, file).and_then(|mut subject| Trial::new(&mut subject, max, stop)?.run());
-    match proven {
-        Ok(proof) => Ok(Finding::Independent(proof)),
-        Err(Failed::Refused(why)) => Ok(Finding::Refused(why)),
+pub fn test_rows(file: &Path, options: &TestOptions, stop: &Stop) -> std::result::Result<Verdict, ModelsError> {
+    let environment = library::load(options.library.as_deref())?;
+    let max = options.max_batch_size as usize;
+    let result = Model::open(&environment, file).and_then(|mut model| BatchTest::new(&mut model, max, stop)?.run());
+    match result {
+        Ok(evidence) => Ok(Verdict::Independent(evidence)),
+        Err(Failed::Refused(why)) => Ok(Verdict::Refused(why)),
         Err(Failed::Stopped(error)) => Err(error),
     }
 }
 
-/// One proof under way.
-struct Trial<'a> {
-    subject: &'a mut Subject,
-    guess: Guess,
-    sizes: Vec<usize>,
+/// One test under way.
+struct BatchTest<'a> {
+    model: &'a mut Model,
+    sizes: Sizes,
+    batch_sizes: Vec<usize>,
     stop: &'a Stop,
     began: Instant,
     largest_difference: f64,
@@ -98,22 +99,22 @@ struct Trial<'a> {
     tried: Vec<usize>,
 }
 
-impl<'a> Trial<'a> {
-    fn new(subject: &'a mut Subject, max: usize, stop: &'a Stop) -> Result<Self> {
-        let guess = subject.guess()?;
-        let most = MAX_ELEMENTS / subject.row_elements(&guess).max(1);
-        let mut sizes: Vec<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= max).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes.retain(|&size| size <= most);
-        if sizes.last().is_none_or(|&largest| largest < 2) {
+impl<'a> BatchTest<'a> {
+    fn new(model: &'a mut Model, max: usize, stop: &'a Stop) -> Result<Self> {
+        let sizes = model.find_sizes()?;
+        let most = MAX_ELEMENTS / model.row_elements(&sizes).max(1);
+        let mut batch_sizes: Vec<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= max).collect();
+        batch_sizes.sort_unstable();
+        batch_sizes.dedup();
+        batch_sizes.retain(|&size| size <= most);
+        if batch_sizes.last().is_none_or(|&largest| largest < 2) {
             return Err(Failed::refused("two rows of its inputs are too large to try"));
         }
         Ok(Self {
-            varied: vec![false; subject.outputs.len()],
-            subject,
-            guess,
+            varied: vec![false; model.outputs.len()],
+            model,
             sizes,
+            batch_sizes,
             stop,
             began: Instant::now(),
             largest_difference: 0.0,
@@ -121,11 +122,11 @@ impl<'a> Trial<'a> {
         })
     }
 
-    fn run(mut self) -> Result<Proof> {
-        for kind in Kind::ALL {
+    fn run(mut self) -> Result<Evidence> {
+        for kind in InputKind::ALL {
             self.run_kind(kind)?;
         }
-        for (output, varied) in self.subject.outputs.iter().zip(&self.varied) {
+        for (output, varied) in self.model.outputs.iter().zip(&self.varied) {
             if !varied {
                 let name = &output.name;
                 return Err(Failed::refused(format!(
@@ -135,19 +136,19 @@ impl<'a> Trial<'a> {
             }
         }
         self.tried.sort_unstable();
-        Ok(Proof {
+        Ok(Evidence {
             sizes: self.tried,
             largest_difference: self.largest_difference,
         })
     }
 
     /// Every batch size with one kind of inputs.
-    fn run_kind(&mut self, kind: Kind) -> Result<()> {
-        let count = self.sizes.last().copied().unwrap_or_default();
-        let inputs = self.subject.inputs(&self.guess, kind, count);
+    fn run_kind(&mut self, kind: InputKind) -> Result<()> {
+        let count = self.batch_sizes.last().copied().unwrap_or_default();
+        let inputs = self.model.inputs(&self.sizes, kind, count);
         let mut rng = ChaCha8Rng::seed_from_u64(kind as u64);
-        let mut alone: BTreeMap<usize, Vec<Cells>> = BTreeMap::new();
-        for size in self.sizes.clone() {
+        let mut alone: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
+        for size in self.batch_sizes.clone() {
             if size > SIZES[2] && self.began.elapsed() > BUDGET {
                 break;
             }
@@ -156,12 +157,13 @@ impl<'a> Trial<'a> {
             for row in rows.iter().copied().filter(|&row| row < ALONE || row + 1 == size) {
                 if let Entry::Vacant(entry) = alone.entry(row) {
                     self.stop.check()?;
-                    let outputs = self.subject.run(&self.guess, &inputs, &[row])?;
+                    let outputs = self.model.run(&self.sizes, &inputs, &[row])?;
                     entry.insert(outputs);
                 }
                 for (output, (together, alone)) in together.iter().zip(&alone[&row]).enumerate() {
                     let what = || format!("row {row} of {size}, run alone, ");
-                    self.compare(output, (together, row, size), (alone, 0, 1), what)?;
+                    let together = RowOf::new(together, row, size);
+                    self.compare(output, together, RowOf::new(alone, 0, 1), what)?;
                 }
             }
             let order = shuffled(&rows, &mut rng);
@@ -169,9 +171,10 @@ impl<'a> Trial<'a> {
             for (output, (together, permuted)) in together.iter().zip(&permuted).enumerate() {
                 for (place, &row) in order.iter().enumerate() {
                     let what = || format!("row {row} of {size}, run at place {place} among the same rows, ");
-                    self.compare(output, (together, row, size), (permuted, place, size), what)?;
+                    let (one, other) = (RowOf::new(together, row, size), RowOf::new(permuted, place, size));
+                    self.compare(output, one, other, what)?;
                 }
-                self.varied[output] |= together.rows_vary(size, self.subject.outputs[output].tolerance);
+                self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
             }
             if !self.tried.contains(&size) {
                 self.tried.push(size);
@@ -180,27 +183,21 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn outputs_of(&mut self, inputs: &[Cells], rows: &[usize]) -> Result<Vec<Cells>> {
+    fn outputs_of(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
         self.stop.check()?;
-        self.subject.run(&self.guess, inputs, rows)
+        self.model.run(&self.sizes, inputs, rows)
     }
 
-    /// Holds a row of an output against the same row out of another run; each with its place and the rows of its run.
-    fn compare(
-        &mut self,
-        output: usize,
-        (a, row_a, rows_a): (&Cells, usize, usize),
-        (b, row_b, rows_b): (&Cells, usize, usize),
-        what: impl Fn() -> String,
-    ) -> Result<()> {
-        let spec = &self.subject.outputs[output];
+    /// Compares a row of an output with the same row of another run.
+    fn compare(&mut self, output: usize, a: RowOf<'_>, b: RowOf<'_>, what: impl Fn() -> String) -> Result<()> {
+        let spec = &self.model.outputs[output];
         let differ = |how: String| Failed::refused(format!("output `{}`: {}{how}", spec.name, what()));
-        if a.len() / rows_a != b.len() / rows_b {
-            let (a, b) = (a.len() / rows_a, b.len() / rows_b);
+        if a.width() != b.width() {
+            let (a, b) = (a.width(), b.width());
             return Err(differ(format!("has {b} elements instead of {a}")));
         }
-        let difference = a.row(row_a, rows_a).difference(&b.row(row_b, rows_b));
-        let largest = a.largest().max(b.largest());
+        let difference = a.row().difference(&b.row());
+        let largest = a.elements.largest().max(b.elements.largest());
         if difference > spec.tolerance * largest {
             let allowed = match spec.tolerance {
                 0.0 => "it must be the same".to_owned(),
@@ -212,6 +209,28 @@ impl<'a> Trial<'a> {
             self.largest_difference = self.largest_difference.max(difference / largest);
         }
         Ok(())
+    }
+}
+
+/// A row of an output, and of how many rows.
+#[derive(Clone, Copy)]
+struct RowOf<'a> {
+    elements: &'a Elements,
+    index: usize,
+    rows: usize,
+}
+
+impl<'a> RowOf<'a> {
+    fn new(elements: &'a Elements, index: usize, rows: usize) -> Self {
+        Self { elements, index, rows }
+    }
+
+    fn row(&self) -> Row<'a> {
+        self.elements.row(self.index, self.rows)
+    }
+
+    fn width(&self) -> usize {
+        self.elements.len() / self.rows
     }
 }
 

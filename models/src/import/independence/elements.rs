@@ -1,4 +1,4 @@
-//! Elements of tensors, row behind row: seeded ones for inputs, those of outputs, and ONNX Runtime's values of both.
+//! Elements of tensors, row by row: seeded ones for inputs, and those of outputs; to and from ONNX Runtime's values.
 
 use crate::weights::stream_seed;
 use half::{bf16, f16};
@@ -8,12 +8,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use std::ops::Range;
 
-/// How far two floats may lie apart, as a share of the largest value of their output.
+/// How much two floats may differ, as a share of the largest value of their output.
 pub const FLOAT_TOLERANCE: f64 = 1e-4;
 /// The same for FP16 and BF16.
 pub const HALF_TOLERANCE: f64 = 2e-2;
 
-/// How far elements of a type may lie apart, as a share of the largest value.
+/// How much elements of a type may differ, as a share of the largest value.
 pub(super) fn tolerance(element: TensorElementType) -> f64 {
     match element {
         TensorElementType::Float32 | TensorElementType::Float64 => FLOAT_TOLERANCE,
@@ -24,7 +24,7 @@ pub(super) fn tolerance(element: TensorElementType) -> f64 {
 
 /// What the elements of seeded inputs look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum InputKind {
     /// Floats from -1 to 1.
     Small,
     /// Floats from -100 to 100; every third row repeats the one before it, and every fifth is zero.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Positive,
 }
 
-impl Kind {
+impl InputKind {
     pub(super) const ALL: [Self; 3] = [Self::Small, Self::Wide, Self::Positive];
 
     fn float(self, unit: f64) -> f64 {
@@ -45,23 +45,25 @@ impl Kind {
     }
 }
 
+/// Rows of a tensor, and elements of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) rows: usize,
+    pub(super) width: usize,
+}
+
 /// Elements of a tensor.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cells {
+pub(super) enum Elements {
     Floats(Vec<f64>),
     /// Integers and truth values.
     Ints(Vec<i128>),
     Texts(Vec<String>),
 }
 
-impl Cells {
-    /// `rows` rows of `width` elements for an input; integers lie below `limit`.
-    pub(super) fn seeded(
-        (name, element): (&str, TensorElementType),
-        (rows, width): (usize, usize),
-        kind: Kind,
-        limit: u32,
-    ) -> Self {
+impl Elements {
+    /// Elements for an input; integers lie below `limit`.
+    pub(super) fn seeded(name: &str, element: TensorElementType, layout: Layout, kind: InputKind, limit: u32) -> Self {
         let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
         let whole = |rng: &mut ChaCha8Rng| rng.next_u32() % limit;
         match element {
@@ -70,19 +72,19 @@ impl Cells {
             | TensorElementType::Float32
             | TensorElementType::Float64 => {
                 let unit = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32()) / f64::from(u32::MAX);
-                Self::Floats(fill((rows, width), kind, || kind.float(unit(&mut rng))))
+                Self::Floats(fill(layout, kind, || kind.float(unit(&mut rng))))
             }
-            TensorElementType::String => Self::Texts(fill((rows, width), kind, || format!("w{}", whole(&mut rng)))),
-            TensorElementType::Bool => Self::Ints(fill((rows, width), kind, || i128::from(rng.next_u32() & 1))),
-            _ => Self::Ints(fill((rows, width), kind, || i128::from(whole(&mut rng)))),
+            TensorElementType::String => Self::Texts(fill(layout, kind, || format!("w{}", whole(&mut rng)))),
+            TensorElementType::Bool => Self::Ints(fill(layout, kind, || i128::from(rng.next_u32() & 1))),
+            _ => Self::Ints(fill(layout, kind, || i128::from(whole(&mut rng)))),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Floats(cells) => cells.len(),
-            Self::Ints(cells) => cells.len(),
-            Self::Texts(cells) => cells.len(),
+            Self::Floats(elements) => elements.len(),
+            Self::Ints(elements) => elements.len(),
+            Self::Texts(elements) => elements.len(),
         }
     }
 
@@ -90,22 +92,22 @@ impl Cells {
     pub(super) fn row(&self, row: usize, rows: usize) -> Row<'_> {
         let width = self.len() / rows;
         let range = row * width..(row + 1) * width;
-        Row { cells: self, range }
+        Row { elements: self, range }
     }
 
     /// The largest finite value without its sign.
     pub(super) fn largest(&self) -> f64 {
         match self {
-            Self::Floats(cells) => cells
+            Self::Floats(elements) => elements
                 .iter()
-                .map(|cell| cell.abs())
-                .filter(|cell| cell.is_finite())
+                .map(|element| element.abs())
+                .filter(|element| element.is_finite())
                 .fold(0.0, f64::max),
             Self::Ints(_) | Self::Texts(_) => 0.0,
         }
     }
 
-    /// Whether any row is another than the first, by more than rounding.
+    /// Whether any row differs from the first by more than rounding.
     pub(super) fn rows_vary(&self, rows: usize, tolerance: f64) -> bool {
         let first = self.row(0, rows);
         let differs = |row| {
@@ -127,28 +129,32 @@ impl Cells {
         let at = chosen.iter().flat_map(|row| row * width..(row + 1) * width);
         let text = |e: ort::Error| e.to_string();
         macro_rules! tensor {
-            ($cells:expr, $convert:expr) => {{
-                let elements: Vec<_> = at.map(|at| $convert(&$cells[at])).collect();
+            ($elements:expr, $convert:expr) => {{
+                let elements: Vec<_> = at.map(|at| $convert(&$elements[at])).collect();
                 Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
             }};
         }
         match (self, element) {
-            (Self::Floats(cells), TensorElementType::Float16) => tensor!(cells, |cell: &f64| f16::from_f64(*cell)),
-            (Self::Floats(cells), TensorElementType::Bfloat16) => tensor!(cells, |cell: &f64| bf16::from_f64(*cell)),
-            (Self::Floats(cells), TensorElementType::Float32) => tensor!(cells, |cell: &f64| *cell as f32),
-            (Self::Floats(cells), _) => tensor!(cells, |cell: &f64| *cell),
-            (Self::Ints(cells), TensorElementType::Bool) => tensor!(cells, |cell: &i128| *cell != 0),
-            (Self::Ints(cells), TensorElementType::Uint8) => tensor!(cells, |cell: &i128| *cell as u8),
-            (Self::Ints(cells), TensorElementType::Uint16) => tensor!(cells, |cell: &i128| *cell as u16),
-            (Self::Ints(cells), TensorElementType::Uint32) => tensor!(cells, |cell: &i128| *cell as u32),
-            (Self::Ints(cells), TensorElementType::Uint64) => tensor!(cells, |cell: &i128| *cell as u64),
-            (Self::Ints(cells), TensorElementType::Int8) => tensor!(cells, |cell: &i128| *cell as i8),
-            (Self::Ints(cells), TensorElementType::Int16) => tensor!(cells, |cell: &i128| *cell as i16),
-            (Self::Ints(cells), TensorElementType::Int32) => tensor!(cells, |cell: &i128| *cell as i32),
-            (Self::Ints(cells), TensorElementType::Int64) => tensor!(cells, |cell: &i128| *cell as i64),
+            (Self::Floats(elements), TensorElementType::Float16) => {
+                tensor!(elements, |element: &f64| f16::from_f64(*element))
+            }
+            (Self::Floats(elements), TensorElementType::Bfloat16) => {
+                tensor!(elements, |element: &f64| bf16::from_f64(*element))
+            }
+            (Self::Floats(elements), TensorElementType::Float32) => tensor!(elements, |element: &f64| *element as f32),
+            (Self::Floats(elements), _) => tensor!(elements, |element: &f64| *element),
+            (Self::Ints(elements), TensorElementType::Bool) => tensor!(elements, |element: &i128| *element != 0),
+            (Self::Ints(elements), TensorElementType::Uint8) => tensor!(elements, |element: &i128| *element as u8),
+            (Self::Ints(elements), TensorElementType::Uint16) => tensor!(elements, |element: &i128| *element as u16),
+            (Self::Ints(elements), TensorElementType::Uint32) => tensor!(elements, |element: &i128| *element as u32),
+            (Self::Ints(elements), TensorElementType::Uint64) => tensor!(elements, |element: &i128| *element as u64),
+            (Self::Ints(elements), TensorElementType::Int8) => tensor!(elements, |element: &i128| *element as i8),
+            (Self::Ints(elements), TensorElementType::Int16) => tensor!(elements, |element: &i128| *element as i16),
+            (Self::Ints(elements), TensorElementType::Int32) => tensor!(elements, |element: &i128| *element as i32),
+            (Self::Ints(elements), TensorElementType::Int64) => tensor!(elements, |element: &i128| *element as i64),
             (Self::Ints(_), other) => Err(format!("inputs of type {other} are not tried")),
-            (Self::Texts(cells), _) => {
-                let texts: Vec<String> = at.map(|at| cells[at].clone()).collect();
+            (Self::Texts(elements), _) => {
+                let texts: Vec<String> = at.map(|at| elements[at].clone()).collect();
                 Ok(Tensor::from_string_array((shape, texts.as_slice()))
                     .map_err(text)?
                     .into())
@@ -162,8 +168,8 @@ impl Cells {
         macro_rules! numbers {
             ($kind:ident, $element:ty, $convert:expr) => {{
                 let (shape, elements) = value.try_extract_tensor::<$element>().map_err(text)?;
-                let cells = elements.iter().map(|element| $convert(*element)).collect();
-                Ok((shape.to_vec(), Self::$kind(cells)))
+                let elements = elements.iter().map(|element| $convert(*element)).collect();
+                Ok((shape.to_vec(), Self::$kind(elements)))
             }};
         }
         match value.dtype().tensor_type() {
@@ -182,8 +188,8 @@ impl Cells {
             Some(TensorElementType::Int64) => numbers!(Ints, i64, i128::from),
             Some(TensorElementType::String) => {
                 let (shape, texts) = value.try_extract_strings().map_err(text)?;
-                let cells = texts.iter().map(ToString::to_string).collect();
-                Ok((shape.to_vec(), Self::Texts(cells)))
+                let elements = texts.iter().map(ToString::to_string).collect();
+                Ok((shape.to_vec(), Self::Texts(elements)))
             }
             _ => Err(format!("outputs of type {} are not compared", value.dtype())),
         }
@@ -191,45 +197,48 @@ impl Cells {
 }
 
 /// Elements drawn row by row, with the repeats and the zeros of a kind.
-fn fill<T: Clone + Default>((rows, width): (usize, usize), kind: Kind, mut draw: impl FnMut() -> T) -> Vec<T> {
-    let mut cells: Vec<T> = Vec::with_capacity(rows * width);
+fn fill<T: Clone + Default>(layout: Layout, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
+    let Layout { rows, width } = layout;
+    let mut elements: Vec<T> = Vec::with_capacity(rows * width);
     for row in 0..rows {
-        if kind == Kind::Wide && row % 3 == 2 {
-            cells.extend_from_within((row - 1) * width..);
-        } else if kind == Kind::Wide && row % 5 == 4 {
-            cells.extend(std::iter::repeat_n(T::default(), width));
+        if kind == InputKind::Wide && row % 3 == 2 {
+            elements.extend_from_within((row - 1) * width..);
+        } else if kind == InputKind::Wide && row % 5 == 4 {
+            elements.extend(std::iter::repeat_n(T::default(), width));
         } else {
-            cells.extend((0..width).map(|_| draw()));
+            elements.extend((0..width).map(|_| draw()));
         }
     }
-    cells
+    elements
 }
 
 /// One row of a tensor.
 pub(super) struct Row<'a> {
-    cells: &'a Cells,
+    elements: &'a Elements,
     range: Range<usize>,
 }
 
 impl Row<'_> {
-    /// The largest distance of two elements; 1 for texts that differ, and infinite for a number beside none.
+    /// The largest difference of two elements: 1 for texts that differ, infinite for a number beside NaN.
     pub(super) fn difference(&self, other: &Self) -> f64 {
         let (a, b) = (self.range.clone(), other.range.clone());
-        match (self.cells, other.cells) {
-            (Cells::Floats(x), Cells::Floats(y)) => {
-                x[a].iter().zip(&y[b]).map(|(&x, &y)| apart(x, y)).fold(0.0, f64::max)
-            }
-            (Cells::Ints(x), Cells::Ints(y)) => {
+        match (self.elements, other.elements) {
+            (Elements::Floats(x), Elements::Floats(y)) => x[a]
+                .iter()
+                .zip(&y[b])
+                .map(|(&x, &y)| distance(x, y))
+                .fold(0.0, f64::max),
+            (Elements::Ints(x), Elements::Ints(y)) => {
                 let largest = x[a].iter().zip(&y[b]).map(|(x, y)| x.abs_diff(*y)).max();
                 largest.unwrap_or_default() as f64
             }
-            (Cells::Texts(x), Cells::Texts(y)) if x[a.clone()] == y[b.clone()] => 0.0,
+            (Elements::Texts(x), Elements::Texts(y)) if x[a.clone()] == y[b.clone()] => 0.0,
             _ => 1.0,
         }
     }
 }
 
-fn apart(x: f64, y: f64) -> f64 {
+fn distance(x: f64, y: f64) -> f64 {
     if x == y || (x.is_nan() && y.is_nan()) {
         return 0.0;
     }
@@ -243,15 +252,15 @@ mod tests {
 
     #[test]
     fn rows_are_held_against_each_other_by_type() {
-        let floats = Cells::Floats(vec![1.0, f64::NAN, 1.5, f64::NAN, 1.0, 2.0]);
+        let floats = Elements::Floats(vec![1.0, f64::NAN, 1.5, f64::NAN, 1.0, 2.0]);
         let row = |row| floats.row(row, 3);
         assert_eq!(row(0).difference(&row(1)), 0.5);
         assert_eq!(row(0).difference(&row(2)), f64::INFINITY);
         assert!(floats.rows_vary(3, 0.1) && !floats.rows_vary(3, 0.3));
         assert_eq!(floats.largest(), 2.0);
-        let ints = Cells::Ints(vec![i128::from(i64::MAX), i128::from(i64::MAX - 1)]);
+        let ints = Elements::Ints(vec![i128::from(i64::MAX), i128::from(i64::MAX - 1)]);
         assert_eq!(ints.row(0, 2).difference(&ints.row(1, 2)), 1.0);
-        let texts = Cells::Texts(vec!["a".into(), "a".into(), "b".into()]);
+        let texts = Elements::Texts(vec!["a".into(), "a".into(), "b".into()]);
         assert_eq!(texts.row(0, 3).difference(&texts.row(1, 3)), 0.0);
         assert_eq!(texts.row(0, 3).difference(&texts.row(2, 3)), 1.0);
         assert!(texts.rows_vary(3, 0.0));
@@ -259,11 +268,19 @@ mod tests {
 
     #[test]
     fn wide_rows_repeat_and_vanish() {
-        let cells = Cells::seeded(("x", TensorElementType::Float32), (6, 4), Kind::Wide, 100);
-        let row = |row| cells.row(row, 6);
+        let elements = Elements::seeded(
+            "x",
+            TensorElementType::Float32,
+            Layout { rows: 6, width: 4 },
+            InputKind::Wide,
+            100,
+        );
+        let row = |row| elements.row(row, 6);
         assert_eq!(row(1).difference(&row(2)), 0.0);
         assert!(row(0).difference(&row(1)) > 0.0);
-        let Cells::Floats(floats) = &cells else { unreachable!() };
+        let Elements::Floats(floats) = &elements else {
+            unreachable!()
+        };
         assert_eq!(floats[16..20], [0.0; 4]);
     }
 }

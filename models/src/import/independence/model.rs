@@ -1,6 +1,6 @@
-//! The model under trial: its session, what it takes and gives, and runs of chosen rows of it.
+//! The model under test: its session, its inputs and outputs, and runs of chosen rows.
 
-use super::values::{Cells, Kind, tolerance};
+use super::elements::{Elements, InputKind, Layout, tolerance};
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use ort::session::{Session, SessionInputValue};
@@ -16,12 +16,12 @@ const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
 /// Limits of integers tried, until the model runs: they may be indices.
 const INT_LIMITS: [u32; 3] = [100, 8, 2];
 
-/// Why a proof ended early.
+/// Why a test ended early.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// It speaks against batches, or nothing can be shown.
+    /// Rows depend on each other, or nothing can be shown.
     Refused(String),
-    /// Somebody wants it to end.
+    /// A stop, or an error of this program.
     Stopped(ModelsError),
 }
 
@@ -50,25 +50,25 @@ struct Input {
 /// An output.
 pub(super) struct Output {
     pub(super) name: String,
-    /// How far elements may lie apart, as a share of the largest value.
+    /// How much elements may differ, as a share of the largest value.
     pub(super) tolerance: f64,
 }
 
-/// What the graph leaves open.
+/// What the graph leaves open: the size of free dimensions, and the limit of integers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guess {
+pub(super) struct Sizes {
     free: usize,
     limit: u32,
 }
 
-/// A model.
-pub(super) struct Subject {
+/// The model under test.
+pub(super) struct Model {
     session: Session,
     inputs: Vec<Input>,
     pub(super) outputs: Vec<Output>,
 }
 
-impl Subject {
+impl Model {
     /// Builds a session, with one thread, so that a run gives the same every time.
     pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
         let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
@@ -103,18 +103,18 @@ impl Subject {
         })
     }
 
-    /// Sizes and limits with which the model runs.
-    pub(super) fn guess(&mut self) -> Result<Guess> {
+    /// The sizes with which the model runs.
+    pub(super) fn find_sizes(&mut self) -> Result<Sizes> {
         let mut first_error = None;
         for free in FREE_SIZES {
             for limit in INT_LIMITS {
-                let guess = Guess { free, limit };
-                if self.row_elements(&guess) > MAX_ELEMENTS {
+                let sizes = Sizes { free, limit };
+                if self.row_elements(&sizes) > MAX_ELEMENTS {
                     continue;
                 }
-                let inputs = self.inputs(&guess, Kind::Small, 1);
-                match self.attempt(&guess, &inputs, &[0]) {
-                    Ok(_) => return Ok(guess),
+                let inputs = self.inputs(&sizes, InputKind::Small, 1);
+                match self.attempt(&sizes, &inputs, &[0]) {
+                    Ok(_) => return Ok(sizes),
                     Err(error) => first_error.get_or_insert(error),
                 };
             }
@@ -126,29 +126,29 @@ impl Subject {
     }
 
     /// Elements of one row of all inputs.
-    pub(super) fn row_elements(&self, guess: &Guess) -> usize {
-        let widths = self.inputs.iter().map(|input| input.width(guess));
+    pub(super) fn row_elements(&self, sizes: &Sizes) -> usize {
+        let widths = self.inputs.iter().map(|input| input.width(sizes));
         widths.fold(0, usize::saturating_add)
     }
 
     /// Seeded inputs of `rows` rows.
-    pub(super) fn inputs(&self, guess: &Guess, kind: Kind, rows: usize) -> Vec<Cells> {
+    pub(super) fn inputs(&self, sizes: &Sizes, kind: InputKind, rows: usize) -> Vec<Elements> {
         let seeded = |input: &Input| {
-            let of = (input.name.as_str(), input.element);
-            Cells::seeded(of, (rows, input.width(guess)), kind, guess.limit)
+            let width = input.width(sizes);
+            Elements::seeded(&input.name, input.element, Layout { rows, width }, kind, sizes.limit)
         };
         self.inputs.iter().map(seeded).collect()
     }
 
     /// The outputs of a run of some rows of `inputs`, each of which has as many rows as ran.
-    pub(super) fn run(&mut self, guess: &Guess, inputs: &[Cells], rows: &[usize]) -> Result<Vec<Cells>> {
-        let outputs = self.attempt(guess, inputs, rows).map_err(|error| {
+    pub(super) fn run(&mut self, sizes: &Sizes, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+        let outputs = self.attempt(sizes, inputs, rows).map_err(|error| {
             let count = rows.len();
             Failed::Refused(format!("it does not run on {count} seeded row(s): {error}"))
         })?;
-        let check = |((shape, cells), output): ((Vec<i64>, Cells), &Output)| {
+        let check = |((shape, elements), output): ((Vec<i64>, Elements), &Output)| {
             if shape.first().and_then(|&first| usize::try_from(first).ok()) == Some(rows.len()) {
-                return Ok(cells);
+                return Ok(elements);
             }
             let (name, count) = (&output.name, rows.len());
             Err(Failed::Refused(format!(
@@ -160,32 +160,32 @@ impl Subject {
 
     fn attempt(
         &mut self,
-        guess: &Guess,
-        inputs: &[Cells],
+        sizes: &Sizes,
+        inputs: &[Elements],
         rows: &[usize],
-    ) -> std::result::Result<Vec<(Vec<i64>, Cells)>, String> {
-        let value = |(input, cells): (&Input, &Cells)| {
-            let value = cells.value(input.element, rows, &input.sizes(guess))?;
+    ) -> std::result::Result<Vec<(Vec<i64>, Elements)>, String> {
+        let value = |(input, elements): (&Input, &Elements)| {
+            let value = elements.value(input.element, rows, &input.dims(sizes))?;
             Ok((Cow::Owned(input.name.clone()), value))
         };
         let values = self.inputs.iter().zip(inputs).map(value);
         let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
         let outputs = self.session.run(values).map_err(|e| e.to_string())?;
         (0..self.outputs.len())
-            .map(|index| Cells::of(&outputs[index]))
+            .map(|index| Elements::of(&outputs[index]))
             .collect()
     }
 }
 
 impl Input {
     /// The dimensions of a row.
-    fn sizes(&self, guess: &Guess) -> Vec<usize> {
-        self.dims.iter().map(|dim| dim.unwrap_or(guess.free)).collect()
+    fn dims(&self, sizes: &Sizes) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.unwrap_or(sizes.free)).collect()
     }
 
     /// Elements of a row.
-    fn width(&self, guess: &Guess) -> usize {
-        self.sizes(guess).into_iter().fold(1, usize::saturating_mul)
+    fn width(&self, sizes: &Sizes) -> usize {
+        self.dims(sizes).into_iter().fold(1, usize::saturating_mul)
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a `ModelInferRequest` holds, counted on the wire before anything of it is built.
+//! What a `ModelInferRequest` holds, counted on the wire before any of it is decoded.
 //!
-//! In: a message's bytes, in pieces. Out: where its raw contents lie, and the memory that reading the rest takes at most; or a
-//! refusal of what has more entries than a request may have. An empty entry is two bytes here and a hundred or more once it is
-//! built, so the entries are counted and not the bytes. Wire format: <https://protobuf.dev/programming-guides/encoding/>.
+//! In: a message's bytes, in pieces. Out: where its raw contents lie, and the most memory that decoding the rest takes; or a
+//! refusal of a request with too many entries. An empty entry is two bytes on the wire and a hundred or more once it is
+//! decoded, so entries are counted, not bytes. Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::{InferParameter, InferRequestedOutputTensor, InferTensor};
 use crate::infer::{BadRequest, Data, MAX_RANK, MAX_TENSORS};
@@ -52,17 +52,17 @@ pub(super) struct RawField {
 
 /// What a message holds.
 #[derive(Default)]
-pub(super) struct Survey {
+pub(super) struct Prescan {
     pub(super) raw: Vec<RawField>,
     inputs: usize,
     outputs: usize,
     parameters: usize,
-    /// Of all typed contents, what their elements take once they are built.
+    /// Bytes of the elements of all typed contents, once they are decoded.
     element_bytes: usize,
 }
 
-impl Survey {
-    /// Looks a message over.
+impl Prescan {
+    /// Scans a message.
     ///
     /// # Errors
     /// Bytes that are no message, and more entries of a kind than a request may have.
@@ -74,10 +74,10 @@ impl Survey {
         Ok(found)
     }
 
-    /// Bytes that reading the message takes at most, its raw contents aside; `rest` are the bytes of all but these.
+    /// The most memory that decoding takes, raw contents aside; `rest` is the length of the message without them.
     pub(super) fn built_bytes(&self, rest: usize) -> usize {
         let entries = self.inputs * size_of::<InferTensor>() + self.outputs * size_of::<InferRequestedOutputTensor>();
-        // Elements as they are built, then once more as the tensor's bytes; names and texts are copied.
+        // Elements as they are decoded, then once more as the tensor's bytes; names and texts are copied.
         (entries + self.element_bytes)
             .saturating_mul(GROWTH)
             .saturating_add(self.element_bytes)
@@ -179,7 +179,7 @@ struct Field {
 }
 
 enum Content {
-    /// A varint or a fixed number, which is passed over.
+    /// A varint or a fixed number, which is skipped.
     Number,
     /// Where the bytes lie; the cursor stands at their begin.
     Bytes(Range<usize>),
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Hands the fields up to `end` to `each`, which may go into their bytes or leave them.
+    /// Calls `each` with the fields up to `end`; it may read a field's bytes or leave them.
     fn fields(
         &mut self,
         end: usize,
