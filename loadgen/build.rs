@@ -15,6 +15,7 @@ fn main() {
         "loadgen/build.rs",
         "loadgen/Cargo.toml",
         "protocol/src",
+        "protocol/formats/src",
         "Cargo.lock",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierlab_protocol::model::{Manifest, ModelConfig, is_plain_name};
+use tierlab_formats::model::{Manifest, ModelConfig, is_plain_name};
 
 fuzz_target!(|data: &[u8]| {
     let _ = Manifest::parse(data);

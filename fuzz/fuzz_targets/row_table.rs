@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierlab_protocol::table::{self, TableHeader};
+use tierlab_formats::table::{self, TableHeader};
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, bytes)) = data.split_first_chunk::<8>() else {

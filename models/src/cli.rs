@@ -2,8 +2,8 @@
 
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
+use crate::import::independence::{TestOptions, Verdict};
 use crate::import::{Import, Imported, import};
-use crate::independence::{Finding, Question};
 use crate::inspect::{self, InspectOptions};
 use crate::progress::human_bytes;
 use crate::publish::{self, Selection};
@@ -229,7 +229,7 @@ fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
         model: args.file,
         name: args.name,
         config: args.config,
-        batching: args.batching.map(|max_batch_size| Question {
+        batching: args.batching.map(|max_batch_size| TestOptions {
             max_batch_size,
             library: args.onnxruntime,
         }),
@@ -241,11 +241,11 @@ fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
     print!("{}", inspect::describe_manifest(&manifest));
     match batching {
         None => Ok(()),
-        Some(Finding::Independent(proof)) => {
-            println!("  batched: {proof}");
+        Some(Verdict::Independent(evidence)) => {
+            println!("  batched: {evidence}");
             Ok(())
         }
-        Some(Finding::Refused(why)) => Err(ModelsError::bad(
+        Some(Verdict::Refused(why)) => Err(ModelsError::bad(
             &folder.display(),
             &format!("imported without batching, its rows could not be proven independent: {why}"),
         )),

@@ -10,8 +10,8 @@ use crate::tables::check;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_protocol::model::{MANIFEST_FILE, Manifest};
-use tierlab_protocol::table::{EXTENSION, TableHeader};
+use tierlab_formats::model::{MANIFEST_FILE, Manifest, ModelConfig};
+use tierlab_formats::table::{EXTENSION, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// How to inspect.
@@ -24,7 +24,7 @@ pub struct InspectOptions {
 /// Describes every path through `print`. Everything is looked at, even after damage was found.
 ///
 /// # Errors
-/// A path that is none of ours; or, at the end, how many things are damaged.
+/// A path that is none of ours; or, at the end, which of them are damaged.
 pub fn inspect(
     paths: &[PathBuf],
     options: InspectOptions,
@@ -33,19 +33,19 @@ pub fn inspect(
 ) -> Result<(), ModelsError> {
     let mut damaged = Vec::new();
     for path in paths {
-        for thing in things_at(path)? {
+        for artifact in artifacts_at(path)? {
             stop.check()?;
-            let text = match &thing {
-                Thing::Model(folder) => describe_model(folder, options),
-                Thing::Table(file) => describe_table(file, options, stop),
-                Thing::Graph(file) => describe_graph(file),
+            let text = match &artifact {
+                Artifact::Model(folder) => describe_model(folder, options),
+                Artifact::Table(file) => describe_table(file, options, stop),
+                Artifact::Graph(file) => describe_graph(file),
             };
             match text {
                 Ok(text) => print(&text),
                 Err(ModelsError::Interrupted) => return Err(ModelsError::Interrupted),
                 Err(e) => {
                     print(&format!("DAMAGED {e}\n"));
-                    damaged.push(thing.path().display().to_string());
+                    damaged.push(artifact.path().display().to_string());
                 }
             }
         }
@@ -59,14 +59,14 @@ pub fn inspect(
     ))
 }
 
-/// What a path can be.
-enum Thing {
+/// What a path leads to.
+enum Artifact {
     Model(PathBuf),
     Table(PathBuf),
     Graph(PathBuf),
 }
 
-impl Thing {
+impl Artifact {
     fn path(&self) -> &Path {
         match self {
             Self::Model(path) | Self::Table(path) | Self::Graph(path) => path,
@@ -74,37 +74,41 @@ impl Thing {
     }
 }
 
-fn things_at(path: &Path) -> Result<Vec<Thing>, ModelsError> {
+fn artifacts_at(path: &Path) -> Result<Vec<Artifact>, ModelsError> {
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == EXTENSION);
     if path.is_file() {
-        let thing = if is_table(path) { Thing::Table } else { Thing::Graph };
-        return Ok(vec![thing(path.to_owned())]);
+        let artifact = if is_table(path) {
+            Artifact::Table
+        } else {
+            Artifact::Graph
+        };
+        return Ok(vec![artifact(path.to_owned())]);
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(ModelsError::io("list", path))? {
         files.push(entry.map_err(ModelsError::io("list", path))?.path());
     }
     if path.join(MANIFEST_FILE).is_file() || !repository::versions(path)?.is_empty() {
-        return Ok(vec![Thing::Model(path.to_owned())]);
+        return Ok(vec![Artifact::Model(path.to_owned())]);
     }
     files.sort();
     let hidden = |file: &Path| {
         file.file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with('.'))
     };
-    let mut things = Vec::new();
+    let mut artifacts = Vec::new();
     for file in files.into_iter().filter(|file| !hidden(file)) {
         if file.is_file() && is_table(&file) {
-            things.push(Thing::Table(file));
+            artifacts.push(Artifact::Table(file));
         } else if file.is_dir() && (file.join(MANIFEST_FILE).is_file() || !repository::versions(&file)?.is_empty()) {
-            things.push(Thing::Model(file));
+            artifacts.push(Artifact::Model(file));
         }
     }
-    if things.is_empty() {
+    if artifacts.is_empty() {
         let what = "no model and no feature table in here; `tierlab-models generate` and `features` make them";
         return Err(ModelsError::bad(&path.display(), &what));
     }
-    Ok(things)
+    Ok(artifacts)
 }
 
 fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, ModelsError> {
@@ -144,7 +148,7 @@ fn describe_model(folder: &Path, options: InspectOptions) -> Result<String, Mode
     Ok(text)
 }
 
-fn sessions(config: &tierlab_protocol::model::ModelConfig) -> String {
+fn sessions(config: &ModelConfig) -> String {
     match &config.instances {
         Some(stated) => format!("{} session(s) of {} thread(s)", stated.count, stated.intra_op_threads),
         None => "sessions and threads fitted to the server's cores".to_owned(),

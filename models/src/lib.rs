@@ -4,7 +4,7 @@
 //! on any tier that can be written. This crate knows nothing of servers or load.
 //!
 //! - [`onnx`]: the format; [`generators`]: the graphs; [`weights`]: their seeded weights
-//! - [`repository`] and [`mod@import`]: models on disk; [`independence`]: whether rows may share a batch
+//! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: whether rows may share a batch
 //! - [`tables`]: feature tables on disk, and any row of them by seed and id
 //! - [`mod@inspect`] and [`mod@publish`]: what is there, and putting it on a tier
 //! - [`cli`]: the command line; [`progress`], [`stop`], [`staged`]: how long work shows, ends early and leaves no halves
@@ -13,7 +13,6 @@ pub mod cli;
 pub mod error;
 pub mod generators;
 pub mod import;
-pub mod independence;
 pub mod inspect;
 pub mod onnx;
 pub mod progress;

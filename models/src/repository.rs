@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
-use tierlab_protocol::model::{
+use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name,
 };
 use tierlab_storage::ObjectPath;

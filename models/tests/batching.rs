@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use tierlab_formats::model::ModelConfig;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx::graph::int;
 use tierlab_models::onnx::messages::ElementType;
 use tierlab_models::onnx::{Dim, GraphBuilder, ModelProto, write_model};
-use tierlab_protocol::model::ModelConfig;
 
 const N: Dim<'_> = Dim::Free("N");
 const FLOAT: ElementType = ElementType::Float;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tierlab_formats::model::{Manifest, ModelConfig};
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx::messages::{DATA_EXTERNAL, StringStringEntryProto};
 use tierlab_models::onnx::write_model;
-use tierlab_protocol::model::{Manifest, ModelConfig};
 
 fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-models"));

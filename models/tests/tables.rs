@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
+use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_models::ModelsError;
 use tierlab_models::progress::Progress;
 use tierlab_models::repository::Outcome;
 use tierlab_models::stop::{self, Stop};
 use tierlab_models::tables::{RowSource, TableKind, check, ctr, generate, vision, write};
-use tierlab_protocol::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 fn column<'a>(header: &TableHeader, row: &'a [u8], name: &str) -> &'a [u8] {

@@ -130,7 +130,7 @@ impl StageTimings {
         out
     }
 
-    /// Reads a header written by [`StageTimings::to_header`]. Entries it does not know are passed over, as the
+    /// Reads a header written by [`StageTimings::to_header`]. Unknown entries are ignored, as the
     /// W3C text asks of a reader; entries that it knows must be well-formed.
     ///
     /// # Errors

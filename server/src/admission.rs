@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tierlab_protocol::infer::Room;
+use tierlab_protocol::infer::MemoryBudget;
 use tokio::sync::Notify;
 
 /// Requests that a model may have in flight for each that is free.
@@ -253,7 +253,7 @@ impl AccountRoom<'_> {
     }
 }
 
-impl Room for AccountRoom<'_> {
+impl MemoryBudget for AccountRoom<'_> {
     fn take(&self, bytes: usize) -> bool {
         let (account, refusal) = &mut *self.state.borrow_mut();
         if refusal.is_some() {

@@ -18,7 +18,7 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::{Provider, Providers, has_cuda};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_protocol::model::{InstanceKind, MODEL_FILE};
+use tierlab_formats::model::{InstanceKind, MODEL_FILE};
 
 /// The key that lets threads spin during runs only.
 const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";

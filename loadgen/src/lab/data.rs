@@ -9,8 +9,8 @@ use crate::plan::Data;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tierlab_protocol::model::{CONFIG_FILE, ModelConfig};
-use tierlab_protocol::table::EXTENSION;
+use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
+use tierlab_formats::table::EXTENSION;
 
 /// What servers will read.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_protocol::model::is_plain_name;
+use tierlab_formats::model::is_plain_name;
 
 /// A validated `[lab]`.
 #[derive(Debug, Clone)]

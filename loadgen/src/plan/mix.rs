@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tierlab_protocol::model::is_plain_name;
+use tierlab_formats::model::is_plain_name;
 
 /// The most parts of a mix: each has users and a point of its own.
 const MAX_PARTS: usize = 32;

@@ -27,7 +27,7 @@ use crate::record::Limits;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
-use tierlab_protocol::model::is_plain_name;
+use tierlab_formats::model::is_plain_name;
 
 /// The most requests of one step: their due times, keys and bodies are all made before it starts.
 pub const MAX_REQUESTS_PER_STEP: f64 = 2e6;

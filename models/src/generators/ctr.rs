@@ -8,8 +8,8 @@
 //! `--max-ind-range`. So one feature table serves both sizes, and no id that a client sends (negative ones included,
 //! as ONNX `Mod` takes the divisor's sign) can reach outside a table.
 
-use super::Size;
 use super::layers::{Net, axis, signed};
+use super::size::Size;
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;

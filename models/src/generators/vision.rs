@@ -1,8 +1,8 @@
 //! `vision`: an image classifier in the shape of ResNet (He et al. 2015, arXiv:1512.03385; stride in the 3x3
 //! convolution as in version 1.5). Batch normalisation is folded into the convolutions, as every deployed graph has it.
 
-use super::Size;
 use super::layers::{Conv, Net, axis, window};
+use super::size::Size;
 use crate::onnx::ModelProto;
 use crate::onnx::messages::ElementType;
 use crate::weights::xavier_bound;

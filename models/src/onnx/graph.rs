@@ -4,9 +4,12 @@ use super::messages::{
     AttributeProto, AttributeType, ElementType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
-use super::{IR_VERSION, OPSET};
 use bytes::Bytes;
 
+/// The format's version written: 8, taken by every ONNX Runtime since 1.10.
+pub const IR_VERSION: i64 = 8;
+/// The operator set written: 17 (ONNX 1.12).
+pub const OPSET: i64 = 17;
 /// The name of the free first dimension of every input and output.
 pub const BATCH: &str = "batch";
 
@@ -109,6 +112,7 @@ impl GraphBuilder {
             name: name.to_owned(),
             op_type: op.to_owned(),
             attribute: attributes.to_vec(),
+            ..NodeProto::default()
         });
     }
 

@@ -1,10 +1,11 @@
 //! What a graph takes and gives, and which other files it needs, read from its protobuf.
 
-use super::messages::{DATA_EXTERNAL, ElementType, GraphProto, ModelProto, TensorProto, ValueInfoProto, type_proto};
+use super::messages::{DATA_EXTERNAL, ElementType, ModelProto, TensorProto, ValueInfoProto, type_proto};
 use super::messages::{tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue};
 use bytes::Bytes;
 use prost::Message as _;
 use std::collections::BTreeSet;
+use tierlab_formats::onnx::all_tensors;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// A graph's inputs and outputs, in the graph's order.
@@ -44,7 +45,12 @@ impl Interface {
             .as_ref()
             .ok_or_else(|| BadGraph("it holds no graph".to_owned()))?;
         // Format versions before 4 list the weights among the inputs.
-        let weights: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let sparse = graph
+            .sparse_initializer
+            .iter()
+            .filter_map(|sparse| sparse.values.as_ref());
+        let weights = graph.initializer.iter().chain(sparse);
+        let weights: BTreeSet<&str> = weights.map(|tensor| tensor.name.as_str()).collect();
         let inputs = graph
             .input
             .iter()
@@ -118,24 +124,10 @@ pub fn dtype(elem_type: i32) -> Option<DataType> {
 /// A location that is absolute or leaves the model's folder.
 pub fn external_files(model: &ModelProto) -> Result<Vec<String>, BadGraph> {
     let mut files = BTreeSet::new();
-    if let Some(graph) = &model.graph {
-        collect_external(graph, &mut files)?;
+    for tensor in all_tensors(model) {
+        files.extend(external_file(tensor)?);
     }
     Ok(files.into_iter().collect())
-}
-
-fn collect_external(graph: &GraphProto, files: &mut BTreeSet<String>) -> Result<(), BadGraph> {
-    let attributes = || graph.node.iter().flat_map(|node| &node.attribute);
-    let constants = attributes().flat_map(|attribute| attribute.t.iter().chain(&attribute.tensors));
-    for tensor in graph.initializer.iter().chain(constants) {
-        if let Some(file) = external_file(tensor)? {
-            files.insert(file);
-        }
-    }
-    for nested in attributes().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
-        collect_external(nested, files)?;
-    }
-    Ok(())
 }
 
 fn external_file(tensor: &TensorProto) -> Result<Option<String>, BadGraph> {
@@ -163,7 +155,10 @@ fn external_file(tensor: &TensorProto) -> Result<Option<String>, BadGraph> {
 #[cfg(test)]
 mod tests {
     use super::super::GraphBuilder;
-    use super::super::messages::StringStringEntryProto;
+    use super::super::messages::{
+        AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, StringStringEntryProto,
+        TrainingInfoProto,
+    };
     use super::*;
     use proptest::prelude::*;
 
@@ -175,9 +170,8 @@ mod tests {
         graph.finish("")
     }
 
-    fn external(model: &mut ModelProto, location: &str) {
-        let graph = model.graph.as_mut().unwrap();
-        graph.initializer.push(TensorProto {
+    fn weight(location: &str) -> TensorProto {
+        TensorProto {
             name: "w".to_owned(),
             data_location: DATA_EXTERNAL,
             external_data: vec![StringStringEntryProto {
@@ -185,7 +179,11 @@ mod tests {
                 value: location.to_owned(),
             }],
             ..TensorProto::default()
-        });
+        }
+    }
+
+    fn external(model: &mut ModelProto, location: &str) {
+        model.graph.as_mut().unwrap().initializer.push(weight(location));
     }
 
     #[test]
@@ -221,6 +219,66 @@ mod tests {
             external(&mut outside, bad);
             assert!(external_files(&outside).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn files_of_sparse_weights_functions_and_training_are_found() {
+        let mut model = model();
+        let graph = model.graph.as_mut().unwrap();
+        graph.sparse_initializer.push(SparseTensorProto {
+            values: Some(weight("values.bin")),
+            indices: Some(weight("indices.bin")),
+            dims: vec![3],
+        });
+        let attribute = AttributeProto {
+            sparse_tensor: Some(SparseTensorProto {
+                values: Some(weight("attribute.bin")),
+                ..SparseTensorProto::default()
+            }),
+            ..AttributeProto::default()
+        };
+        graph.node[0].attribute.push(attribute);
+        let body = NodeProto {
+            attribute: vec![AttributeProto {
+                t: Some(weight("function.bin")),
+                ..AttributeProto::default()
+            }],
+            ..NodeProto::default()
+        };
+        model.functions.push(FunctionProto {
+            node: vec![body],
+            ..FunctionProto::default()
+        });
+        model.training_info.push(TrainingInfoProto {
+            algorithm: Some(GraphProto {
+                initializer: vec![weight("training.bin")],
+                ..GraphProto::default()
+            }),
+            ..TrainingInfoProto::default()
+        });
+        let found = external_files(&model).unwrap();
+        let expected = [
+            "attribute.bin",
+            "function.bin",
+            "indices.bin",
+            "training.bin",
+            "values.bin",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_sparse_weight_among_the_inputs_is_no_input() {
+        let mut model = model();
+        let graph = model.graph.as_mut().unwrap();
+        let mut listed = graph.input[0].clone();
+        listed.name = "w".to_owned();
+        graph.input.push(listed);
+        graph.sparse_initializer.push(SparseTensorProto {
+            values: Some(weight("values.bin")),
+            ..SparseTensorProto::default()
+        });
+        assert_eq!(Interface::of(&model).unwrap().inputs.len(), 1);
     }
 
     proptest! {

@@ -1,13 +1,13 @@
 //! Plans the publishing of one model: what the tier's manifest does not vouch for is put, the manifest itself last.
 
+use super::plan::{Change, Plan, Step};
 use super::target::{Target, object_path};
-use super::{Change, Plan, Step};
 use crate::error::ModelsError;
 use crate::repository;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use tierlab_protocol::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
+use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
 use tierlab_storage::{Body, ObjectPath};
 
 /// Adds the steps for the model in `folder`.

@@ -1,15 +1,15 @@
 //! Plans the publishing of one feature table. Its header holds the checksum of every block, so equal headers and equal
 //! lengths mean equal tables.
 
-use super::Plan;
+use super::plan::Plan;
 use super::target::{Target, object_path};
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::tables::check;
 use std::path::Path;
-use tierlab_protocol::model::FEATURES_PREFIX;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::TableHeader;
 use tierlab_storage::ObjectPath;
 
 /// Adds the step for one table, unless the tier has it. A table is checked whole before it is put.

@@ -1,14 +1,14 @@
 //! Reads tables back: headers, single rows, every checksum.
 
-use super::RowSource;
 use super::chunks::{self, Chunk};
+use super::source::RowSource;
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use tierlab_protocol::table::{PRELUDE_BYTES, TableHeader, header_len};
+use tierlab_formats::table::{PRELUDE_BYTES, TableHeader, header_len};
 
 /// Reads and validates a table's header against the file's length.
 ///

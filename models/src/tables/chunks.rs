@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 
 /// Bytes that one worker holds at a time, unless a single block is larger.
 const CHUNK_BYTES: u64 = 4 << 20;

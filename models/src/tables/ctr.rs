@@ -2,12 +2,12 @@
 //!
 //! Logarithms and exponentials come from the `libm` crate, so the same seed gives the same bits on every machine.
 
-use super::RowSource;
+use super::source::RowSource;
 use crate::generators::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use tierlab_protocol::table::{TableError, TableSchema};
+use tierlab_formats::table::{TableError, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 /// Median of a dense value.

@@ -1,11 +1,11 @@
 //! Rows of the `vision` table: images of 49 seeded patches with noise on top, made at memory speed.
 
-use super::RowSource;
+use super::source::RowSource;
 use crate::generators::IMAGE_SHAPE;
 use crate::weights::stream_seed;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use tierlab_protocol::table::{TableError, TableSchema};
+use tierlab_formats::table::{TableError, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 /// Bytes of an image: 3 × 224 × 224.

@@ -1,14 +1,14 @@
 //! Streams a table to disk: every core fills, seals and writes chunks at their places, the header comes last.
 
-use super::RowSource;
 use super::chunks::{self, Chunk};
+use super::source::RowSource;
 use crate::error::ModelsError;
 use crate::progress::Progress;
 use crate::staged::StagedFile;
 use crate::stop::Stop;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 
 /// Writes the table that `header` describes (its block checksums still unset) to `target`, which appears whole or not at
 /// all. Memory stays at a few megabytes per core and four bytes per block, whatever the number of rows.

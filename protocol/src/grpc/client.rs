@@ -54,7 +54,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + len);
     out.put_u8(0);
     out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
-    // Cannot fail: there is room for all of it.
+    // Cannot fail: the buffer holds all of it.
     let _ = message.encode(&mut out);
     out.freeze()
 }
@@ -79,10 +79,13 @@ impl ModelInferRequest {
     pub fn of(model: &str, request: InferRequest) -> Self {
         let mut parameters = Parameters::new();
         if let Some(timeout_us) = request.timeout_us {
-            parameters.insert("timeout".into(), parameter(ParameterChoice::Uint64(timeout_us)));
+            parameters.insert("timeout".into(), parameter(ParameterChoice::Uint64Param(timeout_us)));
         }
         if request.priority > 0 {
-            parameters.insert("priority".into(), parameter(ParameterChoice::Uint64(request.priority)));
+            parameters.insert(
+                "priority".into(),
+                parameter(ParameterChoice::Uint64Param(request.priority)),
+            );
         }
         let (inputs, raw_input_contents) = raw(request.inputs);
         let output = |name| InferRequestedOutputTensor {

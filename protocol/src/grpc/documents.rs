@@ -2,20 +2,16 @@
 //!
 //! In: what [`metadata`](crate::metadata) describes. Out: messages that say the same.
 
-use super::config::{AllVersions, LatestVersions, ModelVersionPolicy, PolicyChoice, SpecificVersions};
-use super::config::{
-    ConfigDataType, InstanceKind, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput,
-    ModelParameter, ModelWarmup, ModelWarmupInput, WarmupChoice,
-};
 use super::messages::{
-    InferBatchStatistics, InferStatistics, ModelIndex, ModelMetadataResponse, ModelStatistics, ServerMetadataResponse,
-    StatisticDuration, TensorMetadata,
+    DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelIndex, ModelInput,
+    ModelInstanceGroup, ModelMetadataResponse, ModelOutput, ModelParameter, ModelStatistics, ModelVersionPolicy,
+    ModelWarmup, ServerMetadataResponse, StatisticDuration, TensorMetadata,
 };
+use super::messages::{model_instance_group, model_version_policy, model_warmup};
 use crate::metadata::{
     BatchStats, ConfigDocument, ConfigWarmup, ConfigWarmupInput, CountNs, DynamicBatching, IndexEntry, InferenceStats,
-    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata,
+    InstanceGroup, ModelMetadata, ModelStats, ServerMetadata, VersionPolicy,
 };
-use crate::model::VersionPolicy;
 use crate::tensor::TensorSpec;
 
 impl From<ServerMetadata> for ServerMetadataResponse {
@@ -54,9 +50,13 @@ fn int32(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// The number of a type that a configuration document names, as `TYPE_FP32`.
+fn data_type(name: &str) -> i32 {
+    DataType::from_str_name(name).unwrap_or(DataType::TypeInvalid) as i32
+}
+
 impl From<ConfigDocument> for ModelConfig {
     fn from(document: ConfigDocument) -> Self {
-        let data_type = |name: &str| ConfigDataType::of_name(name) as i32;
         let input = document.input.into_iter().map(|tensor| ModelInput {
             data_type: data_type(&tensor.data_type),
             name: tensor.name,
@@ -100,15 +100,16 @@ impl From<ConfigWarmup> for ModelWarmup {
     }
 }
 
-impl From<ConfigWarmupInput> for ModelWarmupInput {
+impl From<ConfigWarmupInput> for model_warmup::Input {
     fn from(input: ConfigWarmupInput) -> Self {
+        use model_warmup::input::InputDataType;
         let choice = match input.input_data_file {
-            file if !file.is_empty() => WarmupChoice::File(file),
-            _ if input.random_data => WarmupChoice::Random(true),
-            _ => WarmupChoice::Zero(true),
+            file if !file.is_empty() => InputDataType::InputDataFile(file),
+            _ if input.random_data => InputDataType::RandomData(true),
+            _ => InputDataType::ZeroData(true),
         };
         Self {
-            data_type: ConfigDataType::of_name(&input.data_type) as i32,
+            data_type: data_type(&input.data_type),
             dims: input.dims,
             input_data_type: Some(choice),
         }
@@ -117,14 +118,15 @@ impl From<ConfigWarmupInput> for ModelWarmupInput {
 
 impl From<VersionPolicy> for ModelVersionPolicy {
     fn from(policy: VersionPolicy) -> Self {
+        use model_version_policy::{All, Latest, PolicyChoice, Specific};
         let choice = match policy {
-            VersionPolicy::Latest { num_versions } => PolicyChoice::Latest(LatestVersions { num_versions }),
-            VersionPolicy::All {} => PolicyChoice::All(AllVersions {}),
+            VersionPolicy::Latest { num_versions } => PolicyChoice::Latest(Latest { num_versions }),
+            VersionPolicy::All {} => PolicyChoice::All(All {}),
             VersionPolicy::Specific { versions } => {
                 let versions = versions
                     .into_iter()
                     .map(|version| i64::try_from(version).unwrap_or(i64::MAX));
-                PolicyChoice::Specific(SpecificVersions {
+                PolicyChoice::Specific(Specific {
                     versions: versions.collect(),
                 })
             }
@@ -137,11 +139,8 @@ impl From<VersionPolicy> for ModelVersionPolicy {
 
 impl From<InstanceGroup> for ModelInstanceGroup {
     fn from(group: InstanceGroup) -> Self {
-        let kind = match group.kind.as_str() {
-            "KIND_GPU" => InstanceKind::Gpu,
-            "KIND_CPU" => InstanceKind::Cpu,
-            _ => InstanceKind::Auto,
-        };
+        use model_instance_group::Kind;
+        let kind = Kind::from_str_name(&group.kind).unwrap_or(Kind::Auto);
         Self {
             name: group.name,
             count: int32(group.count),

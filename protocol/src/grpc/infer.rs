@@ -1,4 +1,4 @@
-//! Infer requests and replies as messages: the tensors of both fronts are the same from here on.
+//! Infer requests and replies as messages, to and from the same types as those of HTTP.
 //!
 //! In: a [`ReceivedRequest`]. Out: an [`InferRequest`], whose raw inputs share the message's memory; and a reply's
 //! message, whose outputs are raw, as Triton sends them. Source: KServe's `grpc_predict_v2.proto`.
@@ -69,7 +69,7 @@ fn bad<T>(message: impl Into<String>) -> Result<T, BadRequest> {
     Err(BadRequest(message.into()))
 }
 
-/// Refuses the extensions that would change what is read or returned; other unknown parameters are passed over.
+/// Refuses the extensions that would change what is read or returned; other unknown parameters are ignored.
 fn refuse_unsupported(parameters: &Parameters, label: &str) -> Result<(), BadRequest> {
     for unsupported in ["classification", "shared_memory_region"] {
         if parameters.contains_key(unsupported) {
@@ -85,9 +85,9 @@ fn number(parameters: &Parameters, name: &str, what: &str) -> Result<Option<u64>
         return Ok(None);
     };
     let number = match &parameter.parameter_choice {
-        Some(ParameterChoice::Int64(number)) => u64::try_from(*number).ok(),
-        Some(ParameterChoice::Uint64(number)) => Some(*number),
-        Some(ParameterChoice::String(number)) => number.parse().ok(),
+        Some(ParameterChoice::Int64Param(number)) => u64::try_from(*number).ok(),
+        Some(ParameterChoice::Uint64Param(number)) => Some(*number),
+        Some(ParameterChoice::StringParam(number)) => number.parse().ok(),
         _ => None,
     };
     number

@@ -158,13 +158,13 @@ fn bad_requests_are_refused_by_field() {
         })
     };
     let shared = InferTensor {
-        parameters: parameter("shared_memory_region", ParameterChoice::String("a".into())),
+        parameters: parameter("shared_memory_region", ParameterChoice::StringParam("a".into())),
         ..input("x", "INT8", &[1], None)
     };
     let x = || input("x", "INT8", &[1], None);
     let classified = InferRequestedOutputTensor {
         name: "y".into(),
-        parameters: parameter("classification", ParameterChoice::Int64(3)),
+        parameters: parameter("classification", ParameterChoice::Int64Param(3)),
     };
     for (message, named) in [
         (request(vec![], &[]), "`inputs` is empty"),
@@ -207,7 +207,7 @@ fn bad_requests_are_refused_by_field() {
         ),
         (
             ModelInferRequest {
-                parameters: parameter("timeout", ParameterChoice::Int64(-1)),
+                parameters: parameter("timeout", ParameterChoice::Int64Param(-1)),
                 ..request(vec![x()], &[b"a"])
             },
             "`parameters.timeout`",
@@ -222,13 +222,13 @@ fn bad_requests_are_refused_by_field() {
 fn options_are_read_and_unknown_parameters_passed_over() {
     let mut message = request(vec![input("x", "INT8", &[1], None)], &[b"a"]);
     message.id = "seven".into();
-    message.parameters = parameter("timeout", ParameterChoice::Uint64(5));
+    message.parameters = parameter("timeout", ParameterChoice::Uint64Param(5));
     message
         .parameters
-        .extend(parameter("priority", ParameterChoice::Uint64(2)));
+        .extend(parameter("priority", ParameterChoice::Uint64Param(2)));
     message
         .parameters
-        .extend(parameter("sequence_start", ParameterChoice::Bool(true)));
+        .extend(parameter("sequence_start", ParameterChoice::BoolParam(true)));
     message.outputs = vec![InferRequestedOutputTensor {
         name: "y".into(),
         ..Default::default()

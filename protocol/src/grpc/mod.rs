@@ -1,22 +1,22 @@
-//! The Open Inference Protocol v2 on gRPC: messages, and what they have in common with the documents and tensors of HTTP.
+//! The Open Inference Protocol v2 on gRPC: its messages, to and from the documents and tensors of HTTP.
 //!
 //! In: protobuf messages as Triton's and KServe's clients send them (package `inference`). Out: the same
 //! [`InferRequest`](crate::infer::InferRequest) that HTTP bodies become, and messages made from the same documents.
-//! The messages are declared here with prost's derives, so that no compiler for `.proto` files is needed; their field
-//! numbers are those of KServe's `grpc_predict_v2.proto` and Triton's `grpc_service.proto` and `model_config.proto`.
+//! The messages are generated from the texts in `protocol/proto`, and what was generated is kept beside them: no build needs
+//! a compiler for `.proto` files. tonic's own crates for health and statuses would bring tonic, a runtime, into a crate
+//! that has none, for six small messages; and the server answers health calls from its own state.
 
 pub mod client;
-pub mod config;
 mod documents;
 pub mod health;
 mod infer;
 pub mod messages;
+mod prescan;
 mod received;
 pub mod status;
-mod survey;
 
+pub use prescan::MAX_PARAMETERS;
 pub use received::ReceivedRequest;
-pub use survey::MAX_PARAMETERS;
 
 /// The full name of the service; a method's path is `/SERVICE/METHOD`.
 pub const SERVICE: &str = "inference.GRPCInferenceService";

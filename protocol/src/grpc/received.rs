@@ -1,12 +1,12 @@
 //! A `ModelInferRequest` in the pieces in which it came from the network.
 //!
 //! In: a message's bytes. Out: the message without its `raw_input_contents`, and these beside it, in pieces that share the
-//! memory of what came: prost would bring the pieces of each together, which copies a tensor once more than it has to be.
+//! received memory. prost would join the pieces of each, which copies every tensor once.
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::messages::ModelInferRequest;
-use super::survey::{Survey, malformed};
-use crate::infer::{BadRequest, Data, NO_ROOM, NoBound, Room};
+use super::prescan::{Prescan, malformed};
+use crate::infer::{BadRequest, Data, MemoryBudget, OVER_BUDGET, Unlimited};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::VecDeque;
@@ -21,30 +21,30 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Reads a message. What is not raw contents is brought together where it came in several pieces.
+    /// Reads a message. All but the raw contents is copied into one piece where it came in several.
     ///
     /// # Errors
     /// Bytes that are no such message, or more entries than a request may have.
     pub fn decode(data: &Data) -> Result<Self, BadRequest> {
-        Self::decode_within(data, &NoBound)
+        Self::decode_within(data, &Unlimited)
     }
 
-    /// Reads a message, as [`ReceivedRequest::decode`], and asks for the memory of what is built of it before it is, the
-    /// tensors of typed contents included.
+    /// Reads a message, as [`ReceivedRequest::decode`], and reserves the memory of what is decoded before it is allocated,
+    /// that of typed contents included.
     ///
     /// # Errors
-    /// As [`ReceivedRequest::decode`], and where `room` refuses.
-    pub fn decode_within(data: &Data, room: &dyn Room) -> Result<Self, BadRequest> {
-        let survey = Survey::of(data)?;
-        let rest_bytes = data.len() - survey.raw.iter().map(|field| field.contents.len()).sum::<usize>();
-        let built = survey.built_bytes(rest_bytes) + if data.is_whole() { 0 } else { rest_bytes };
-        if built > FREE_BYTES && !room.take(built) {
-            return Err(BadRequest(NO_ROOM.to_owned()));
+    /// As [`ReceivedRequest::decode`], and where `budget` refuses.
+    pub fn decode_within(data: &Data, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
+        let prescan = Prescan::of(data)?;
+        let rest_bytes = data.len() - prescan.raw.iter().map(|field| field.contents.len()).sum::<usize>();
+        let built = prescan.built_bytes(rest_bytes) + if data.is_whole() { 0 } else { rest_bytes };
+        if built > FREE_BYTES && !budget.take(built) {
+            return Err(BadRequest(OVER_BUDGET.to_owned()));
         }
         let mut pieces = Pieces(data.pieces().cloned().collect());
-        let (mut raw, mut rest) = (Vec::with_capacity(survey.raw.len()), Data::default());
+        let (mut raw, mut rest) = (Vec::with_capacity(prescan.raw.len()), Data::default());
         let mut at = 0;
-        for field in survey.raw {
+        for field in prescan.raw {
             pieces.take(field.begin - at, &mut rest);
             pieces.take(field.contents.start - field.begin, &mut Data::default());
             let mut contents = Data::default();
@@ -58,7 +58,7 @@ impl ReceivedRequest {
     }
 }
 
-/// Less than this is not asked for: a request with raw contents costs its reader nothing more.
+/// Less than this is not reserved: a request with raw contents costs its reader no more.
 const FREE_BYTES: usize = 16 << 10;
 
 impl From<ModelInferRequest> for ReceivedRequest {
@@ -90,7 +90,7 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::super::messages::{InferParameter, InferTensor, InferTensorContents, ParameterChoice};
-    use super::super::survey::MAX_PARAMETERS;
+    use super::super::prescan::MAX_PARAMETERS;
     use super::*;
     use crate::infer::MAX_TENSORS;
     use proptest::prelude::*;
@@ -106,7 +106,7 @@ mod tests {
 
     fn message(names: &[String], raw: &[Vec<u8>]) -> ModelInferRequest {
         let choice = InferParameter {
-            parameter_choice: Some(ParameterChoice::Int64(7)),
+            parameter_choice: Some(ParameterChoice::Int64Param(7)),
         };
         ModelInferRequest {
             model_name: "m".into(),
@@ -209,10 +209,10 @@ mod tests {
         assert!(ReceivedRequest::decode(&most.into()).is_ok());
     }
 
-    /// Room of so many bytes, with what was asked for.
+    /// A budget of so many bytes, with what was reserved.
     struct Least(usize, std::cell::Cell<usize>);
 
-    impl Room for Least {
+    impl MemoryBudget for Least {
         fn take(&self, bytes: usize) -> bool {
             self.1.set(self.1.get() + bytes);
             self.1.get() <= self.0
@@ -247,14 +247,14 @@ mod tests {
                 wire = outer;
             }
             let data = cut(&wire.into(), &at);
-            let room = Least(usize::MAX, 0.into());
-            let read = ReceivedRequest::decode_within(&data, &room).unwrap();
+            let budget = Least(usize::MAX, 0.into());
+            let read = ReceivedRequest::decode_within(&data, &budget).unwrap();
             prop_assert_eq!(read.message.inputs.len(), 1);
             let contents = read.message.inputs[0].contents.clone().unwrap();
             let held = contents.bool_contents.capacity() + contents.int64_contents.capacity() * 8
                 + contents.fp32_contents.capacity() * 4 + contents.bytes_contents.capacity() * size_of::<Bytes>();
             prop_assert!(held >= count * size);
-            prop_assert!(room.1.get() >= 2 * held.min(2 * count * size), "{} asked for, {held} held", room.1.get());
+            prop_assert!(budget.1.get() >= 2 * held.min(2 * count * size), "{} asked for, {held} held", budget.1.get());
             let none = Least(1000, 0.into());
             prop_assert!(ReceivedRequest::decode_within(&data, &none).is_err());
         }

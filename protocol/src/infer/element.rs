@@ -1,28 +1,29 @@
 //! JSON arrays of elements to little-endian bytes, and back, without a value in between.
 //!
 //! In: a serde deserializer at a `data` array, or raw bytes. Out: raw bytes, or JSON text. The array may be flat or
-//! nested as the shape says; a nest of another form is refused. The memory of an array is asked for before it is taken.
+//! nested as the shape says; a nest of another form is refused. The memory of an array is reserved before it is
+//! allocated.
 
-use super::room::{NO_ROOM, Room};
-use super::words;
+use super::budget::{MemoryBudget, OVER_BUDGET};
+use super::nonfinite;
 use crate::tensor::{DataType, element_count};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What holds for all arrays of a text.
+/// What all arrays of a text share.
 #[derive(Clone, Copy)]
-pub(super) struct Reading<'a> {
-    pub(super) room: &'a dyn Room,
+pub(super) struct ReadContext<'a> {
+    pub(super) budget: &'a dyn MemoryBudget,
     /// Bytes of the text: it cannot hold more elements than fit into it.
     pub(super) text_bytes: usize,
-    /// Whether objects with an empty key stand for numbers ([`words`]).
-    pub(super) stand_ins: bool,
+    /// Whether objects with an empty key are placeholders of numbers ([`nonfinite`]).
+    pub(super) placeholders: bool,
 }
 
-impl Reading<'_> {
-    /// Bytes to set aside for `count` elements: what the client claims, but no more than its text can hold, with a part of
-    /// the text itself where elements are of any length. None where there is no room for them.
+impl ReadContext<'_> {
+    /// Memory for `count` elements: as many as the client claims, but no more than its text can hold; for elements of any
+    /// length, a part of the text's own size besides. None where the budget is spent.
     pub(super) fn reserve(&self, dtype: DataType, count: usize) -> Option<Vec<u8>> {
         let bytes = match dtype.size() {
             // The shortest element is a digit and its comma.
@@ -36,11 +37,11 @@ impl Reading<'_> {
                     .saturating_add(text.min(count.saturating_mul(TEXT_BYTES)))
             }
         };
-        self.room.take(bytes).then(|| Vec::with_capacity(bytes))
+        self.budget.take(bytes).then(|| Vec::with_capacity(bytes))
     }
 }
 
-/// Bytes of the text of one element that are set aside before the first is read.
+/// Bytes of one element's text that are reserved before the first is read.
 const TEXT_BYTES: usize = 16;
 
 /// What a `data` array must be.
@@ -52,7 +53,7 @@ pub(super) struct Expected<'a> {
     pub(super) label: &'a str,
     /// Whether `null` among floats is NaN (replies) or an error (requests).
     pub(super) null_is_nan: bool,
-    pub(super) reading: Reading<'a>,
+    pub(super) reading: ReadContext<'a>,
 }
 
 impl<'de> DeserializeSeed<'de> for Expected<'_> {
@@ -89,7 +90,7 @@ fn read<'de, E: Element, D: Deserializer<'de>>(expected: Expected<'_>, deseriali
     })?;
     let out = expected.reading.reserve(expected.dtype, count);
     let mut sink = Sink {
-        out: out.ok_or_else(|| D::Error::custom(format_args!("{}: {NO_ROOM}", expected.label)))?,
+        out: out.ok_or_else(|| D::Error::custom(format_args!("{}: {OVER_BUDGET}", expected.label)))?,
         count,
         left: count,
         expected,
@@ -121,13 +122,13 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Whether there is room for `bytes` more: elements of any length may need more than was set aside.
+    /// Makes room for `bytes` more, as elements of any length may need; false where the budget is spent.
     fn grows(&mut self, bytes: usize) -> bool {
         if bytes <= self.out.capacity() - self.out.len() {
             return true;
         }
         let capacity = (self.out.len() + bytes).max(self.out.capacity() * 2);
-        let granted = self.expected.reading.room.take(capacity);
+        let granted = self.expected.reading.budget.take(capacity);
         if granted {
             self.out.reserve_exact(capacity - self.out.len());
         }
@@ -217,7 +218,7 @@ impl<E: Element> Item<'_, '_, E> {
         if let Value::Text(text) = value
             && !self.sink.grows(text.len().saturating_add(4))
         {
-            return Err(Err::custom(format_args!("{label}: {NO_ROOM}")));
+            return Err(Err::custom(format_args!("{label}: {OVER_BUDGET}")));
         }
         let out = &mut self.sink.out;
         let taken = match value {
@@ -320,13 +321,13 @@ impl<'de, E: Element> Visitor<'de> for Item<'_, '_, E> {
         self.put(Value::Null)
     }
 
-    /// What stands in for a word.
+    /// A placeholder of a number that JSON cannot write.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
-        if !self.sink.expected.reading.stand_ins {
+        if !self.sink.expected.reading.placeholders {
             return Err(A::Error::invalid_type(Unexpected::Map, &self));
         }
         let entry: Option<(&str, u64)> = map.next_entry()?;
-        let value = entry.and_then(|(key, number)| words::stands_for(key, number));
+        let value = entry.and_then(|(key, number)| nonfinite::number_of(key, number));
         match value {
             Some(value) => self.put(Value::Float(value)),
             None => Err(A::Error::invalid_type(Unexpected::Map, &self)),

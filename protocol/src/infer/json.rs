@@ -1,14 +1,17 @@
 //! The JSON part of a body: objects to plain fields, with every error naming its field.
 //!
 //! In: JSON text. Out: [`WireRequest`] and [`WireReply`], whose tensors have their JSON data already as bytes, or the
-//! size of the binary data that is to follow. Keys may come in any order; a `data` array that comes before its
-//! `datatype` and `shape` waits as raw text. Keys that the protocol does not know are passed over, as its text asks.
-//! Lists and names are bounded while they are read, so that nothing is built that is refused then.
+//! size of the binary data that follows. Keys may come in any order; a `data` array before its `datatype` and `shape` is
+//! kept as raw text until both are known. Unknown keys are ignored, as the protocol asks. Lists and names are limited while
+//! they are read, so that nothing is built and then refused.
 
-use super::element::{Expected, Reading};
-use super::room::{NO_ROOM, NoBound, Reused, Room};
-use super::words::Survey;
-use super::{BadRequest, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, quick};
+use super::budget::{MemoryBudget, OVER_BUDGET, ReusedBudget, Unlimited};
+use super::element::{Expected, ReadContext};
+use super::error::BadRequest;
+use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::nonfinite::Prescan;
+use super::quick;
+use super::wire::{WireOutput, WireReply, WireRequest, WireTensor};
 use crate::tensor::DataType;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -16,36 +19,6 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-
-/// A request before its binary data.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct WireRequest {
-    pub(super) id: Option<String>,
-    pub(super) binary_output: bool,
-    pub(super) timeout_us: Option<u64>,
-    pub(super) priority: u64,
-    pub(super) inputs: Vec<WireTensor>,
-    /// Name, and `parameters.binary_data` where given.
-    pub(super) outputs: Vec<(String, Option<bool>)>,
-}
-
-/// A reply before its binary data.
-pub(super) struct WireReply {
-    pub(super) model_name: String,
-    pub(super) model_version: String,
-    pub(super) id: Option<String>,
-    pub(super) outputs: Vec<WireTensor>,
-}
-
-/// A tensor before its binary data.
-#[derive(Debug, PartialEq)]
-pub(super) struct WireTensor {
-    pub(super) name: String,
-    pub(super) dtype: DataType,
-    pub(super) shape: Vec<i64>,
-    pub(super) data: Option<Vec<u8>>,
-    pub(super) binary_data_size: Option<u64>,
-}
 
 /// The keys of all objects of the protocol.
 #[derive(Deserialize, Clone, Copy)]
@@ -93,24 +66,24 @@ impl Parameters {
     }
 }
 
-pub(super) fn parse_request(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
-    let room = Reused::of(room);
-    if let Some(request) = quick::request(json, &room) {
+pub(super) fn parse_request(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
+    let budget = ReusedBudget::of(budget);
+    if let Some(request) = quick::request(json, &budget) {
         return Ok(request);
     }
-    room.again();
-    parse_request_in_full(json, &room)
+    budget.again();
+    parse_request_in_full(json, &budget)
 }
 
 /// Reads what any client may write, and says what is wrong with the rest.
-pub(super) fn parse_request_in_full(json: &[u8], room: &dyn Room) -> Result<WireRequest, BadRequest> {
-    parse(json, room, "request", |reading, text| {
+pub(super) fn parse_request_in_full(json: &[u8], budget: &dyn MemoryBudget) -> Result<WireRequest, BadRequest> {
+    parse(json, budget, "request", |reading, text| {
         Request(reading).deserialize(text)
     })
 }
 
 pub(super) fn parse_reply(json: &[u8]) -> Result<WireReply, BadRequest> {
-    parse(json, &NoBound, "reply", |reading, text| {
+    parse(json, &Unlimited, "reply", |reading, text| {
         Reply(reading).deserialize(text)
     })
 }
@@ -127,30 +100,30 @@ type Text<'de> = serde_json::Deserializer<serde_json::de::SliceRead<'de>>;
 
 fn parse<T>(
     json: &[u8],
-    room: &dyn Room,
+    budget: &dyn MemoryBudget,
     what: &str,
-    read: impl for<'de> FnOnce(Reading<'_>, &mut Text<'de>) -> serde_json::Result<T>,
+    read: impl for<'de> FnOnce(ReadContext<'_>, &mut Text<'de>) -> serde_json::Result<T>,
 ) -> Result<T, BadRequest> {
     let refused = |e: &dyn fmt::Display| BadRequest(shortened(format!("malformed {what}: {e}")));
-    let survey = Survey::of(json);
+    let prescan = Prescan::of(json);
     let mut text = Cow::Borrowed(json);
     let mut wanted = 0;
     if json.len() > SMALL_TEXT_BYTES {
-        wanted += survey.longest_string.saturating_mul(STRING_COPIES);
+        wanted += prescan.longest_string.saturating_mul(STRING_COPIES);
     }
-    if survey.words > 0 {
-        wanted += survey.replaced_bytes(json);
+    if prescan.literals > 0 {
+        wanted += prescan.replaced_bytes(json);
     }
-    if wanted > 0 && !room.take(wanted) {
-        return Err(refused(&NO_ROOM));
+    if wanted > 0 && !budget.take(wanted) {
+        return Err(refused(&OVER_BUDGET));
     }
-    if survey.words > 0 {
-        text = Cow::Owned(survey.replace(json));
+    if prescan.literals > 0 {
+        text = Cow::Owned(prescan.replace(json));
     }
-    let reading = Reading {
-        room,
+    let reading = ReadContext {
+        budget,
         text_bytes: json.len(),
-        stand_ins: survey.words > 0,
+        placeholders: prescan.literals > 0,
     };
     let mut deserializer = serde_json::Deserializer::from_slice(&text);
     let value = read(reading, &mut deserializer).and_then(|value| {
@@ -250,7 +223,7 @@ fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
 }
 
 /// Seed and visitor of a request.
-struct Request<'a>(Reading<'a>);
+struct Request<'a>(ReadContext<'a>);
 
 impl<'de> DeserializeSeed<'de> for Request<'_> {
     type Value = WireRequest;
@@ -299,7 +272,7 @@ impl<'de> Visitor<'de> for Request<'_> {
 }
 
 /// Seed and visitor of a reply.
-struct Reply<'a>(Reading<'a>);
+struct Reply<'a>(ReadContext<'a>);
 
 impl<'de> DeserializeSeed<'de> for Reply<'_> {
     type Value = WireReply;
@@ -340,7 +313,7 @@ impl<'de> Visitor<'de> for Reply<'_> {
 }
 
 /// Seed and visitor of an array of tensors, of a reply or of a request.
-struct Tensors<'a, const REPLY: bool>(Reading<'a>);
+struct Tensors<'a, const REPLY: bool>(ReadContext<'a>);
 
 impl<'de, const REPLY: bool> DeserializeSeed<'de> for Tensors<'_, REPLY> {
     type Value = Vec<WireTensor>;
@@ -373,7 +346,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for Tensors<'_, REPLY> {
 /// Seed and visitor of one tensor; `index` names it in messages until its name is known.
 struct TensorSeed<'a, const REPLY: bool> {
     index: usize,
-    reading: Reading<'a>,
+    reading: ReadContext<'a>,
 }
 
 impl<const REPLY: bool> TensorSeed<'_, REPLY> {
@@ -461,7 +434,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
 }
 
 /// The `outputs` of a request.
-struct Wanted(Vec<(String, Option<bool>)>);
+struct Wanted(Vec<WireOutput>);
 
 impl<'de> Deserialize<'de> for Wanted {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -480,18 +453,19 @@ impl<'de> Deserialize<'de> for Wanted {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Wanted, A::Error> {
-                let mut wanted: Vec<(String, Option<bool>)> = Vec::new();
+                let mut wanted: Vec<WireOutput> = Vec::new();
                 while let Some(Output { name, parameters }) = seq.next_element()? {
                     let name = name.0;
                     let label = format!("output `{name}`");
                     parameters.refuse_unsupported(&label)?;
-                    if wanted.iter().any(|(other, _)| *other == name) {
+                    if wanted.iter().any(|other| other.name == name) {
                         return Err(A::Error::custom(format_args!("{label}: the name stands twice")));
                     }
                     if wanted.len() == MAX_TENSORS {
                         return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
                     }
-                    wanted.push((name, parameters.binary_data));
+                    let binary = parameters.binary_data;
+                    wanted.push(WireOutput { name, binary });
                 }
                 Ok(Wanted(wanted))
             }

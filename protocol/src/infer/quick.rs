@@ -1,14 +1,14 @@
-//! The JSON that clients send, read in one pass; the rest is left to [`super::json`].
+//! A quick reader of JSON requests that are written the way clients write them; all others are left to [`super::json`].
 //!
-//! In: JSON text. Out: the same [`WireRequest`] that the full reader gives, or nothing. Nothing means "not written as
-//! clients write it" and never "wrong": escapes, nests, keys that are not known here, numbers of many digits, and every
-//! error are read again by the full reader, which says what is the matter. So there is one set of rules and messages, and
-//! a property test that holds this reader against it.
+//! In: JSON text. Out: the same [`WireRequest`] as the full reader's, or none. None never means that the text is wrong:
+//! escapes, nested arrays, unknown keys, numbers of many digits, and every error are read again by the full reader, which
+//! has the rules and the messages. A property test holds this reader to the full one.
 
-use super::element::{Element, push_with};
-use super::json::{WireRequest, WireTensor};
-use super::words::word;
-use super::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, Reading, Room};
+use super::budget::MemoryBudget;
+use super::element::{Element, ReadContext, push_with};
+use super::limits::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use super::nonfinite::literal;
+use super::wire::{WireRequest, WireTensor};
 use crate::tensor::{DataType, element_count};
 
 /// Powers of ten that a double holds exactly; with a significand below 2^53, one multiplication or division rounds right
@@ -20,12 +20,12 @@ const POWERS: [f64; 23] = [
 /// Digits of a significand that always fit below 2^53.
 const MAX_DIGITS: usize = 15;
 
-/// Reads a request, if it is written in the usual way and there is room for it.
-pub(super) fn request(json: &[u8], room: &dyn Room) -> Option<WireRequest> {
-    let reading = Reading {
-        room,
+/// Reads a request, if it is written in the usual way and within the budget.
+pub(super) fn request(json: &[u8], budget: &dyn MemoryBudget) -> Option<WireRequest> {
+    let reading = ReadContext {
+        budget,
         text_bytes: json.len(),
-        stand_ins: false,
+        placeholders: false,
     };
     let mut scan = Scan { rest: json, reading };
     let mut request = WireRequest::default();
@@ -66,7 +66,7 @@ fn tensor(scan: &mut Scan<'_>) -> Option<WireTensor> {
             "name" if name.is_none() => name = Some(scan.name()?.to_owned()),
             "datatype" if dtype.is_none() => dtype = Some(scan.text()?.parse::<DataType>().ok()?),
             "shape" if shape.is_none() => shape = Some(scan.shape()?),
-            // Before its type and shape are known it waits as text: the full reader's business.
+            // Data before its type and shape is left to the full reader.
             "data" if data.is_none() => data = Some(scan.elements(dtype?, shape.as_deref()?)?),
             "parameters" if !has_parameters => {
                 has_parameters = true;
@@ -92,7 +92,7 @@ fn tensor(scan: &mut Scan<'_>) -> Option<WireTensor> {
 /// The text that is left.
 struct Scan<'a> {
     rest: &'a [u8],
-    reading: Reading<'a>,
+    reading: ReadContext<'a>,
 }
 
 impl<'a> Scan<'a> {
@@ -119,7 +119,7 @@ impl<'a> Scan<'a> {
         self.take(byte).then_some(())
     }
 
-    /// Hands every value to `value`, by its key.
+    /// Calls `value` with every key, its value next in the text.
     fn object(&mut self, mut value: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
         if self.take(b'}') {
@@ -135,7 +135,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Hands every item to `item`.
+    /// Calls `item` for every item, next in the text.
     fn array(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.expect(b'[')?;
         if self.take(b']') {
@@ -230,7 +230,7 @@ impl<'a> Scan<'a> {
         let (mut at, mut significand) = digits(text, start, 0);
         let mut all = at - start;
         if all == 0 {
-            let (value, len) = word(text)?;
+            let (value, len) = literal(text)?;
             self.rest = &text[len..];
             return Some(Number::Float(value));
         }
@@ -305,15 +305,15 @@ fn digits(text: &[u8], mut at: usize, mut value: u64) -> (usize, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NoBound, json};
+    use super::super::{Unlimited, json};
     use super::*;
     use proptest::prelude::*;
 
     fn same(text: &str) -> Result<bool, TestCaseError> {
-        let Some(quick) = request(text.as_bytes(), &NoBound) else {
+        let Some(quick) = request(text.as_bytes(), &Unlimited) else {
             return Ok(false);
         };
-        let full = json::parse_request_in_full(text.as_bytes(), &NoBound);
+        let full = json::parse_request_in_full(text.as_bytes(), &Unlimited);
         prop_assert!(full.is_ok(), "{}: {}", text, full.err().unwrap());
         prop_assert_eq!(&quick, &full.unwrap(), "{}", text);
         Ok(true)
@@ -373,7 +373,7 @@ mod tests {
             r#"{"inputs":[],"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}]}"#,
             r#"{"inputs":[{"name":"a","shape":[1],"datatype":"INT8","data":[3]}],"parameters":{},"parameters":{}}"#,
         ] {
-            assert!(request(left.as_bytes(), &NoBound).is_none(), "{left}");
+            assert!(request(left.as_bytes(), &Unlimited).is_none(), "{left}");
         }
     }
 }

@@ -1,4 +1,6 @@
 use super::*;
+use crate::tensor::{DataType, element_count};
+use bytes::Bytes;
 use proptest::prelude::*;
 
 fn decode(json: &str) -> Result<InferRequest, BadRequest> {
@@ -262,7 +264,7 @@ fn what_is_no_number_is_written_and_read_as_triton_does_it() {
     let text = String::from_utf8(body.to_vec()).unwrap();
     assert!(text.contains("[NaN,Infinity,-Infinity,1.5,Infinity]"), "{text}");
     assert_eq!(InferReply::decode(&body, None).unwrap(), reply);
-    // As servers write it that do not know the words.
+    // As servers write it that do not know the literals.
     let null = text.replace("[NaN,Infinity,-Infinity,1.5,Infinity]", "[null,1,2,3,4]");
     let null = InferReply::decode(&null.into_bytes().into(), None).unwrap();
     assert!(floats(&null.outputs[0])[0].is_nan());
@@ -318,10 +320,10 @@ fn what_an_element_must_not_be_is_said_with_what_to_write() {
     }
 }
 
-/// Room for so many bytes.
+/// MemoryBudget for so many bytes.
 struct Least(std::cell::Cell<usize>);
 
-impl Room for Least {
+impl MemoryBudget for Least {
     fn take(&self, bytes: usize) -> bool {
         let left = self.0.get().checked_sub(bytes);
         self.0.set(left.unwrap_or(0));
@@ -331,14 +333,14 @@ impl Room for Least {
 
 #[test]
 fn memory_is_asked_for_before_it_is_taken() {
-    let within = |json: &str, room: usize| {
-        InferRequest::decode_within(&json.as_bytes().to_vec().into(), None, &Least(room.into()))
+    let within = |json: &str, budget: usize| {
+        InferRequest::decode_within(&json.as_bytes().to_vec().into(), None, &Least(budget.into()))
     };
     let of = |dtype: &str, element: &str, count: usize| {
         let data = vec![element; count].join(",");
         format!(r#"{{"inputs":[{{"name":"x","shape":[{count}],"datatype":"{dtype}","data":[{data}]}}]}}"#)
     };
-    // Each time the smallest on the wire that becomes the most in memory: exactly that is asked for, by both readers.
+    // Each time the smallest on the wire that becomes the most in memory: exactly that is reserved, by both readers.
     for (json, bytes) in [
         (of("FP64", "0", 10_000), 80_000),
         (of("FP64", "0.12345678901234567", 10_000), 80_000),
@@ -370,14 +372,14 @@ fn memory_is_asked_for_before_it_is_taken() {
         "{} bytes",
         quoted.len()
     );
-    // Several pieces are brought together first.
+    // Several pieces are copied into one first.
     let mut pieces = Data::default();
     let json = of("INT8", "0", 10_000);
     json.as_bytes()
         .chunks(5000)
         .for_each(|piece| pieces.push(Bytes::copy_from_slice(piece)));
-    let room = |bytes| InferRequest::decode_within(&pieces, None, &Least(std::cell::Cell::new(bytes)));
-    assert!(room(json.len()).is_err() && room(json.len() + 11_000).is_ok());
+    let budget = |bytes| InferRequest::decode_within(&pieces, None, &Least(std::cell::Cell::new(bytes)));
+    assert!(budget(json.len()).is_err() && budget(json.len() + 11_000).is_ok());
 }
 
 #[test]
@@ -433,7 +435,7 @@ fn a_large_reply_comes_in_pieces_and_each_is_asked_for() {
         ..InferReply::default()
     };
     let whole = reply.encode(&[]).0;
-    let encoded = reply.encode_within(&[], &NoBound).unwrap();
+    let encoded = reply.encode_within(&[], &Unlimited).unwrap();
     assert!(encoded.pieces.len() > 5);
     assert!(encoded.pieces.iter().all(|piece| piece.bytes().len() <= 1 << 20));
     assert_eq!(encoded.into_data(), whole[..]);

@@ -1,16 +1,17 @@
 //! The bytes of a body: its JSON part, then the binary data behind it.
 //!
-//! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body comes in pieces, so that nothing
-//! is moved as it grows; what is written is asked for in a [`Room`], and what is binary and large is shared and not copied.
+//! In: tensors and pieces of JSON. Out: the body and the length of its JSON part. A large body is written in pieces, so that
+//! nothing is moved as it grows. What is written is reserved in a [`MemoryBudget`]; large binary data is shared, not copied.
 
-use super::room::Room;
-use super::{Data, Tensor, bytes_elements};
+use super::budget::MemoryBudget;
+use super::data::Data;
+use super::tensor::{Tensor, bytes_elements};
 use crate::tensor::DataType;
 use bytes::Bytes;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
-/// Elements written between two looks at the piece.
+/// Elements written between two checks of the budget.
 const BLOCK: usize = 4096;
 /// Bytes of a number in JSON with its comma, as most are.
 const NUMBER_BYTES: usize = 13;
@@ -63,25 +64,25 @@ impl Encoded {
     }
 }
 
-/// There is no room for what is written.
+/// The memory budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Full;
+pub(super) struct OverBudget;
 
 /// Writes the JSON of a body, then the binary data behind it.
 pub(super) struct Writer<'a> {
-    room: &'a dyn Room,
+    budget: &'a dyn MemoryBudget,
     out: Vec<u8>,
     pieces: Vec<Piece>,
     /// Bytes in `pieces`.
     len: usize,
-    /// Of `out`, what was asked for.
+    /// Of `out`, the bytes that were reserved.
     counted: usize,
-    full: bool,
+    over_budget: bool,
 }
 
 impl<'a> Writer<'a> {
     /// Expects `fixed` bytes and the tensors; `binary` says of each whether it goes behind the JSON part.
-    pub(super) fn new(fixed: usize, tensors: &[Tensor], binary: &[bool], room: &'a dyn Room) -> Self {
+    pub(super) fn new(fixed: usize, tensors: &[Tensor], binary: &[bool], budget: &'a dyn MemoryBudget) -> Self {
         let expected = |(tensor, &binary): (&Tensor, &bool)| {
             let size = tensor.dtype.size().unwrap_or(1).max(1);
             let data = match binary {
@@ -93,37 +94,37 @@ impl<'a> Writer<'a> {
         };
         let tensors: usize = tensors.iter().zip(binary).map(expected).sum();
         let mut writer = Self {
-            room,
+            budget,
             out: Vec::new(),
             pieces: Vec::new(),
             len: 0,
             counted: 0,
-            full: false,
+            over_budget: false,
         };
         writer.reserve((fixed + tensors).min(PIECE_BYTES));
         writer
     }
 
     fn reserve(&mut self, bytes: usize) {
-        self.full |= !self.room.take(bytes);
-        if !self.full {
+        self.over_budget |= !self.budget.take(bytes);
+        if !self.over_budget {
             self.out = Vec::with_capacity(bytes);
         }
         self.counted = bytes;
     }
 
-    /// Asks for what the piece has grown by; begins another one where it is large enough. False where there is no room.
-    fn goes_on(&mut self) -> bool {
+    /// Reserves what the piece has grown by, and begins another one where it is large enough; false where the budget is spent.
+    fn within_budget(&mut self) -> bool {
         let grown = self.out.capacity().saturating_sub(self.counted);
         if grown > 0 {
-            self.full |= !self.room.take(grown);
+            self.over_budget |= !self.budget.take(grown);
             self.counted += grown;
         }
         if self.out.len() >= PIECE_BYTES - PIECE_BYTES / 8 {
             self.end_piece();
             self.reserve(PIECE_BYTES);
         }
-        !self.full
+        !self.over_budget
     }
 
     fn end_piece(&mut self) {
@@ -176,7 +177,7 @@ impl<'a> Writer<'a> {
             for piece in tensor.data.pieces() {
                 for block in piece.chunks(BLOCK * size) {
                     numbers(tensor.dtype, block, &mut is_first, &mut self.out);
-                    if !self.goes_on() {
+                    if !self.within_budget() {
                         return;
                     }
                 }
@@ -192,21 +193,21 @@ impl<'a> Writer<'a> {
             comma(&mut is_first, &mut self.out);
             let text = text.expect("only BYTES tensors of UTF-8 are written as JSON");
             json(&mut self.out, text);
-            if (i % BLOCK == BLOCK - 1 || self.out.len() >= PIECE_BYTES) && !self.goes_on() {
+            if (i % BLOCK == BLOCK - 1 || self.out.len() >= PIECE_BYTES) && !self.within_budget() {
                 return;
             }
         }
-        self.goes_on();
+        self.within_budget();
     }
 
-    /// The body; an error where there was no room for it.
-    pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Result<Encoded, Full> {
+    /// The body, unless the budget was spent.
+    pub(super) fn finish(mut self, tensors: &[Tensor], binary: &[bool]) -> Result<Encoded, OverBudget> {
         let json_len = self.len + self.out.len();
         for (tensor, _) in tensors.iter().zip(binary).filter(|(_, binary)| **binary) {
             for piece in tensor.data.pieces() {
                 if piece.len() < SHARED_BYTES {
                     self.out.extend_from_slice(piece);
-                    self.goes_on();
+                    self.within_budget();
                 } else {
                     self.end_piece();
                     self.len += piece.len();
@@ -215,10 +216,10 @@ impl<'a> Writer<'a> {
                 }
             }
         }
-        self.goes_on();
+        self.within_budget();
         self.end_piece();
-        if self.full {
-            return Err(Full);
+        if self.over_budget {
+            return Err(OverBudget);
         }
         Ok(Encoded {
             pieces: self.pieces,
@@ -258,7 +259,7 @@ fn numbers(dtype: DataType, block: &[u8], is_first: &mut bool, out: &mut Vec<u8>
             each!($number, |value, out| if value.is_finite() {
                 json(out, &value);
             } else {
-                out.extend_from_slice(word(value.is_nan(), value < 0.0).as_bytes());
+                out.extend_from_slice(literal(value.is_nan(), value < 0.0).as_bytes());
             })
         };
     }
@@ -279,7 +280,7 @@ fn numbers(dtype: DataType, block: &[u8], is_first: &mut bool, out: &mut Vec<u8>
 }
 
 /// A number that JSON has no form for, as Triton writes it.
-fn word(is_nan: bool, is_negative: bool) -> &'static str {
+fn literal(is_nan: bool, is_negative: bool) -> &'static str {
     match (is_nan, is_negative) {
         (true, _) => "NaN",
         (false, true) => "-Infinity",

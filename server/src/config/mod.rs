@@ -32,7 +32,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use tierlab_protocol::model::is_plain_name;
+use tierlab_formats::model::is_plain_name;
 use tierlab_storage::config::overlay;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};

@@ -11,7 +11,7 @@ use crate::repository::LoadError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use tierlab_protocol::table::{Column, TableHeader};
+use tierlab_formats::table::{Column, TableHeader};
 use tierlab_storage::ObjectPath;
 use tokio::task::JoinHandle;
 

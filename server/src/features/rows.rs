@@ -10,7 +10,7 @@ use crate::batch::elements::{DeviceRows, Elements};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_protocol::table::{Column, TableError};
+use tierlab_formats::table::{Column, TableError};
 use tierlab_storage::device::{self, DeviceError, Landed};
 use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
 

@@ -8,7 +8,7 @@ use crate::repository::LoadError;
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
-use tierlab_protocol::table::{self, Column, TableError, TableHeader};
+use tierlab_formats::table::{self, Column, TableError, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::time::Instant;

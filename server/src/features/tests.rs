@@ -3,7 +3,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tierlab_protocol::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};

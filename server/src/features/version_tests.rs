@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
-use tierlab_protocol::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_storage::origin::flight::FlightOrigin;
 use tierlab_storage::origin::nfs::NfsOrigin;
 use tierlab_storage::origin::s3::S3Origin;

@@ -134,9 +134,9 @@ async fn trace_setting(state: Server, request: TraceSettings) -> Result<TraceSet
 
 async fn log_settings(_: Server, request: LogSettings) -> Result<LogSettings, Status> {
     let wanted = |value: LogValue| match value.parameter_choice {
-        Some(LogChoice::Bool(value)) => value.into(),
-        Some(LogChoice::Uint32(value)) => value.into(),
-        Some(LogChoice::String(value)) => value.into(),
+        Some(LogChoice::BoolParam(value)) => value.into(),
+        Some(LogChoice::Uint32Param(value)) => value.into(),
+        Some(LogChoice::StringParam(value)) => value.into(),
         None => Value::Null,
     };
     let changes: Changes = request
@@ -147,9 +147,9 @@ async fn log_settings(_: Server, request: LogSettings) -> Result<LogSettings, St
     let settings = serde_json::to_value(settings::Log::change(&changes)?).unwrap_or_default();
     let choice = |value: &Value| {
         Some(match value {
-            Value::Bool(value) => LogChoice::Bool(*value),
-            Value::Number(number) => LogChoice::Uint32(u32::try_from(number.as_u64()?).ok()?),
-            Value::String(value) => LogChoice::String(value.clone()),
+            Value::Bool(value) => LogChoice::BoolParam(*value),
+            Value::Number(number) => LogChoice::Uint32Param(u32::try_from(number.as_u64()?).ok()?),
+            Value::String(value) => LogChoice::StringParam(value.clone()),
             _ => return None,
         })
     };

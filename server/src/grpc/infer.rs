@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
 use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
-use tierlab_protocol::infer::{Data, InferReply, InferRequest, Room};
+use tierlab_protocol::infer::{Data, InferReply, InferRequest, MemoryBudget};
 use tierlab_protocol::timing::Stage;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
@@ -98,7 +98,7 @@ fn encoded(mut message: ModelInferResponse, kind: Kind) -> Bytes {
 
 fn last() -> InferParameter {
     InferParameter {
-        parameter_choice: Some(ParameterChoice::Bool(true)),
+        parameter_choice: Some(ParameterChoice::BoolParam(true)),
     }
 }
 

@@ -13,7 +13,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, HeaderValue};
 use std::io::{self, BufRead, Read, Write};
-use tierlab_protocol::infer::{Data, Piece, Room};
+use tierlab_protocol::infer::{Data, MemoryBudget, Piece};
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +212,11 @@ const STEP_BYTES: usize = 256 << 10;
 
 /// Compresses a reply's body in a coding that the client accepts, where it is worth it; with the value of `Content-Encoding`.
 /// None where there was no room for it.
-pub(super) fn deflate(coding: Coding, body: Vec<Piece>, room: &dyn Room) -> Option<(Vec<Piece>, Option<HeaderValue>)> {
+pub(super) fn deflate(
+    coding: Coding,
+    body: Vec<Piece>,
+    room: &dyn MemoryBudget,
+) -> Option<(Vec<Piece>, Option<HeaderValue>)> {
     let len: usize = body.iter().map(|piece| piece.bytes().len()).sum();
     if coding == Coding::Identity || len < MIN_DEFLATED_BYTES {
         return Some((body, None));
@@ -249,7 +253,7 @@ fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
 struct Packed<'a> {
     done: Vec<Piece>,
     here: Vec<u8>,
-    room: &'a dyn Room,
+    room: &'a dyn MemoryBudget,
 }
 
 impl Packed<'_> {
@@ -287,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;
-    use tierlab_protocol::infer::NoBound;
+    use tierlab_protocol::infer::Unlimited;
 
     fn asking(accept: &'static str) -> Coding {
         Coding::accepted(&HeaderMap::from_iter([(
@@ -307,7 +311,7 @@ mod tests {
     }
 
     fn packed(coding: Coding, body: Vec<Piece>) -> Vec<u8> {
-        let (packed, _) = deflate(coding, body, &NoBound).unwrap();
+        let (packed, _) = deflate(coding, body, &Unlimited).unwrap();
         packed.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
     }
 
@@ -325,7 +329,7 @@ mod tests {
             ("identity, gzip", None),
             ("", None),
         ] {
-            let (packed, found) = deflate(asking(accept), body(), &NoBound).unwrap();
+            let (packed, found) = deflate(asking(accept), body(), &Unlimited).unwrap();
             assert_eq!(found.as_ref().map(|value| value.to_str().unwrap()), coding, "{accept}");
             assert_eq!(packed[0].bytes().len() < 5000, coding.is_some());
         }
@@ -333,7 +337,7 @@ mod tests {
         assert_eq!(back, [7; 5000][..]);
         let small = vec![Piece::Own(Bytes::from_static(&[7; 100]))];
         assert!(
-            deflate(asking("gzip"), small, &NoBound).unwrap().1.is_none(),
+            deflate(asking("gzip"), small, &Unlimited).unwrap().1.is_none(),
             "small ones stay"
         );
     }

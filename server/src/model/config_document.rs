@@ -4,11 +4,11 @@ use super::Model;
 use crate::session::Signature;
 use crate::session::layout::Group;
 use std::collections::BTreeMap;
+use tierlab_formats::model::{MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::metadata::{
     ConfigDocument, ConfigParameter, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching, InstanceGroup,
     PLATFORM, config_type,
 };
-use tierlab_protocol::model::{MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
 
 impl Model {
     /// `GET /v2/models/M/config`.

@@ -4,7 +4,7 @@
 //! first tensor that does not fit. The data that a request sends is then held against the narrowed one.
 
 use crate::session::Signature;
-use tierlab_protocol::model::{DeclaredTensor, ModelConfig};
+use tierlab_formats::model::{DeclaredTensor, ModelConfig};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// Matches declared tensors with the graph's.

@@ -12,7 +12,7 @@ use crate::session::SpawnedSession;
 use crate::session::layout::{self, FitConfig, Group};
 use crate::session::open::Report;
 use std::time::Duration;
-use tierlab_protocol::model::InstanceConfig;
+use tierlab_formats::model::InstanceConfig;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 

@@ -29,8 +29,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tierlab_formats::model::{Manifest, ModelConfig};
 use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
-use tierlab_protocol::model::{Manifest, ModelConfig};
 use tokio::time::timeout;
 
 /// What loading a model needs besides its files.
@@ -99,7 +99,7 @@ impl Kept {
             }
             Self::Miss { cache, key, partial } => {
                 tokio::task::spawn_blocking(move || {
-                    let complete = |onnx: &[u8]| external(onnx).is_ok_and(|external| external.files.is_empty());
+                    let complete = |onnx: Bytes| external(onnx).is_ok_and(|external| external.files.is_empty());
                     match cache.keep(&key, &partial, complete) {
                         Ok(true) => tracing::debug!(key, "the optimised graph is kept"),
                         Ok(false) => tracing::debug!(key, "the optimised graph is not kept: it is not whole by itself"),

@@ -25,8 +25,8 @@ use stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tierlab_formats::model::ModelConfig;
 use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
-use tierlab_protocol::model::ModelConfig;
 
 /// A version of a model that is served.
 pub(crate) struct Model {

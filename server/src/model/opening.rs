@@ -13,7 +13,7 @@ use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::InstanceConfig;
+use tierlab_formats::model::InstanceConfig;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 

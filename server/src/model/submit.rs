@@ -9,7 +9,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::trace::Link;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::BatchingConfig;
+use tierlab_formats::model::BatchingConfig;
 use tokio::sync::oneshot;
 
 /// A request that is ready to run.

@@ -1,89 +1,15 @@
 //! The files that hold a graph's large weights, as the graph names them.
 //!
 //! In: the bytes of a `model.onnx`. Out: the files beside it that it refers to, each a path that stays in the version's
-//! folder, and the size of the largest tensor in them; or what is wrong with it, before any of them is read. Messages and
-//! field numbers: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3>.
-//! Only what can lead to a tensor is declared; everything else, weights in the graph included, is passed over.
+//! folder, and the size of the largest tensor in them; or what is wrong with it, before any of them is read. Weights in the
+//! graph are not copied.
 
+use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeSet;
+use tierlab_formats::onnx::inference_tensors;
+use tierlab_formats::onnx::messages::{ModelProto, TensorProto};
 use tierlab_storage::ObjectPath;
-
-#[derive(Clone, PartialEq, Message)]
-struct ModelProto {
-    #[prost(int64, tag = "1")]
-    ir_version: i64,
-    #[prost(message, optional, tag = "7")]
-    graph: Option<GraphProto>,
-    #[prost(message, repeated, tag = "25")]
-    functions: Vec<FunctionProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct FunctionProto {
-    #[prost(message, repeated, tag = "7")]
-    node: Vec<NodeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GraphProto {
-    #[prost(message, repeated, tag = "1")]
-    node: Vec<NodeProto>,
-    #[prost(message, repeated, tag = "5")]
-    initializer: Vec<TensorProto>,
-    #[prost(message, repeated, tag = "15")]
-    sparse_initializer: Vec<SparseTensorProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct NodeProto {
-    #[prost(message, repeated, tag = "5")]
-    attribute: Vec<AttributeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct AttributeProto {
-    #[prost(message, optional, tag = "5")]
-    t: Option<TensorProto>,
-    #[prost(message, optional, tag = "6")]
-    g: Option<GraphProto>,
-    #[prost(message, repeated, tag = "10")]
-    tensors: Vec<TensorProto>,
-    #[prost(message, repeated, tag = "11")]
-    graphs: Vec<GraphProto>,
-    #[prost(message, optional, tag = "22")]
-    sparse_tensor: Option<SparseTensorProto>,
-    #[prost(message, repeated, tag = "23")]
-    sparse_tensors: Vec<SparseTensorProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SparseTensorProto {
-    #[prost(message, optional, tag = "1")]
-    values: Option<TensorProto>,
-    #[prost(message, optional, tag = "2")]
-    indices: Option<TensorProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TensorProto {
-    #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(string, tag = "8")]
-    name: String,
-    #[prost(message, repeated, tag = "13")]
-    external_data: Vec<StringStringEntryProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct StringStringEntryProto {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
 
 /// What a graph keeps in other files.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -98,14 +24,15 @@ pub(crate) struct External {
 ///
 /// # Errors
 /// Bytes that are no ONNX model; a path that leaves the folder.
-pub(crate) fn external(onnx: &[u8]) -> Result<External, String> {
+pub(crate) fn external(onnx: Bytes) -> Result<External, String> {
     let model = ModelProto::decode(onnx).map_err(|e| format!("no ONNX model, or not all of one: {e}"))?;
-    let graph = model.graph.ok_or("no ONNX model: it has no graph")?;
-    let mut found = External::default();
-    found.graph(&graph)?;
-    for function in &model.functions {
-        found.nodes(&function.node)?;
+    if model.graph.is_none() {
+        return Err("no ONNX model: it has no graph".to_owned());
     }
+    let mut found = External::default();
+    inference_tensors(&model)
+        .into_iter()
+        .try_for_each(|tensor| found.tensor(tensor))?;
     Ok(found)
 }
 
@@ -120,44 +47,16 @@ fn element_bytes(data_type: i32) -> u64 {
     }
 }
 
-impl TensorProto {
-    /// Bytes of its elements: what its record says, or where that is less or missing, what its shape says.
-    fn bytes(&self) -> u64 {
-        let length = self.external_data.iter().find(|entry| entry.key == "length");
-        let length = length.and_then(|entry| entry.value.parse().ok()).unwrap_or(0);
-        let dims = self.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0));
-        let by_shape = dims.fold(element_bytes(self.data_type), u64::saturating_mul);
-        by_shape.max(length)
-    }
+/// Bytes of a tensor's elements: what its record says, or where that is less or missing, what its shape says.
+fn tensor_bytes(tensor: &TensorProto) -> u64 {
+    let length = tensor.external_data.iter().find(|entry| entry.key == "length");
+    let length = length.and_then(|entry| entry.value.parse().ok()).unwrap_or(0);
+    let dims = tensor.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0));
+    let by_shape = dims.fold(element_bytes(tensor.data_type), u64::saturating_mul);
+    by_shape.max(length)
 }
 
 impl External {
-    fn graph(&mut self, graph: &GraphProto) -> Result<(), String> {
-        graph.initializer.iter().try_for_each(|tensor| self.tensor(tensor))?;
-        graph
-            .sparse_initializer
-            .iter()
-            .try_for_each(|tensor| self.sparse(tensor))?;
-        self.nodes(&graph.node)
-    }
-
-    fn nodes(&mut self, nodes: &[NodeProto]) -> Result<(), String> {
-        for attribute in nodes.iter().flat_map(|node| &node.attribute) {
-            let tensors = attribute.t.iter().chain(&attribute.tensors);
-            tensors.into_iter().try_for_each(|tensor| self.tensor(tensor))?;
-            let sparse = attribute.sparse_tensor.iter().chain(&attribute.sparse_tensors);
-            sparse.into_iter().try_for_each(|tensor| self.sparse(tensor))?;
-            let graphs = attribute.g.iter().chain(&attribute.graphs);
-            graphs.into_iter().try_for_each(|graph| self.graph(graph))?;
-        }
-        Ok(())
-    }
-
-    fn sparse(&mut self, sparse: &SparseTensorProto) -> Result<(), String> {
-        let mut tensors = sparse.values.iter().chain(&sparse.indices);
-        tensors.try_for_each(|tensor| self.tensor(tensor))
-    }
-
     fn tensor(&mut self, tensor: &TensorProto) -> Result<(), String> {
         for entry in tensor.external_data.iter().filter(|entry| entry.key == "location") {
             if ObjectPath::new(&entry.value).is_err() {
@@ -167,7 +66,7 @@ impl External {
                 ));
             }
             self.files.insert(entry.value.clone());
-            self.largest_tensor = self.largest_tensor.max(tensor.bytes());
+            self.largest_tensor = self.largest_tensor.max(tensor_bytes(tensor));
         }
         Ok(())
     }
@@ -177,6 +76,7 @@ impl External {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierlab_formats::onnx::messages::{AttributeProto, GraphProto, NodeProto, StringStringEntryProto};
 
     fn tensor(location: &str) -> TensorProto {
         let entry = |key: &str, value: &str| StringStringEntryProto {
@@ -190,13 +90,13 @@ mod tests {
         }
     }
 
-    fn model(graph: GraphProto) -> Vec<u8> {
-        ModelProto {
+    fn model(graph: GraphProto) -> Bytes {
+        let model = ModelProto {
             ir_version: 8,
             graph: Some(graph),
-            functions: vec![],
-        }
-        .encode_to_vec()
+            ..ModelProto::default()
+        };
+        model.encode_to_vec().into()
     }
 
     #[test]
@@ -214,10 +114,11 @@ mod tests {
             initializer: vec![tensor("a.bin"), tensor("a.bin"), TensorProto::default()],
             node: vec![NodeProto {
                 attribute: vec![attribute],
+                ..NodeProto::default()
             }],
             ..GraphProto::default()
         };
-        let found: Vec<String> = external(&model(graph)).unwrap().files.into_iter().collect();
+        let found: Vec<String> = external(model(graph)).unwrap().files.into_iter().collect();
         assert_eq!(found, ["a.bin", "c.bin", "inner/b.bin"]);
     }
 
@@ -236,12 +137,12 @@ mod tests {
                 initializer: vec![tensor(bad)],
                 ..GraphProto::default()
             };
-            let found = external(&model(graph));
+            let found = external(model(graph));
             // ONNX Runtime's mark for addresses in memory is a path like any other: it is looked for, and missing.
             assert!(found.is_err() || bad.starts_with('*'), "{bad}");
         }
-        assert!(external(b"").is_err());
-        assert!(external(b"not a model").is_err());
+        assert!(external(Bytes::new()).is_err());
+        assert!(external(Bytes::from_static(b"not a model")).is_err());
     }
 
     #[test]
@@ -251,7 +152,7 @@ mod tests {
                 initializer: tensors,
                 ..GraphProto::default()
             };
-            external(&model(graph)).unwrap().largest_tensor
+            external(model(graph)).unwrap().largest_tensor
         };
         let of = |data_type: i32, dims: &[i64], length: Option<&str>| {
             let mut of = tensor("w.bin");
@@ -281,7 +182,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = external(&bytes);
+            let _ = external(bytes.into());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::ManifestFile;
+use tierlab_formats::model::ManifestFile;
 use tierlab_storage::{Object, Tier};
 
 /// The largest file of text: a config or a manifest.

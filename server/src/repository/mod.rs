@@ -16,11 +16,11 @@ use fetch::{read_bytes, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::{
+use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
     WARMUP_FOLDER, WarmupData, is_plain_name,
 };
-use tierlab_protocol::pbtxt::model::model_config;
+use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 
 /// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
@@ -247,7 +247,7 @@ impl Described {
             tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
         }
         let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
-        let wanted = external(&graph.bytes).map_err(|what| LoadError::at(&object.path, what))?;
+        let wanted = external(graph.bytes.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let largest = wanted.largest_tensor;
         let files = self.weight_files(object, version, wanted.files, verified)?;
         let weights = if mapped.wants(largest) {

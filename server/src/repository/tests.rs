@@ -5,7 +5,7 @@ use crate::runtime::Weights;
 use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use bytes::Bytes;
 use std::sync::Arc;
-use tierlab_protocol::model::ManifestFile;
+use tierlab_formats::model::ManifestFile;
 use tierlab_storage::TierConfig;
 
 async fn tier(files: &[(&str, &[u8])]) -> Arc<dyn Tier> {

@@ -9,7 +9,7 @@ use crate::runtime::mapped::MappedWeights;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::{MODEL_FILE, ManifestFile};
+use tierlab_formats::model::{MODEL_FILE, ManifestFile};
 use tierlab_storage::{Object, Tier};
 
 /// A file of weights on the tier.

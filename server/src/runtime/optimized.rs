@@ -130,10 +130,10 @@ impl OptimizedCache {
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn keep(&self, key: &str, partial: &Path, complete: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+    pub(crate) fn keep(&self, key: &str, partial: &Path, complete: impl Fn(Bytes) -> bool) -> io::Result<bool> {
         let kept = (|| {
-            let bytes = fs::read(partial)?;
-            if !complete(&bytes) || bytes.len() as u64 > self.max_bytes {
+            let bytes = Bytes::from(fs::read(partial)?);
+            if !complete(bytes.clone()) || bytes.len() as u64 > self.max_bytes {
                 return Ok(false);
             }
             File::open(partial)?.sync_all()?;

@@ -9,7 +9,7 @@
 use crate::runtime::Threads;
 use std::fmt;
 use std::time::Duration;
-use tierlab_protocol::model::InstanceConfig;
+use tierlab_formats::model::InstanceConfig;
 
 /// Cores that one model's sessions are fitted to, at most.
 pub(crate) const MAX_CORES: u32 = 64;

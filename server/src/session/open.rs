@@ -10,7 +10,7 @@ use ort::session::Session;
 use ort::value::{Outlet, ValueType};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_protocol::model::{FirstDim, check_batch_axis};
+use tierlab_formats::model::{FirstDim, check_batch_axis};
 use tierlab_protocol::tensor::TensorSpec;
 
 /// What a session is made of.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tierlab_protocol::model::{WarmupData, WarmupInput, WarmupSample};
+use tierlab_formats::model::{WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 
 /// Bytes of one input of a sample at most.

@@ -484,7 +484,7 @@ async fn overtaking(waiting: &str, hasty: &str) {
         } else {
             let mut message = raw("vision", images());
             let priority_of = InferParameter {
-                parameter_choice: Some(ParameterChoice::Uint64(priority)),
+                parameter_choice: Some(ParameterChoice::Uint64Param(priority)),
             };
             message.parameters.insert("priority".into(), priority_of);
             infer(&server, message).await.unwrap();

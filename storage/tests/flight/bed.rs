@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
-use tierlab_protocol::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::conformance::content;
 use tierlab_storage::origin::flight::FlightOrigin;

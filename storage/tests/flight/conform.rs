@@ -5,7 +5,7 @@ use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use futures::{StreamExt, TryStreamExt};
 use std::sync::Arc;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 use tierlab_storage::conformance::{Suite, content};
 use tierlab_storage::{ErrorKind, Tier};

@@ -5,7 +5,7 @@ use arrow_flight::Action;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier};
 

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use tierlab_protocol::model::FEATURES_PREFIX;
-use tierlab_protocol::table::{ALIGN, EXTENSION, TableHeader, header_len};
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
 
 /// Reads in flight at most.
 const QUEUE_DEPTH: u32 = 128;

@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType as Arrow, SchemaRef};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 
 /// Rows as typed columns, in the order of `ids`; `schema` is [`of_table`](super::schema::of_table)'s.
 pub(crate) fn to_batch(
@@ -130,7 +130,7 @@ mod tests {
     use crate::conformance::content;
     use crate::tiers::flight::schema::{ID_COLUMN, of_table, to_table};
     use proptest::prelude::*;
-    use tierlab_protocol::table::TableSchema;
+    use tierlab_formats::table::TableSchema;
     use tierlab_protocol::tensor::DataType;
 
     fn header(rows: u64, first_id: i64) -> TableHeader {

@@ -14,7 +14,7 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tierlab_protocol::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 /// The column of ids.

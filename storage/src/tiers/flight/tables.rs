@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tierlab_protocol::table::TableHeader;
+use tierlab_formats::table::TableHeader;
 use tierlab_protocol::via::{Via, ViaSet};
 use tokio::task::JoinSet;
 

@@ -17,8 +17,8 @@ use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use tierlab_protocol::model::{FEATURES_PREFIX, is_plain_name};
-use tierlab_protocol::table::EXTENSION;
+use tierlab_formats::model::{FEATURES_PREFIX, is_plain_name};
+use tierlab_formats::table::EXTENSION;
 
 /// The type of the action that removes an object; a server that lists it speaks of objects and their ranges.
 pub(crate) const DELETE_ACTION: &str = "tierlab.delete";

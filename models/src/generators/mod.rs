@@ -1,0 +1,148 @@
+//! The models that Tierlab writes itself: their graphs, seeded weights and default configs. No files, no tiers.
+//!
+//! Weights are random, not trained: what is measured is the cost of getting and computing, not the quality of answers.
+
+mod ctr;
+mod layers;
+mod mlp;
+mod size;
+mod vision;
+
+pub use ctr::{CARDINALITIES, CTR_CATEGORICAL, CTR_DENSE};
+pub use size::Size;
+pub use vision::{CLASSES, IMAGE_SHAPE};
+
+use crate::onnx::ModelProto;
+use clap::ValueEnum;
+use std::collections::BTreeMap;
+use std::fmt;
+use tierlab_formats::model::{BatchingConfig, InstanceConfig, JoinedInput, ModelConfig};
+
+/// The seed used where none is given.
+pub const DEFAULT_SEED: u64 = 1;
+
+/// Raised whenever a change here alters a generated file, so that files of an older recipe are written again. A test
+/// holds the files' sums.
+pub const RECIPE: u32 = 1;
+
+/// A model that can be generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum ModelKind {
+    /// 64-256-256-1 perceptron: next to no work, so what is left is overhead
+    Mlp,
+    /// DLRM-shaped click prediction: 13 dense and 26 categorical features
+    Ctr,
+    /// ResNet-shaped image classification over 3x224x224 uint8
+    Vision,
+}
+
+impl ModelKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Mlp, Self::Ctr, Self::Vision];
+
+    /// The model's name in the repository.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mlp => "mlp",
+            Self::Ctr => "ctr",
+            Self::Vision => "vision",
+        }
+    }
+}
+
+/// What to generate. `mlp` has one size only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Which model.
+    pub kind: ModelKind,
+    /// How large.
+    pub size: Size,
+    /// Seed of the weights.
+    pub seed: u64,
+}
+
+/// The arguments that give this model again.
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "generate --model {}", self.kind.name())?;
+        match (self.kind, self.size) {
+            (ModelKind::Mlp, _) => {}
+            (_, Size::Small) => f.write_str(" --size small")?,
+            (_, Size::Full) => f.write_str(" --size full")?,
+        }
+        write!(f, " --seed {}", self.seed)
+    }
+}
+
+impl Request {
+    /// Builds the graph with its weights. The same request gives the same model, bit by bit.
+    #[must_use]
+    pub fn build(&self) -> ModelProto {
+        match self.kind {
+            ModelKind::Mlp => mlp::build(self.seed),
+            ModelKind::Ctr => ctr::build(self.size, self.seed),
+            ModelKind::Vision => vision::build(self.size, self.seed),
+        }
+    }
+
+    /// How the model is served unless its user edits the config. Nothing waits for company by default: a busy session
+    /// gathers it anyway, and a delay would stand in every latency that the lab reports. There is one session of one thread
+    /// on every machine, so that what the lab compares does not change with its cores.
+    #[must_use]
+    pub fn config(&self) -> ModelConfig {
+        let (max_batch_size, table, columns): (u32, &str, &[&str]) = match self.kind {
+            ModelKind::Mlp => (256, "", &[]),
+            ModelKind::Ctr => (1024, "ctr", &["dense", "categorical"]),
+            ModelKind::Vision => (32, "vision", &["image"]),
+        };
+        let join = |&column: &&str| {
+            let joined = JoinedInput {
+                table: table.to_owned(),
+                column: Some(column.to_owned()),
+            };
+            (column.to_owned(), joined)
+        };
+        ModelConfig {
+            max_batch_size,
+            batching: BatchingConfig {
+                max_delay_us: 0,
+                ..BatchingConfig::default()
+            },
+            instances: Some(InstanceConfig::default()),
+            joined: columns.iter().map(join).collect::<BTreeMap<_, _>>(),
+            ..ModelConfig::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_read_as_command_lines() {
+        let request = |kind, size| Request { kind, size, seed: 9 }.to_string();
+        assert_eq!(request(ModelKind::Mlp, Size::Full), "generate --model mlp --seed 9");
+        assert_eq!(
+            request(ModelKind::Ctr, Size::Full),
+            "generate --model ctr --size full --seed 9"
+        );
+    }
+
+    #[test]
+    fn default_configs_are_valid_and_join_their_tables() {
+        for kind in ModelKind::ALL {
+            let config = Request {
+                kind,
+                size: Size::Small,
+                seed: 1,
+            }
+            .config();
+            let read = ModelConfig::parse(&toml::to_string(&config).unwrap()).unwrap();
+            assert_eq!(read, config);
+            assert_eq!(read.instances, Some(InstanceConfig::default()), "not the machine's");
+            assert_eq!(read.joined.is_empty(), kind == ModelKind::Mlp);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Elements of tensors, row by row: seeded ones for inputs, and those of outputs; to and from ONNX Runtime's values.
+
+use crate::weights::stream_seed;
+use half::{bf16, f16};
+use ort::session::SessionInputValue;
+use ort::value::{DynValue, Tensor, TensorElementType};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use std::ops::Range;
+
+/// How much two floats may differ, as a share of the largest value of their output.
+pub const FLOAT_TOLERANCE: f64 = 1e-4;
+/// The same for FP16 and BF16.
+pub const HALF_TOLERANCE: f64 = 2e-2;
+
+/// How much elements of a type may differ, as a share of the largest value.
+pub(super) fn tolerance(element: TensorElementType) -> f64 {
+    match element {
+        TensorElementType::Float32 | TensorElementType::Float64 => FLOAT_TOLERANCE,
+        TensorElementType::Float16 | TensorElementType::Bfloat16 => HALF_TOLERANCE,
+        _ => 0.0,
+    }
+}
+
+/// What the elements of seeded inputs look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InputKind {
+    /// Floats from -1 to 1.
+    Small,
+    /// Floats from -100 to 100; every third row repeats the one before it, and every fifth is zero.
+    Wide,
+    /// Floats from 0 to 1.
+    Positive,
+}
+
+impl InputKind {
+    pub(super) const ALL: [Self; 3] = [Self::Small, Self::Wide, Self::Positive];
+
+    fn float(self, unit: f64) -> f64 {
+        match self {
+            Self::Small => 2.0 * unit - 1.0,
+            Self::Wide => 200.0 * unit - 100.0,
+            Self::Positive => unit,
+        }
+    }
+}
+
+/// Rows of a tensor, and elements of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) rows: usize,
+    pub(super) width: usize,
+}
+
+/// Elements of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Elements {
+    Floats(Vec<f64>),
+    /// Integers and truth values.
+    Ints(Vec<i128>),
+    Texts(Vec<String>),
+}
+
+impl Elements {
+    /// Elements for an input; integers lie below `limit`.
+    pub(super) fn seeded(name: &str, element: TensorElementType, layout: Layout, kind: InputKind, limit: u32) -> Self {
+        let mut rng = ChaCha8Rng::from_seed(stream_seed(name, kind as u64, 0));
+        let whole = |rng: &mut ChaCha8Rng| rng.next_u32() % limit;
+        match element {
+            TensorElementType::Float16
+            | TensorElementType::Bfloat16
+            | TensorElementType::Float32
+            | TensorElementType::Float64 => {
+                let unit = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32()) / f64::from(u32::MAX);
+                Self::Floats(fill(layout, kind, || kind.float(unit(&mut rng))))
+            }
+            TensorElementType::String => Self::Texts(fill(layout, kind, || format!("w{}", whole(&mut rng)))),
+            TensorElementType::Bool => Self::Ints(fill(layout, kind, || i128::from(rng.next_u32() & 1))),
+            _ => Self::Ints(fill(layout, kind, || i128::from(whole(&mut rng)))),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Floats(elements) => elements.len(),
+            Self::Ints(elements) => elements.len(),
+            Self::Texts(elements) => elements.len(),
+        }
+    }
+
+    /// Row `row` of `rows`.
+    pub(super) fn row(&self, row: usize, rows: usize) -> Row<'_> {
+        let width = self.len() / rows;
+        let range = row * width..(row + 1) * width;
+        Row { elements: self, range }
+    }
+
+    /// The largest finite value without its sign.
+    pub(super) fn largest(&self) -> f64 {
+        match self {
+            Self::Floats(elements) => elements
+                .iter()
+                .map(|element| element.abs())
+                .filter(|element| element.is_finite())
+                .fold(0.0, f64::max),
+            Self::Ints(_) | Self::Texts(_) => 0.0,
+        }
+    }
+
+    /// Whether any row differs from the first by more than rounding.
+    pub(super) fn rows_vary(&self, rows: usize, tolerance: f64) -> bool {
+        let first = self.row(0, rows);
+        let differs = |row| {
+            let difference = first.difference(&self.row(row, rows));
+            difference.is_finite() && difference > tolerance * self.largest()
+        };
+        (1..rows).any(differs)
+    }
+
+    /// Some rows, in their order, as an input of a run; `dims` are those of a row.
+    pub(super) fn value(
+        &self,
+        element: TensorElementType,
+        chosen: &[usize],
+        dims: &[usize],
+    ) -> Result<SessionInputValue<'static>, String> {
+        let width: usize = dims.iter().product();
+        let shape: Vec<usize> = std::iter::once(chosen.len()).chain(dims.iter().copied()).collect();
+        let at = chosen.iter().flat_map(|row| row * width..(row + 1) * width);
+        let text = |e: ort::Error| e.to_string();
+        macro_rules! tensor {
+            ($elements:expr, $convert:expr) => {{
+                let elements: Vec<_> = at.map(|at| $convert(&$elements[at])).collect();
+                Ok(Tensor::from_array((shape, elements)).map_err(text)?.into())
+            }};
+        }
+        match (self, element) {
+            (Self::Floats(elements), TensorElementType::Float16) => {
+                tensor!(elements, |element: &f64| f16::from_f64(*element))
+            }
+            (Self::Floats(elements), TensorElementType::Bfloat16) => {
+                tensor!(elements, |element: &f64| bf16::from_f64(*element))
+            }
+            (Self::Floats(elements), TensorElementType::Float32) => tensor!(elements, |element: &f64| *element as f32),
+            (Self::Floats(elements), _) => tensor!(elements, |element: &f64| *element),
+            (Self::Ints(elements), TensorElementType::Bool) => tensor!(elements, |element: &i128| *element != 0),
+            (Self::Ints(elements), TensorElementType::Uint8) => tensor!(elements, |element: &i128| *element as u8),
+            (Self::Ints(elements), TensorElementType::Uint16) => tensor!(elements, |element: &i128| *element as u16),
+            (Self::Ints(elements), TensorElementType::Uint32) => tensor!(elements, |element: &i128| *element as u32),
+            (Self::Ints(elements), TensorElementType::Uint64) => tensor!(elements, |element: &i128| *element as u64),
+            (Self::Ints(elements), TensorElementType::Int8) => tensor!(elements, |element: &i128| *element as i8),
+            (Self::Ints(elements), TensorElementType::Int16) => tensor!(elements, |element: &i128| *element as i16),
+            (Self::Ints(elements), TensorElementType::Int32) => tensor!(elements, |element: &i128| *element as i32),
+            (Self::Ints(elements), TensorElementType::Int64) => tensor!(elements, |element: &i128| *element as i64),
+            (Self::Ints(_), other) => Err(format!("inputs of type {other} are not tried")),
+            (Self::Texts(elements), _) => {
+                let texts: Vec<String> = at.map(|at| elements[at].clone()).collect();
+                Ok(Tensor::from_string_array((shape, texts.as_slice()))
+                    .map_err(text)?
+                    .into())
+            }
+        }
+    }
+
+    /// The shape and the elements of an output.
+    pub(super) fn of(value: &DynValue) -> Result<(Vec<i64>, Self), String> {
+        let text = |e: ort::Error| e.to_string();
+        macro_rules! numbers {
+            ($kind:ident, $element:ty, $convert:expr) => {{
+                let (shape, elements) = value.try_extract_tensor::<$element>().map_err(text)?;
+                let elements = elements.iter().map(|element| $convert(*element)).collect();
+                Ok((shape.to_vec(), Self::$kind(elements)))
+            }};
+        }
+        match value.dtype().tensor_type() {
+            Some(TensorElementType::Float16) => numbers!(Floats, f16, f64::from),
+            Some(TensorElementType::Bfloat16) => numbers!(Floats, bf16, f64::from),
+            Some(TensorElementType::Float32) => numbers!(Floats, f32, f64::from),
+            Some(TensorElementType::Float64) => numbers!(Floats, f64, f64::from),
+            Some(TensorElementType::Bool) => numbers!(Ints, bool, i128::from),
+            Some(TensorElementType::Uint8) => numbers!(Ints, u8, i128::from),
+            Some(TensorElementType::Uint16) => numbers!(Ints, u16, i128::from),
+            Some(TensorElementType::Uint32) => numbers!(Ints, u32, i128::from),
+            Some(TensorElementType::Uint64) => numbers!(Ints, u64, i128::from),
+            Some(TensorElementType::Int8) => numbers!(Ints, i8, i128::from),
+            Some(TensorElementType::Int16) => numbers!(Ints, i16, i128::from),
+            Some(TensorElementType::Int32) => numbers!(Ints, i32, i128::from),
+            Some(TensorElementType::Int64) => numbers!(Ints, i64, i128::from),
+            Some(TensorElementType::String) => {
+                let (shape, texts) = value.try_extract_strings().map_err(text)?;
+                let elements = texts.iter().map(ToString::to_string).collect();
+                Ok((shape.to_vec(), Self::Texts(elements)))
+            }
+            _ => Err(format!("outputs of type {} are not compared", value.dtype())),
+        }
+    }
+}
+
+/// Elements drawn row by row, with the repeats and the zeros of a kind.
+fn fill<T: Clone + Default>(layout: Layout, kind: InputKind, mut draw: impl FnMut() -> T) -> Vec<T> {
+    let Layout { rows, width } = layout;
+    let mut elements: Vec<T> = Vec::with_capacity(rows * width);
+    for row in 0..rows {
+        if kind == InputKind::Wide && row % 3 == 2 {
+            elements.extend_from_within((row - 1) * width..);
+        } else if kind == InputKind::Wide && row % 5 == 4 {
+            elements.extend(std::iter::repeat_n(T::default(), width));
+        } else {
+            elements.extend((0..width).map(|_| draw()));
+        }
+    }
+    elements
+}
+
+/// One row of a tensor.
+pub(super) struct Row<'a> {
+    elements: &'a Elements,
+    range: Range<usize>,
+}
+
+impl Row<'_> {
+    /// The largest difference of two elements: 1 for texts that differ, infinite for a number beside NaN.
+    pub(super) fn difference(&self, other: &Self) -> f64 {
+        let (a, b) = (self.range.clone(), other.range.clone());
+        match (self.elements, other.elements) {
+            (Elements::Floats(x), Elements::Floats(y)) => x[a]
+                .iter()
+                .zip(&y[b])
+                .map(|(&x, &y)| distance(x, y))
+                .fold(0.0, f64::max),
+            (Elements::Ints(x), Elements::Ints(y)) => {
+                let largest = x[a].iter().zip(&y[b]).map(|(x, y)| x.abs_diff(*y)).max();
+                largest.unwrap_or_default() as f64
+            }
+            (Elements::Texts(x), Elements::Texts(y)) if x[a.clone()] == y[b.clone()] => 0.0,
+            _ => 1.0,
+        }
+    }
+}
+
+fn distance(x: f64, y: f64) -> f64 {
+    if x == y || (x.is_nan() && y.is_nan()) {
+        return 0.0;
+    }
+    let difference = (x - y).abs();
+    if difference.is_nan() { f64::INFINITY } else { difference }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_held_against_each_other_by_type() {
+        let floats = Elements::Floats(vec![1.0, f64::NAN, 1.5, f64::NAN, 1.0, 2.0]);
+        let row = |row| floats.row(row, 3);
+        assert_eq!(row(0).difference(&row(1)), 0.5);
+        assert_eq!(row(0).difference(&row(2)), f64::INFINITY);
+        assert!(floats.rows_vary(3, 0.1) && !floats.rows_vary(3, 0.3));
+        assert_eq!(floats.largest(), 2.0);
+        let ints = Elements::Ints(vec![i128::from(i64::MAX), i128::from(i64::MAX - 1)]);
+        assert_eq!(ints.row(0, 2).difference(&ints.row(1, 2)), 1.0);
+        let texts = Elements::Texts(vec!["a".into(), "a".into(), "b".into()]);
+        assert_eq!(texts.row(0, 3).difference(&texts.row(1, 3)), 0.0);
+        assert_eq!(texts.row(0, 3).difference(&texts.row(2, 3)), 1.0);
+        assert!(texts.rows_vary(3, 0.0));
+    }
+
+    #[test]
+    fn wide_rows_repeat_and_vanish() {
+        let elements = Elements::seeded(
+            "x",
+            TensorElementType::Float32,
+            Layout { rows: 6, width: 4 },
+            InputKind::Wide,
+            100,
+        );
+        let row = |row| elements.row(row, 6);
+        assert_eq!(row(1).difference(&row(2)), 0.0);
+        assert!(row(0).difference(&row(1)) > 0.0);
+        let Elements::Floats(floats) = &elements else {
+            unreachable!()
+        };
+        assert_eq!(floats[16..20], [0.0; 4]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Whether the rows of a batch depend on each other: a model's rows are run together, alone and permuted, on seeded
+//! inputs and with several batch sizes, and must give the same outputs.
+//!
+//! In: an ONNX file. Out: what was tried, or the first row that differs. This is a test, no proof: a dependence that no
+//! seeded input shows is not found. Floats may differ in their last bits, because kernels sum in another order with another
+//! number of rows: by [`FLOAT_TOLERANCE`] (half floats: [`HALF_TOLERANCE`]) of the largest value of the output. All else
+//! must be equal.
+
+mod elements;
+mod library;
+mod model;
+
+use crate::error::ModelsError;
+use crate::stop::Stop;
+use elements::{Elements, InputKind, Row};
+use model::{Failed, MAX_ELEMENTS, Model, Result, Sizes};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use elements::{FLOAT_TOLERANCE, HALF_TOLERANCE};
+
+/// Batch sizes that are tried, besides the maximum.
+const SIZES: [usize; 4] = [1, 2, 3, 8];
+/// Rows of each batch that are run alone, besides its last one.
+const ALONE: usize = 8;
+/// After this time no larger batches are begun.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// What to test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestOptions {
+    /// Rows of a run at most; at least 2.
+    pub max_batch_size: u32,
+    /// ONNX Runtime's library, or its folder; looked for where the set-up puts it when left out.
+    pub library: Option<PathBuf>,
+}
+
+/// The result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// No row depends on another one.
+    Independent(Evidence),
+    /// A row depends on another one, or nothing can be shown: why.
+    Refused(String),
+}
+
+/// What was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// The batch sizes, ascending.
+    pub sizes: Vec<usize>,
+    /// The largest difference of a float, as a share of the largest value of its output.
+    pub largest_difference: f64,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "batches of {} rows; floats differed by {:.1e} of their output's largest value at most, {FLOAT_TOLERANCE:.0e} \
+             is allowed ({HALF_TOLERANCE:.0e} for half floats), and everything else by nothing",
+            sizes.join(", "),
+            self.largest_difference
+        )
+    }
+}
+
+/// Runs the rows of the model in `file` together, alone and permuted.
+///
+/// # Errors
+/// No ONNX Runtime, or a stop.
+pub fn test_rows(file: &Path, options: &TestOptions, stop: &Stop) -> std::result::Result<Verdict, ModelsError> {
+    let environment = library::load(options.library.as_deref())?;
+    let max = options.max_batch_size as usize;
+    let result = Model::open(&environment, file).and_then(|mut model| BatchTest::new(&mut model, max, stop)?.run());
+    match result {
+        Ok(evidence) => Ok(Verdict::Independent(evidence)),
+        Err(Failed::Refused(why)) => Ok(Verdict::Refused(why)),
+        Err(Failed::Stopped(error)) => Err(error),
+    }
+}
+
+/// One test under way.
+struct BatchTest<'a> {
+    model: &'a mut Model,
+    sizes: Sizes,
+    batch_sizes: Vec<usize>,
+    stop: &'a Stop,
+    began: Instant,
+    largest_difference: f64,
+    /// By output: whether two rows of it ever differed.
+    varied: Vec<bool>,
+    tried: Vec<usize>,
+}
+
+impl<'a> BatchTest<'a> {
+    fn new(model: &'a mut Model, max: usize, stop: &'a Stop) -> Result<Self> {
+        let sizes = model.find_sizes()?;
+        let most = MAX_ELEMENTS / model.row_elements(&sizes).max(1);
+        let mut batch_sizes: Vec<usize> = SIZES.into_iter().chain([max]).filter(|&size| size <= max).collect();
+        batch_sizes.sort_unstable();
+        batch_sizes.dedup();
+        batch_sizes.retain(|&size| size <= most);
+        if batch_sizes.last().is_none_or(|&largest| largest < 2) {
+            return Err(Failed::refused("two rows of its inputs are too large to try"));
+        }
+        Ok(Self {
+            varied: vec![false; model.outputs.len()],
+            model,
+            sizes,
+            batch_sizes,
+            stop,
+            began: Instant::now(),
+            largest_difference: 0.0,
+            tried: Vec::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<Evidence> {
+        for kind in InputKind::ALL {
+            self.run_kind(kind)?;
+        }
+        for (output, varied) in self.model.outputs.iter().zip(&self.varied) {
+            if !varied {
+                let name = &output.name;
+                return Err(Failed::refused(format!(
+                    "output `{name}` is the same for every row that was tried, which shows nothing; if its rows are \
+                     known to be independent, `max_batch_size` in config.toml says so"
+                )));
+            }
+        }
+        self.tried.sort_unstable();
+        Ok(Evidence {
+            sizes: self.tried,
+            largest_difference: self.largest_difference,
+        })
+    }
+
+    /// Every batch size with one kind of inputs.
+    fn run_kind(&mut self, kind: InputKind) -> Result<()> {
+        let count = self.batch_sizes.last().copied().unwrap_or_default();
+        let inputs = self.model.inputs(&self.sizes, kind, count);
+        let mut rng = ChaCha8Rng::seed_from_u64(kind as u64);
+        let mut alone: BTreeMap<usize, Vec<Elements>> = BTreeMap::new();
+        for size in self.batch_sizes.clone() {
+            if size > SIZES[2] && self.began.elapsed() > BUDGET {
+                break;
+            }
+            let rows: Vec<usize> = (0..size).collect();
+            let together = self.outputs_of(&inputs, &rows)?;
+            for row in rows.iter().copied().filter(|&row| row < ALONE || row + 1 == size) {
+                if let Entry::Vacant(entry) = alone.entry(row) {
+                    self.stop.check()?;
+                    let outputs = self.model.run(&self.sizes, &inputs, &[row])?;
+                    entry.insert(outputs);
+                }
+                for (output, (together, alone)) in together.iter().zip(&alone[&row]).enumerate() {
+                    let what = || format!("row {row} of {size}, run alone, ");
+                    let together = RowOf::new(together, row, size);
+                    self.compare(output, together, RowOf::new(alone, 0, 1), what)?;
+                }
+            }
+            let order = shuffled(&rows, &mut rng);
+            let permuted = self.outputs_of(&inputs, &order)?;
+            for (output, (together, permuted)) in together.iter().zip(&permuted).enumerate() {
+                for (place, &row) in order.iter().enumerate() {
+                    let what = || format!("row {row} of {size}, run at place {place} among the same rows, ");
+                    let (one, other) = (RowOf::new(together, row, size), RowOf::new(permuted, place, size));
+                    self.compare(output, one, other, what)?;
+                }
+                self.varied[output] |= together.rows_vary(size, self.model.outputs[output].tolerance);
+            }
+            if !self.tried.contains(&size) {
+                self.tried.push(size);
+            }
+        }
+        Ok(())
+    }
+
+    fn outputs_of(&mut self, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+        self.stop.check()?;
+        self.model.run(&self.sizes, inputs, rows)
+    }
+
+    /// Compares a row of an output with the same row of another run.
+    fn compare(&mut self, output: usize, a: RowOf<'_>, b: RowOf<'_>, what: impl Fn() -> String) -> Result<()> {
+        let spec = &self.model.outputs[output];
+        let differ = |how: String| Failed::refused(format!("output `{}`: {}{how}", spec.name, what()));
+        if a.width() != b.width() {
+            let (a, b) = (a.width(), b.width());
+            return Err(differ(format!("has {b} elements instead of {a}")));
+        }
+        let difference = a.row().difference(&b.row());
+        let largest = a.elements.largest().max(b.elements.largest());
+        if difference > spec.tolerance * largest {
+            let allowed = match spec.tolerance {
+                0.0 => "it must be the same".to_owned(),
+                share => format!("at most {share} of the largest value, {largest:.6}, is a matter of rounding"),
+            };
+            return Err(differ(format!("differs by {difference:.6}; {allowed}")));
+        }
+        if largest > 0.0 {
+            self.largest_difference = self.largest_difference.max(difference / largest);
+        }
+        Ok(())
+    }
+}
+
+/// A row of an output, and of how many rows.
+#[derive(Clone, Copy)]
+struct RowOf<'a> {
+    elements: &'a Elements,
+    index: usize,
+    rows: usize,
+}
+
+impl<'a> RowOf<'a> {
+    fn new(elements: &'a Elements, index: usize, rows: usize) -> Self {
+        Self { elements, index, rows }
+    }
+
+    fn row(&self) -> Row<'a> {
+        self.elements.row(self.index, self.rows)
+    }
+
+    fn width(&self) -> usize {
+        self.elements.len() / self.rows
+    }
+}
+
+/// The rows in another order (Fisher-Yates; the bias of the remainder does not matter here).
+fn shuffled(rows: &[usize], rng: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut order = rows.to_vec();
+    for last in (1..order.len()).rev() {
+        order.swap(last, rng.next_u32() as usize % (last + 1));
+    }
+    order
+}

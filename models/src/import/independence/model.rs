@@ -1,0 +1,207 @@
+//! The model under test: its session, its inputs and outputs, and runs of chosen rows.
+
+use super::elements::{Elements, InputKind, Layout, tolerance};
+use crate::error::ModelsError;
+use ort::environment::Environment;
+use ort::session::{Session, SessionInputValue};
+use ort::value::{Outlet, TensorElementType, ValueType};
+use std::borrow::Cow;
+use std::path::Path;
+use tierlab_formats::model::{FirstDim, check_batch_axis};
+
+/// Elements of the inputs of one batch at most; larger batches are not tried.
+pub(super) const MAX_ELEMENTS: usize = 1 << 24;
+/// Sizes tried for free dimensions behind the first one, until the model runs: one for all of them.
+const FREE_SIZES: [usize; 6] = [8, 1, 16, 64, 128, 224];
+/// Limits of integers tried, until the model runs: they may be indices.
+const INT_LIMITS: [u32; 3] = [100, 8, 2];
+
+/// Why a test ended early.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Rows depend on each other, or nothing can be shown.
+    Refused(String),
+    /// A stop, or an error of this program.
+    Stopped(ModelsError),
+}
+
+impl Failed {
+    pub(super) fn refused(why: impl Into<String>) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
+impl From<ModelsError> for Failed {
+    fn from(error: ModelsError) -> Self {
+        Self::Stopped(error)
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, Failed>;
+
+/// An input.
+struct Input {
+    name: String,
+    element: TensorElementType,
+    /// Behind the first dimension; none where they are free.
+    dims: Vec<Option<usize>>,
+}
+
+/// An output.
+pub(super) struct Output {
+    pub(super) name: String,
+    /// How much elements may differ, as a share of the largest value.
+    pub(super) tolerance: f64,
+}
+
+/// What the graph leaves open: the size of free dimensions, and the limit of integers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    free: usize,
+    limit: u32,
+}
+
+/// The model under test.
+pub(super) struct Model {
+    session: Session,
+    inputs: Vec<Input>,
+    pub(super) outputs: Vec<Output>,
+}
+
+impl Model {
+    /// Builds a session, with one thread, so that a run gives the same every time.
+    pub(super) fn open(environment: &Environment, file: &Path) -> Result<Self> {
+        let refused = |e: String| Failed::Refused(format!("ONNX Runtime does not take the graph: {e}"));
+        let session = Session::builder(environment)
+            .map_err(|e| refused(e.to_string()))?
+            .with_intra_threads(1)
+            .map_err(|e| refused(e.to_string()))?
+            .commit_from_file(file)
+            .map_err(|e| refused(e.to_string()))?;
+        let (inputs, outputs) = (session.inputs(), session.outputs());
+        check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(Failed::Refused)?;
+        let parts = |outlet: &Outlet| match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => Ok((outlet.name().to_owned(), *ty, shape.to_vec())),
+            other => Err(Failed::Refused(format!("`{}` is {other}, no tensor", outlet.name()))),
+        };
+        let input = |outlet| {
+            let (name, element, shape) = parts(outlet)?;
+            let dims = shape.iter().skip(1).map(|&dim| usize::try_from(dim).ok()).collect();
+            Ok(Input { name, element, dims })
+        };
+        let output = |outlet| {
+            let (name, element, _) = parts(outlet)?;
+            let tolerance = tolerance(element);
+            Ok(Output { name, tolerance })
+        };
+        let inputs = inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
+        let outputs = outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            session,
+            inputs,
+            outputs,
+        })
+    }
+
+    /// The sizes with which the model runs.
+    pub(super) fn find_sizes(&mut self) -> Result<Sizes> {
+        let mut first_error = None;
+        for free in FREE_SIZES {
+            for limit in INT_LIMITS {
+                let sizes = Sizes { free, limit };
+                if self.row_elements(&sizes) > MAX_ELEMENTS {
+                    continue;
+                }
+                let inputs = self.inputs(&sizes, InputKind::Small, 1);
+                match self.attempt(&sizes, &inputs, &[0]) {
+                    Ok(_) => return Ok(sizes),
+                    Err(error) => first_error.get_or_insert(error),
+                };
+            }
+        }
+        let error = first_error.unwrap_or_else(|| "all of them are too large".to_owned());
+        Err(Failed::Refused(format!(
+            "it runs on none of the inputs that were tried: {error}"
+        )))
+    }
+
+    /// Elements of one row of all inputs.
+    pub(super) fn row_elements(&self, sizes: &Sizes) -> usize {
+        let widths = self.inputs.iter().map(|input| input.width(sizes));
+        widths.fold(0, usize::saturating_add)
+    }
+
+    /// Seeded inputs of `rows` rows.
+    pub(super) fn inputs(&self, sizes: &Sizes, kind: InputKind, rows: usize) -> Vec<Elements> {
+        let seeded = |input: &Input| {
+            let width = input.width(sizes);
+            Elements::seeded(&input.name, input.element, Layout { rows, width }, kind, sizes.limit)
+        };
+        self.inputs.iter().map(seeded).collect()
+    }
+
+    /// The outputs of a run of some rows of `inputs`, each of which has as many rows as ran.
+    pub(super) fn run(&mut self, sizes: &Sizes, inputs: &[Elements], rows: &[usize]) -> Result<Vec<Elements>> {
+        let outputs = self.attempt(sizes, inputs, rows).map_err(|error| {
+            let count = rows.len();
+            Failed::Refused(format!("it does not run on {count} seeded row(s): {error}"))
+        })?;
+        let check = |((shape, elements), output): ((Vec<i64>, Elements), &Output)| {
+            if shape.first().and_then(|&first| usize::try_from(first).ok()) == Some(rows.len()) {
+                return Ok(elements);
+            }
+            let (name, count) = (&output.name, rows.len());
+            Err(Failed::Refused(format!(
+                "output `{name}` has shape {shape:?} for {count} row(s)"
+            )))
+        };
+        outputs.into_iter().zip(&self.outputs).map(check).collect()
+    }
+
+    fn attempt(
+        &mut self,
+        sizes: &Sizes,
+        inputs: &[Elements],
+        rows: &[usize],
+    ) -> std::result::Result<Vec<(Vec<i64>, Elements)>, String> {
+        let value = |(input, elements): (&Input, &Elements)| {
+            let value = elements.value(input.element, rows, &input.dims(sizes))?;
+            Ok((Cow::Owned(input.name.clone()), value))
+        };
+        let values = self.inputs.iter().zip(inputs).map(value);
+        let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = values.collect::<std::result::Result<_, String>>()?;
+        let outputs = self.session.run(values).map_err(|e| e.to_string())?;
+        (0..self.outputs.len())
+            .map(|index| Elements::of(&outputs[index]))
+            .collect()
+    }
+}
+
+impl Input {
+    /// The dimensions of a row.
+    fn dims(&self, sizes: &Sizes) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.unwrap_or(sizes.free)).collect()
+    }
+
+    /// Elements of a row.
+    fn width(&self, sizes: &Sizes) -> usize {
+        self.dims(sizes).into_iter().fold(1, usize::saturating_mul)
+    }
+}
+
+/// A tensor's name, and its first dimension as the graph declares it.
+fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
+    let first = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => match shape.first() {
+            Some(&size) if size >= 0 => FirstDim::Fixed(size),
+            Some(_) => FirstDim::Free(dimension_symbols.first().map_or("", String::as_str)),
+            None => FirstDim::None,
+        },
+        _ => FirstDim::None,
+    };
+    (outlet.name(), first)
+}

@@ -1,0 +1,198 @@
+//! Puts models and feature tables on a tier. What is to be put is planned first, by comparing sums and headers with what
+//! the tier has; then it is put in an order in which no reader meets a manifest of files that are not there.
+
+mod models;
+mod plan;
+mod tables;
+mod target;
+
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::repository;
+use crate::stop::Stop;
+use plan::{Change, Plan, Step};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use target::Target;
+use tierlab_formats::model::is_plain_name;
+use tierlab_formats::table::EXTENSION;
+use tierlab_storage::{ErrorKind, Tier, TierConfig};
+
+/// What to publish. With any name given, only what is named; else everything in both folders.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// The repository.
+    pub repository: Option<PathBuf>,
+    /// The folder of feature tables.
+    pub features: Option<PathBuf>,
+    /// Names of models.
+    pub models: Vec<String>,
+    /// Names of tables.
+    pub tables: Vec<String>,
+}
+
+/// What was published.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    /// Objects put.
+    pub put: usize,
+    /// Their bytes.
+    pub put_bytes: u64,
+    /// Objects that the tier had already, identical.
+    pub already_there: usize,
+    /// Objects removed because the local model no longer has them.
+    pub removed: usize,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// Opens the tier that a TOML file describes, with keys overlaid.
+///
+/// # Errors
+/// A file that cannot be read, a key or value that no tier has, or a tier that cannot be reached.
+pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, ModelsError> {
+    let text = fs::read_to_string(path)
+        .map_err(|e| ModelsError::Usage(format!("{}: cannot read the tier's config: {e}", path.display())))?;
+    let file = path.display().to_string();
+    let config = TierConfig::parse_with(&file, &text, set).map_err(|e| ModelsError::Usage(e.to_string()))?;
+    tierlab_storage::open(&config).await.map_err(|e| {
+        let what = format!("{file}: cannot open the {} tier: {e}", config.kind());
+        match e.kind() {
+            ErrorKind::Invalid | ErrorKind::Unsupported => ModelsError::Usage(what),
+            _ => ModelsError::bad(
+                &what,
+                &"see that it runs and is where the config says; --set overlays a key",
+            ),
+        }
+    })
+}
+
+/// Puts what is selected on the tier.
+///
+/// # Errors
+/// A selection that names nothing or something unknown; a local file that is damaged; a tier that refuses, with the
+/// object and the tier named; a stop. Objects already put stay.
+pub async fn publish(tier: &dyn Tier, selection: &Selection, stop: &Stop) -> Result<Summary, ModelsError> {
+    let target = Target::new(tier, stop);
+    let (models, tables) = select(selection)?;
+    let mut plan = Plan::default();
+    for folder in &models {
+        models::plan(&target, folder, &mut plan).await?;
+    }
+    for table in &tables {
+        tables::plan(&target, table, &mut plan, stop).await?;
+    }
+    carry_out(&target, plan).await
+}
+
+async fn carry_out(target: &Target<'_>, plan: Plan) -> Result<Summary, ModelsError> {
+    let mut summary = Summary {
+        already_there: plan.already_there,
+        ..Summary::default()
+    };
+    let mut progress = Progress::bytes("publishing", plan.bytes());
+    for Step { object, change } in plan.steps {
+        match change {
+            Change::Put { body, bytes } => {
+                progress.say(&format!("putting {object} ({})", crate::progress::human_bytes(bytes)));
+                target.put(&object, body, bytes).await?;
+                progress.advance(bytes);
+                summary.put += 1;
+                summary.put_bytes += bytes;
+            }
+            Change::Remove => {
+                progress.say(&format!("removing {object}: the local model has none"));
+                target.remove(&object).await?;
+                summary.removed += 1;
+            }
+        }
+    }
+    summary.seconds = progress.seconds();
+    Ok(summary)
+}
+
+/// The model folders and table files selected.
+fn select(selection: &Selection) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ModelsError> {
+    let Selection {
+        repository,
+        features,
+        models,
+        tables,
+    } = selection;
+    for folder in repository.iter().chain(features) {
+        if !folder.is_dir() {
+            return Err(ModelsError::Usage(format!("{}: no such folder", folder.display())));
+        }
+    }
+    let everything = models.is_empty() && tables.is_empty();
+    let mut folders = Vec::new();
+    if let Some(repository) = repository {
+        let names = pick(
+            "model",
+            models,
+            repository::model_names(repository)?,
+            everything,
+            repository,
+        )?;
+        folders.extend(names.iter().map(|name| repository.join(name)));
+    } else if !models.is_empty() {
+        return Err(ModelsError::Usage(
+            "--model needs a repository: name one with --repository".to_owned(),
+        ));
+    }
+    let mut files = Vec::new();
+    if let Some(features) = features {
+        let names = pick("table", tables, table_names(features)?, everything, features)?;
+        files.extend(names.iter().map(|name| features.join(format!("{name}.{EXTENSION}"))));
+    } else if !tables.is_empty() {
+        return Err(ModelsError::Usage(
+            "--table needs a folder of tables: name one with --features".to_owned(),
+        ));
+    }
+    if folders.is_empty() && files.is_empty() {
+        let what = "nothing to publish: make some with `tierlab-models generate` and `tierlab-models features`, or name \
+                    folders with --repository and --features";
+        return Err(ModelsError::Usage(what.to_owned()));
+    }
+    Ok((folders, files))
+}
+
+/// The names wanted out of those there.
+fn pick(
+    what: &str,
+    wanted: &[String],
+    there: Vec<String>,
+    everything: bool,
+    folder: &Path,
+) -> Result<Vec<String>, ModelsError> {
+    if everything {
+        return Ok(there);
+    }
+    if let Some(missing) = wanted.iter().find(|name| !there.contains(name)) {
+        let folder = folder.display();
+        let there = if there.is_empty() {
+            "nothing".to_owned()
+        } else {
+            there.join(", ")
+        };
+        return Err(ModelsError::Usage(format!(
+            "no {what} `{missing}` in {folder}; there is {there}"
+        )));
+    }
+    Ok(there.into_iter().filter(|name| wanted.contains(name)).collect())
+}
+
+fn table_names(features: &Path) -> Result<Vec<String>, ModelsError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(features).map_err(ModelsError::io("list", features))? {
+        let path = entry.map_err(ModelsError::io("list", features))?.path();
+        let is_table = path.is_file() && path.extension().is_some_and(|extension| extension == EXTENSION);
+        match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some(name) if is_table && is_plain_name(name) => names.push(name.to_owned()),
+            _ => {}
+        }
+    }
+    names.sort();
+    Ok(names)
+}

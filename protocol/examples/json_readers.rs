@@ -1,0 +1,92 @@
+//! What the quick reader of JSON requests saves: requests for click prediction, of one row and of 32, read by it and by
+//! the full reader. A key that the quick reader does not know, as the first of a request, leaves the request to the full
+//! one at the cost of a few bytes.
+//!
+//! `cargo run --release -p tierlab-protocol --example json_readers`
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::{Data, InferRequest, Tensor};
+use tierlab_protocol::tensor::DataType;
+
+/// Rounds of each reader, in turn; the median counts.
+const ROUNDS: usize = 41;
+/// The least time of a round.
+const ROUND: Duration = Duration::from_millis(25);
+
+/// 13 floats and 26 integers a row, of as many digits as the generated feature table has.
+fn request(rows: usize) -> InferRequest {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state >> 33
+    };
+    let dense = (0..rows * 13)
+        .flat_map(|_| (next() as f32 / 1e8).to_le_bytes())
+        .collect();
+    let categorical = (0..rows * 26)
+        .flat_map(|_| (next() as i64 % 200_000).to_le_bytes())
+        .collect();
+    let tensor = |name: &str, dtype, width, data| Tensor {
+        name: name.to_owned(),
+        dtype,
+        shape: vec![rows as i64, width],
+        data,
+    };
+    InferRequest {
+        inputs: vec![
+            tensor("dense", DataType::Fp32, 13, dense),
+            tensor("categorical", DataType::Int64, 26, categorical),
+        ],
+        ..InferRequest::default()
+    }
+}
+
+/// Seconds of one read, over enough of them to fill a round.
+fn round(body: &Data) -> f64 {
+    let began = Instant::now();
+    let mut reads = 0_u32;
+    while began.elapsed() < ROUND {
+        for _ in 0..16 {
+            black_box(InferRequest::decode(black_box(body), None).expect("a valid request"));
+        }
+        reads += 16;
+    }
+    began.elapsed().as_secs_f64() / f64::from(reads)
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+fn main() {
+    println!(
+        "{:>4} {:>7} {:>9} {:>9} {:>6}",
+        "rows", "bytes", "quick us", "full us", "ratio"
+    );
+    for rows in [1, 32] {
+        let request = request(rows);
+        let usual = request.encode_json();
+        let mut unusual = b"{\"unknown\":0,".to_vec();
+        unusual.extend_from_slice(&usual[1..]);
+        let bodies = [Data::from(usual), Data::from(unusual)];
+        for body in &bodies {
+            assert_eq!(InferRequest::decode(body, None).as_ref(), Ok(&request));
+        }
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for (body, times) in bodies.iter().zip(&mut times) {
+                times.push(round(body));
+            }
+        }
+        let [quick, full] = times.map(median);
+        println!(
+            "{rows:>4} {:>7} {:>9.2} {:>9.2} {:>6.2}",
+            bodies[0].len(),
+            quick * 1e6,
+            full * 1e6,
+            full / quick
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! What lies in files: feature tables, models, their configs and manifests.
+//!
+//! In: bytes and text. Out: typed values, or an error that names the field or the offset. Data types and shapes are those
+//! of [`tierlab_protocol`]. This crate does no I/O, has no async code and knows nothing of tiers, sessions or load.
+//!
+//! - [`model`]: a model's `config.toml` and its manifest
+//! - [`onnx`]: the messages of a model's graph
+//! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
+//! - [`table`]: the feature-table file format
+
+pub mod model;
+pub mod onnx;
+pub mod pbtxt;
+pub mod table;

@@ -1,0 +1,6 @@
+//! What is wrong with a config or a manifest.
+
+/// A config or manifest that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadModelFile(pub String);

@@ -1,0 +1,97 @@
+//! Warm-up samples: a version's first runs.
+
+use super::error::BadModelFile;
+use super::names::is_plain_name;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Runs before a version takes requests. A version that fails one of them is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmupSample {
+    /// A name for messages.
+    #[serde(default)]
+    pub name: String,
+    /// Rows of each run.
+    #[serde(default = "one")]
+    pub batch_size: u32,
+    /// Runs.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// What goes in, by input. An input that is not here gets zeros, its free dimensions as 1.
+    #[serde(default)]
+    pub inputs: BTreeMap<String, WarmupInput>,
+}
+
+/// One input of a [`WarmupSample`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmupInput {
+    /// The dimensions of one row; left out, those of the graph with free ones as 1.
+    #[serde(default)]
+    pub dims: Option<Vec<i64>>,
+    /// The elements.
+    pub data: WarmupData,
+}
+
+/// The elements of a [`WarmupInput`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmupData {
+    /// Zeros; empty strings.
+    Zero,
+    /// Random ones: floats from 0 to 1, integers of any value.
+    Random,
+    /// The raw little-endian elements of one row, from this file in the model's folder `warmup`.
+    File(String),
+}
+
+/// Warm-up samples of one model at most.
+pub const MAX_WARMUP_SAMPLES: usize = 64;
+/// Runs of one warm-up sample at most.
+pub const MAX_WARMUP_COUNT: u32 = 10_000;
+
+fn one() -> u32 {
+    1
+}
+
+/// Checks what can be checked without the graph.
+pub(super) fn check(samples: &[WarmupSample], max_batch_size: u32) -> Result<(), BadModelFile> {
+    let fail = |what: String| Err(BadModelFile(what));
+    if samples.len() > MAX_WARMUP_SAMPLES {
+        return fail(format!(
+            "`warmup`: {} samples, the most is {MAX_WARMUP_SAMPLES}",
+            samples.len()
+        ));
+    }
+    for sample in samples {
+        let name = &sample.name;
+        if sample.batch_size == 0 || sample.batch_size > max_batch_size.max(1) {
+            return fail(format!(
+                "`warmup.batch_size` of `{name}` is {}, which is not between 1 and `max_batch_size` ({max_batch_size})",
+                sample.batch_size
+            ));
+        }
+        if sample.count == 0 || sample.count > MAX_WARMUP_COUNT {
+            return fail(format!(
+                "`warmup.count` of `{name}` is {}, which is not between 1 and {MAX_WARMUP_COUNT}",
+                sample.count
+            ));
+        }
+        for (input, wanted) in &sample.inputs {
+            if wanted.dims.iter().flatten().any(|&dim| dim < 0) {
+                return fail(format!(
+                    "`warmup.inputs.{input}.dims` of `{name}` has a negative dimension"
+                ));
+            }
+            if let WarmupData::File(file) = &wanted.data
+                && !is_plain_name(file)
+            {
+                return fail(format!(
+                    "`warmup.inputs.{input}.data` of `{name}`: `{file}` is no plain name of a file in `warmup/`"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Why bytes are no table.
+
+/// Why bytes are no usable table or row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// The header cannot be used.
+    #[error("table header, offset {offset}: {what}")]
+    Header {
+        /// Byte offset in the file.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A column cannot be used.
+    #[error("table schema, `{name}`: {what}")]
+    Schema {
+        /// The column or table.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file is shorter or longer than its header says.
+    #[error("table is {found} bytes long, its header says {wanted}: truncated or overwritten")]
+    Length {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes there should be.
+        wanted: u64,
+    },
+    /// A row is damaged, or is another row.
+    #[error("row of entity {id}, offset {offset}: {what}")]
+    Row {
+        /// The entity id asked for.
+        id: i64,
+        /// Byte offset of the row in the file.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+pub(super) fn header_error(offset: usize, what: impl Into<String>) -> TableError {
+    TableError::Header {
+        offset: offset as u64,
+        what: what.into(),
+    }
+}
+
+pub(super) fn schema_error(column: &str, what: &str) -> TableError {
+    TableError::Schema {
+        name: column.to_owned(),
+        what: what.to_owned(),
+    }
+}

@@ -1,0 +1,317 @@
+//! What lies before the first row: how it is written, read and checked, and where rows lie by it.
+
+use super::error::{TableError, header_error};
+use super::schema::{ALIGN, MAX_STRIDE, ROW_CRC_BYTES, TableSchema};
+use std::ops::Range;
+
+/// The first eight bytes of a table.
+pub const MAGIC: [u8; 8] = *b"TLROWS01";
+/// Bytes that suffice to learn the header's length: [`header_len`].
+pub const PRELUDE_BYTES: usize = 64;
+/// The largest header accepted: about 16 million block checksums.
+pub const MAX_HEADER_BYTES: u64 = 64 << 20;
+
+/// Everything before the first row, validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableHeader {
+    /// Columns.
+    pub schema: TableSchema,
+    /// Bytes from one row to the next.
+    pub stride: u32,
+    /// Number of rows.
+    pub rows: u64,
+    /// The entity id of row 0.
+    pub first_id: i64,
+    /// Rows under one block checksum; 0 where blocks have none, as where rows are laid out only when they are read.
+    pub rows_per_block: u32,
+    /// Seed of the generator; 0 for imported data.
+    pub seed: u64,
+    /// CRC-32C of each block.
+    pub block_crcs: Vec<u32>,
+}
+
+impl TableHeader {
+    /// A header for a table about to be written, its block checksums still zero. Blocks hold about 64 KiB of
+    /// rows, and at least one.
+    ///
+    /// # Errors
+    /// A schema that the format cannot hold, or ids beyond `i64`.
+    pub fn new(schema: TableSchema, rows: u64, first_id: i64, seed: u64) -> Result<Self, TableError> {
+        schema.validate()?;
+        let stride = schema.stride()?;
+        let rows_per_block = (65_536 / stride).max(1);
+        // Refused before memory is asked for: a row count may come from a command line.
+        let blocks = usize::try_from(rows.div_ceil(u64::from(rows_per_block)))
+            .ok()
+            .filter(|&blocks| blocks as u64 <= MAX_HEADER_BYTES / 4)
+            .ok_or_else(|| header_error(24, "too many rows: the header would be larger than 64 MiB"))?;
+        let header = Self {
+            schema,
+            stride,
+            rows,
+            first_id,
+            rows_per_block,
+            seed,
+            block_crcs: vec![0; blocks],
+        };
+        header.check_limits()?;
+        Ok(header)
+    }
+
+    /// A header for a table whose rows are laid out when they are read: rows carry their checksums, blocks have none.
+    ///
+    /// # Errors
+    /// A schema that the format cannot hold, or ids beyond `i64`.
+    pub fn without_blocks(schema: TableSchema, rows: u64, first_id: i64) -> Result<Self, TableError> {
+        schema.validate()?;
+        let header = Self {
+            stride: schema.stride()?,
+            schema,
+            rows,
+            first_id,
+            rows_per_block: 0,
+            seed: 0,
+            block_crcs: Vec::new(),
+        };
+        header.check_limits()?;
+        Ok(header)
+    }
+
+    /// Where row 0 starts, in bytes.
+    #[must_use]
+    pub fn header_len(&self) -> u64 {
+        header_len_of(self.schema_json().len(), self.block_crcs.len())
+    }
+
+    /// The length of the whole file.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.header_len() + self.rows * u64::from(self.stride)
+    }
+
+    /// The ids that the table holds.
+    #[must_use]
+    pub fn ids(&self) -> Range<i64> {
+        self.first_id..self.first_id + self.rows.cast_signed()
+    }
+
+    /// The byte range of an entity's row; `None` where the table does not hold the id.
+    #[must_use]
+    pub fn row_range(&self, id: i64) -> Option<Range<u64>> {
+        if !self.ids().contains(&id) {
+            return None;
+        }
+        let start = self.header_len() + id.abs_diff(self.first_id) * u64::from(self.stride);
+        Some(start..start + u64::from(self.stride))
+    }
+
+    /// The byte range of a block and the checksum that it must have.
+    #[must_use]
+    pub fn block(&self, index: u64) -> Option<(Range<u64>, u32)> {
+        let crc = *self.block_crcs.get(usize::try_from(index).ok()?)?;
+        let first = index * u64::from(self.rows_per_block);
+        let last = (first + u64::from(self.rows_per_block)).min(self.rows);
+        let at = |row: u64| self.header_len() + row * u64::from(self.stride);
+        Some((at(first)..at(last), crc))
+    }
+
+    /// Seals a row in place: writes its checksum into its last four bytes.
+    ///
+    /// # Panics
+    /// When `row` is not [`TableHeader::stride`] bytes long.
+    pub fn seal_row(&self, id: i64, row: &mut [u8]) {
+        assert_eq!(row.len(), self.stride as usize, "a row is one stride long");
+        let at = row.len() - ROW_CRC_BYTES;
+        let crc = row_crc(id, &row[..at]);
+        row[at..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Checks that `row` is the undamaged row of `id`.
+    ///
+    /// # Errors
+    /// A row of another length, or one whose checksum does not fit.
+    pub fn check_row(&self, id: i64, row: &[u8]) -> Result<(), TableError> {
+        let offset = || self.row_range(id).map_or(0, |range| range.start);
+        let sum = row
+            .len()
+            .checked_sub(ROW_CRC_BYTES)
+            .filter(|_| row.len() == self.stride as usize)
+            .and_then(|at| row.split_at_checked(at))
+            .and_then(|(payload, sum)| Some((payload, u32::from_le_bytes(sum.try_into().ok()?))));
+        match sum {
+            Some((payload, sum)) if row_crc(id, payload) == sum => Ok(()),
+            Some(_) => Err(TableError::Row {
+                id,
+                offset: offset(),
+                what: "checksum does not fit",
+            }),
+            None => Err(TableError::Row {
+                id,
+                offset: offset(),
+                what: "not one stride long",
+            }),
+        }
+    }
+
+    /// The header's bytes, [`TableHeader::header_len`] of them.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let schema = self.schema_json();
+        let len = self.header_len();
+        let mut out = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.stride.to_le_bytes());
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&self.rows.to_le_bytes());
+        out.extend_from_slice(&self.first_id.to_le_bytes());
+        out.extend_from_slice(&self.rows_per_block.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&schema);
+        for crc in &self.block_crcs {
+            out.extend_from_slice(&crc.to_le_bytes());
+        }
+        out.resize(usize::try_from(len).unwrap_or(out.len()), 0);
+        let crc = crc32c::crc32c(&out);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header from the first [`header_len`] bytes of a file of `file_len` bytes.
+    ///
+    /// # Errors
+    /// What is wrong, and at which offset: another magic, a checksum that does not fit, fields that contradict each
+    /// other, or a file that is shorter or longer than its header says.
+    pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, TableError> {
+        let wanted = header_len(bytes)?;
+        let bytes = usize::try_from(wanted)
+            .ok()
+            .and_then(|len| bytes.get(..len))
+            .ok_or_else(|| header_error(bytes.len(), format!("the header is cut off: {wanted} bytes wanted")))?;
+        let sum = u32_at(bytes, 8);
+        let crc = crc32c::crc32c_append(
+            crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &[0; 4]),
+            &bytes[12..],
+        );
+        if sum != crc {
+            return Err(header_error(8, format!("header checksum {sum:08x} is not {crc:08x}")));
+        }
+        let schema_len = u32_at(bytes, 44) as usize;
+        let schema = bytes[PRELUDE_BYTES..]
+            .get(..schema_len)
+            .ok_or_else(|| header_error(44, "the schema is longer than the header"))?;
+        let schema: TableSchema =
+            serde_json::from_slice(schema).map_err(|e| header_error(PRELUDE_BYTES, format!("schema: {e}")))?;
+        schema.validate()?;
+        let rows = u64_at(bytes, 24);
+        let rows_per_block = u32_at(bytes, 40);
+        let blocks = match rows_per_block {
+            0 => 0,
+            rows_per_block => rows.div_ceil(u64::from(rows_per_block)),
+        };
+        let crc_bytes = usize::try_from(blocks)
+            .ok()
+            .and_then(|blocks| blocks.checked_mul(4))
+            .and_then(|len| bytes[PRELUDE_BYTES + schema_len..].get(..len))
+            .ok_or_else(|| header_error(24, "more rows than the header has block checksums for"))?;
+        let header = Self {
+            schema,
+            stride: u32_at(bytes, 12),
+            rows,
+            first_id: u64_at(bytes, 32).cast_signed(),
+            rows_per_block,
+            seed: u64_at(bytes, 48),
+            block_crcs: crc_bytes.chunks_exact(4).map(|crc| u32_at(crc, 0)).collect(),
+        };
+        header.check_limits()?;
+        if header.header_len() != wanted {
+            return Err(header_error(
+                16,
+                format!("header length {wanted} is not {}", header.header_len()),
+            ));
+        }
+        if header.file_len() != file_len {
+            return Err(TableError::Length {
+                found: file_len,
+                wanted: header.file_len(),
+            });
+        }
+        Ok(header)
+    }
+
+    fn schema_json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.schema).unwrap_or_default()
+    }
+
+    fn check_limits(&self) -> Result<(), TableError> {
+        let fail = |offset, what: &str| Err(header_error(offset, what));
+        let stride_ok = if u64::from(self.stride) <= ALIGN {
+            self.stride.is_power_of_two()
+        } else {
+            u64::from(self.stride) % ALIGN == 0 && self.stride <= MAX_STRIDE
+        };
+        if !stride_ok {
+            return fail(
+                12,
+                "the stride is no power of two up to 4096, nor a multiple of 4096 up to 64 MiB",
+            );
+        }
+        if self.stride < self.schema.stride()? {
+            return fail(12, "the stride is smaller than the columns");
+        }
+        if self.header_len() > MAX_HEADER_BYTES {
+            return fail(16, "the header is larger than 64 MiB");
+        }
+        let last = i64::try_from(self.rows)
+            .ok()
+            .and_then(|rows| self.first_id.checked_add(rows));
+        let bytes = self
+            .rows
+            .checked_mul(u64::from(self.stride))
+            .and_then(|bytes| bytes.checked_add(self.header_len()))
+            .filter(|&bytes| i64::try_from(bytes).is_ok());
+        if last.is_none() || bytes.is_none() {
+            return fail(24, "row count or ids out of range");
+        }
+        Ok(())
+    }
+}
+
+/// The length of the header of a file that begins with `prelude` ([`PRELUDE_BYTES`] or more).
+///
+/// # Errors
+/// No table, or a length that no header can have.
+pub fn header_len(prelude: &[u8]) -> Result<u64, TableError> {
+    if prelude.len() < PRELUDE_BYTES {
+        return Err(header_error(prelude.len(), "the file ends inside the header"));
+    }
+    if prelude[..8] != MAGIC {
+        return Err(header_error(0, "no feature table: it does not begin with TLROWS01"));
+    }
+    let len = u64_at(prelude, 16);
+    if len == 0 || !len.is_multiple_of(ALIGN) || len > MAX_HEADER_BYTES {
+        return Err(header_error(
+            16,
+            format!("header length {len} is no multiple of 4096 up to 64 MiB"),
+        ));
+    }
+    Ok(len)
+}
+
+fn header_len_of(schema_len: usize, blocks: usize) -> u64 {
+    ((PRELUDE_BYTES + schema_len + 4 * blocks) as u64).next_multiple_of(ALIGN)
+}
+
+fn row_crc(id: i64, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&id.to_le_bytes()), payload)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

@@ -1,0 +1,39 @@
+//! The feature-table file format: fixed-stride rows behind a self-describing, checksummed header.
+//!
+//! In: header bytes and row bytes. Out: a validated [`TableHeader`] and checked row payloads. No I/O.
+//!
+//! ```text
+//! 0      8        magic "TLROWS01"
+//! 8      4        CRC-32C of the header with this field zero, u32 LE
+//! 12     4        stride: bytes from one row to the next, u32 LE
+//! 16     8        header_len: where row 0 starts, a multiple of 4096, u64 LE
+//! 24     8        rows, u64 LE
+//! 32     8        first_id: the entity id of row 0; ids run first_id .. first_id + rows, i64 LE
+//! 40     4        rows_per_block: rows under one block checksum, u32 LE (0: blocks have none)
+//! 44     4        schema_len: bytes of the JSON schema, u32 LE
+//! 48     8        seed of the generator, u64 LE (0 for imported data)
+//! 56     8        zero
+//! 64     …        schema, JSON (`TableSchema`)
+//! …      4 × n    CRC-32C of each block's bytes (padding included), u32 LE; n = ceil(rows / rows_per_block), or 0
+//! …               zeros up to header_len
+//! header_len      row 0, row 1, …
+//! ```
+//! A row is its columns' little-endian bytes at the schema's offsets, then, in its last four bytes, the CRC-32C
+//! of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
+//! that it is the row asked for, and a whole block can be proven without looking inside.
+//! The stride is a power of two up to 4096 and a multiple of 4096 above, so a row never straddles more device
+//! blocks than it must.
+
+mod error;
+mod header;
+mod schema;
+
+pub use error::TableError;
+pub use header::{MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, TableHeader, header_len};
+pub use schema::{ALIGN, Column, MAX_STRIDE, TableSchema};
+
+/// The file name's ending on a tier: `features/NAME.rows`.
+pub const EXTENSION: &str = "rows";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The columns of a row and where they lie in it.
+
+use super::error::{TableError, schema_error};
+use crate::model::is_plain_name;
+use serde::{Deserialize, Serialize};
+use tierlab_protocol::tensor::{DataType, element_count};
+
+/// Alignment of the first row and of large rows, and the smallest first read worth making.
+pub const ALIGN: u64 = 4096;
+/// The largest stride accepted.
+pub const MAX_STRIDE: u32 = 64 << 20;
+/// Bytes of the checksum at the end of a row.
+pub(super) const ROW_CRC_BYTES: usize = 4;
+
+/// The columns of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSchema {
+    /// The table's name.
+    pub name: String,
+    /// Columns, in the order of their offsets.
+    pub columns: Vec<Column>,
+}
+
+/// One column: a dense tensor per row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// The column's name.
+    pub name: String,
+    /// Element type; `BYTES` has no fixed size and is refused.
+    pub dtype: DataType,
+    /// Shape of one row's value, without the batch dimension.
+    pub shape: Vec<i64>,
+    /// Byte offset inside the row, a multiple of the element size.
+    pub offset: u32,
+}
+
+impl Column {
+    /// Bytes of one row's value; `None` where the type or shape has no fixed size.
+    #[must_use]
+    pub fn byte_len(&self) -> Option<usize> {
+        element_count(&self.shape)?.checked_mul(self.dtype.size()?)
+    }
+}
+
+impl TableSchema {
+    /// Lays columns out one after another, each aligned to its element size.
+    ///
+    /// # Errors
+    /// A column without a fixed size, a bad or repeated name, or a row above [`MAX_STRIDE`].
+    pub fn lay_out(name: &str, columns: &[(&str, DataType, &[i64])]) -> Result<Self, TableError> {
+        let mut offset = 0_usize;
+        let mut laid = Vec::with_capacity(columns.len());
+        for &(column, dtype, shape) in columns {
+            let size = dtype
+                .size()
+                .ok_or_else(|| schema_error(column, "BYTES has no fixed size"))?;
+            offset = offset.next_multiple_of(size);
+            let column = Column {
+                name: column.to_owned(),
+                dtype,
+                shape: shape.to_vec(),
+                offset: u32::try_from(offset).map_err(|_| schema_error(column, "offset too large"))?,
+            };
+            offset = column
+                .byte_len()
+                .and_then(|len| offset.checked_add(len))
+                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            laid.push(column);
+        }
+        let schema = Self {
+            name: name.to_owned(),
+            columns: laid,
+        };
+        schema.validate()?;
+        Ok(schema)
+    }
+
+    /// A column by name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Bytes used by the columns, without the row's checksum.
+    fn payload_len(&self) -> Option<usize> {
+        self.columns.iter().try_fold(0_usize, |end, column| {
+            Some(end.max((column.offset as usize).checked_add(column.byte_len()?)?))
+        })
+    }
+
+    /// The smallest stride the format allows for these columns.
+    ///
+    /// # Errors
+    /// A row above [`MAX_STRIDE`].
+    pub fn stride(&self) -> Result<u32, TableError> {
+        let used = self
+            .payload_len()
+            .and_then(|len| len.checked_add(ROW_CRC_BYTES))
+            .filter(|&used| used <= MAX_STRIDE as usize)
+            .ok_or_else(|| schema_error(&self.name, "rows are larger than 64 MiB"))?;
+        let stride = if used <= ALIGN as usize {
+            used.next_power_of_two()
+        } else {
+            used.next_multiple_of(ALIGN as usize)
+        };
+        u32::try_from(stride).map_err(|_| schema_error(&self.name, "rows are larger than 64 MiB"))
+    }
+
+    pub(super) fn validate(&self) -> Result<(), TableError> {
+        if !is_plain_name(&self.name) {
+            return Err(schema_error(&self.name, "the table's name is no plain name"));
+        }
+        if self.columns.is_empty() {
+            return Err(schema_error(&self.name, "a table needs a column"));
+        }
+        let mut end = 0_usize;
+        for (i, column) in self.columns.iter().enumerate() {
+            let size = column
+                .dtype
+                .size()
+                .ok_or_else(|| schema_error(&column.name, "BYTES has no fixed size"))?;
+            let len = column
+                .byte_len()
+                .ok_or_else(|| schema_error(&column.name, "no fixed size"))?;
+            let offset = column.offset as usize;
+            if !offset.is_multiple_of(size) || offset < end {
+                return Err(schema_error(
+                    &column.name,
+                    "its offset is unaligned or overlaps the column before",
+                ));
+            }
+            end = offset
+                .checked_add(len)
+                .ok_or_else(|| schema_error(&column.name, "too large"))?;
+            if self.columns[..i].iter().any(|other| other.name == column.name) {
+                return Err(schema_error(&column.name, "the name stands twice"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! The two parts of a body: JSON, and the binary data behind it.
+
+use super::budget::{MemoryBudget, OVER_BUDGET};
+use super::data::Data;
+use super::error::BadRequest;
+use super::tensor::Tensor;
+use super::wire::WireTensor;
+use crate::tensor::DataType;
+use std::borrow::Cow;
+
+/// A body, split.
+pub(super) struct Parts<'a> {
+    pub(super) json: Cow<'a, [u8]>,
+    /// What follows the JSON; none where the body is JSON alone.
+    pub(super) binary: Option<Data>,
+}
+
+/// Splits a body behind `json_len` bytes; without that length all of it is JSON.
+pub(super) fn split<'a>(
+    body: &'a Data,
+    json_len: Option<usize>,
+    budget: &dyn MemoryBudget,
+) -> Result<Parts<'a>, BadRequest> {
+    let total = body.len();
+    let gather = |bytes| {
+        budget
+            .take(bytes)
+            .then_some(())
+            .ok_or_else(|| BadRequest(OVER_BUDGET.to_owned()))
+    };
+    let Some(len) = json_len else {
+        if !body.is_whole() {
+            gather(total)?;
+        }
+        return Ok(Parts {
+            json: body.whole(),
+            binary: None,
+        });
+    };
+    if len > total {
+        let what = format!("Inference-Header-Content-Length is {len}, but the body has {total} bytes");
+        return Err(BadRequest(what));
+    }
+    let json = match body.pieces().next().and_then(|first| first.get(..len)) {
+        Some(json) => Cow::Borrowed(json),
+        None => {
+            gather(len)?;
+            Cow::Owned(body.slice(0..len).into_whole().into())
+        }
+    };
+    Ok(Parts {
+        json,
+        binary: Some(body.slice(len..total)),
+    })
+}
+
+/// Gives each tensor its data: its own from JSON, or the next bytes of `binary`. `role` is `input` or `output`.
+pub(super) fn tensors(
+    wire: Vec<WireTensor>,
+    binary: Option<Data>,
+    role: &str,
+    budget: &dyn MemoryBudget,
+) -> Result<Vec<Tensor>, BadRequest> {
+    let is_split = binary.is_some();
+    let mut tail = binary.unwrap_or_default();
+    let mut tensors: Vec<Tensor> = Vec::with_capacity(wire.len());
+    for tensor in wire {
+        let bad = |what: &str| BadRequest(format!("{role} `{}`: {what}", tensor.name));
+        let data = match (tensor.data, tensor.binary_data_size) {
+            (Some(data), None) => Data::from(data),
+            (None, Some(_)) if !is_split => {
+                return Err(bad(
+                    "`binary_data_size` without the Inference-Header-Content-Length header, which says where the \
+                     binary data begins",
+                ));
+            }
+            (None, Some(size)) => {
+                let len = usize::try_from(size)
+                    .ok()
+                    .filter(|&len| len <= tail.len())
+                    .ok_or_else(|| {
+                        bad(&format!(
+                            "`binary_data_size` is {size}, but {} bytes are left in the body",
+                            tail.len()
+                        ))
+                    })?;
+                let data = tail.split_to(len);
+                // Its elements are of any length, and are looked for one by one.
+                if tensor.dtype == DataType::Bytes && !data.is_whole() {
+                    if !budget.take(data.len()) {
+                        return Err(bad(OVER_BUDGET));
+                    }
+                    data.into_whole().into()
+                } else {
+                    data
+                }
+            }
+            (Some(_), Some(_)) => return Err(bad("both `data` and `binary_data_size`")),
+            (None, None) => return Err(bad("neither `data` nor `parameters.binary_data_size`")),
+        };
+        if tensors.iter().any(|other| other.name == tensor.name) {
+            return Err(bad("the name stands twice"));
+        }
+        let tensor = Tensor {
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            data,
+        };
+        tensor.check(role)?;
+        tensors.push(tensor);
+    }
+    if !tail.is_empty() {
+        return Err(BadRequest(format!(
+            "{} bytes follow the last binary {role}",
+            tail.len()
+        )));
+    }
+    Ok(tensors)
+}

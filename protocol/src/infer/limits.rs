@@ -1,0 +1,8 @@
+//! What a request may hold at most, whatever its encoding.
+
+/// Inputs, and requested outputs, of one request at most.
+pub const MAX_TENSORS: usize = 256;
+/// Dimensions of one tensor at most.
+pub const MAX_RANK: usize = 16;
+/// Bytes of a tensor's name, and of a request's id, at most.
+pub const MAX_NAME_BYTES: usize = 1024;

@@ -1,0 +1,72 @@
+//! A reply to a request for inference: read from a body, or written as one.
+
+use super::body::{split, tensors};
+use super::budget::{MemoryBudget, Unlimited};
+use super::data::Data;
+use super::error::BadRequest;
+use super::json;
+use super::tensor::Tensor;
+use super::writer::{Encoded, Writer};
+use bytes::Bytes;
+
+/// The reply to an [`InferRequest`](super::InferRequest).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InferReply {
+    /// The model that answered.
+    pub model_name: String,
+    /// Its version.
+    pub model_version: String,
+    /// The request's id.
+    pub id: Option<String>,
+    /// Outputs, in the order asked for.
+    pub outputs: Vec<Tensor>,
+}
+
+impl InferReply {
+    /// The reply's body and, where any output is binary, the length of its JSON part. `binary` says of each output
+    /// whether it is; one without a JSON form ([`Tensor::has_json_form`]) is binary whatever it says.
+    #[must_use]
+    pub fn encode(&self, binary: &[bool]) -> (Bytes, Option<usize>) {
+        let encoded = self.encode_within(binary, &Unlimited);
+        let encoded = encoded.unwrap_or_else(|| unreachable!("an unlimited budget"));
+        let json_len = encoded.json_len;
+        (encoded.into_data().into_whole(), json_len)
+    }
+
+    /// The reply's body, as [`InferReply::encode`], in pieces where it is large; the memory of what is not shared with the
+    /// outputs is reserved as it grows. `None` where `budget` refused.
+    #[must_use]
+    pub fn encode_within(&self, binary: &[bool], budget: &dyn MemoryBudget) -> Option<Encoded> {
+        let asked = binary.iter().copied().chain(std::iter::repeat(false));
+        let outputs = self.outputs.iter().zip(asked);
+        let binary: Vec<bool> = outputs
+            .map(|(output, binary)| binary || !output.has_json_form())
+            .collect();
+        let mut out = Writer::new(160, &self.outputs, &binary, budget);
+        out.raw("{\"model_name\":").text(&self.model_name);
+        out.raw(",\"model_version\":").text(&self.model_version);
+        if let Some(id) = &self.id {
+            out.raw(",\"id\":").text(id);
+        }
+        out.raw(",\"outputs\":").tensors(&self.outputs, &binary).raw("}");
+        out.finish(&self.outputs, &binary).ok()
+    }
+
+    /// Reads a reply's body, as [`InferRequest::decode`](super::InferRequest::decode) does a request's. A `null` among
+    /// floats is NaN: servers write it that do not know the literal.
+    ///
+    /// # Errors
+    /// As [`InferRequest::decode`](super::InferRequest::decode).
+    pub fn decode(body: &Bytes, json_len: Option<usize>) -> Result<Self, BadRequest> {
+        let body = &Data::from(body.clone());
+        let parts = split(body, json_len, &Unlimited)?;
+        let wire = json::parse_reply(&parts.json)?;
+        let outputs = tensors(wire.outputs, parts.binary, "output", &Unlimited)?;
+        Ok(Self {
+            model_name: wire.model_name,
+            model_version: wire.model_version,
+            id: wire.id,
+            outputs,
+        })
+    }
+}

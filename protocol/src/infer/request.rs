@@ -1,0 +1,130 @@
+//! A request for inference: read from a body, or written as one.
+
+use super::body::{split, tensors};
+use super::budget::{MemoryBudget, Unlimited};
+use super::data::Data;
+use super::error::BadRequest;
+use super::json;
+use super::tensor::Tensor;
+use super::writer::{Encoded, Writer};
+use bytes::Bytes;
+
+/// An output that the client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedOutput {
+    /// Its name.
+    pub name: String,
+    /// Whether its data is sent as binary (`parameters.binary_data`; the request's default where left out).
+    pub binary: bool,
+}
+
+/// A request for inference.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InferRequest {
+    /// Echoed in the reply.
+    pub id: Option<String>,
+    /// Inputs, in the order of the request.
+    pub inputs: Vec<Tensor>,
+    /// Outputs asked for; empty means all.
+    pub outputs: Vec<RequestedOutput>,
+    /// `parameters.binary_data_output`: binary by default where an output does not say.
+    pub binary_output: bool,
+    /// `parameters.timeout`, in microseconds.
+    pub timeout_us: Option<u64>,
+    /// `parameters.priority`: 1 is the highest level, 0 the model's default.
+    pub priority: u64,
+}
+
+impl InferRequest {
+    /// Reads a body. `json_len` is the value of the [`HEADER_LENGTH`](super::HEADER_LENGTH) header; without it all of the
+    /// body is JSON. Binary inputs share the body's memory, in the pieces in which it came; those of `BYTES` are copied into
+    /// one piece.
+    ///
+    /// # Errors
+    /// Whatever is malformed, missing, repeated, too many, or of another length than its shape says.
+    pub fn decode(body: &Data, json_len: Option<usize>) -> Result<Self, BadRequest> {
+        Self::decode_within(body, json_len, &Unlimited)
+    }
+
+    /// Reads a body, as [`InferRequest::decode`], and reserves the memory of what is not shared with it before it is
+    /// allocated.
+    ///
+    /// # Errors
+    /// As [`InferRequest::decode`], and where `budget` refuses.
+    pub fn decode_within(body: &Data, json_len: Option<usize>, budget: &dyn MemoryBudget) -> Result<Self, BadRequest> {
+        let parts = split(body, json_len, budget)?;
+        let wire = json::parse_request(&parts.json, budget)?;
+        let inputs = tensors(wire.inputs, parts.binary, "input", budget)?;
+        Ok(Self {
+            id: wire.id,
+            inputs,
+            outputs: wire
+                .outputs
+                .into_iter()
+                .map(|output| RequestedOutput {
+                    name: output.name,
+                    binary: output.binary.unwrap_or(wire.binary_output),
+                })
+                .collect(),
+            binary_output: wire.binary_output,
+            timeout_us: wire.timeout_us,
+            priority: wire.priority,
+        })
+    }
+
+    /// The request as JSON.
+    ///
+    /// # Panics
+    /// When an input has no JSON form ([`Tensor::has_json_form`]).
+    #[must_use]
+    pub fn encode_json(&self) -> Vec<u8> {
+        self.encode(false).into_data().into_whole().into()
+    }
+
+    /// The request with all inputs as binary: the body, and the length of its JSON part.
+    #[must_use]
+    pub fn encode_binary(&self) -> (Bytes, usize) {
+        let encoded = self.encode(true);
+        let json_len = encoded.json_len;
+        let body = encoded.into_data().into_whole();
+        let json_len = json_len.unwrap_or(body.len());
+        (body, json_len)
+    }
+
+    fn encode(&self, binary: bool) -> Encoded {
+        let binary = vec![binary; self.inputs.len()];
+        let mut out = Writer::new(256, &self.inputs, &binary, &Unlimited);
+        out.raw("{");
+        if let Some(id) = &self.id {
+            out.raw("\"id\":").text(id).raw(",");
+        }
+        let mut parameters = Vec::new();
+        if self.binary_output {
+            parameters.push("\"binary_data_output\":true".to_owned());
+        }
+        if let Some(timeout) = self.timeout_us {
+            parameters.push(format!("\"timeout\":{timeout}"));
+        }
+        if self.priority > 0 {
+            parameters.push(format!("\"priority\":{}", self.priority));
+        }
+        if !parameters.is_empty() {
+            out.raw("\"parameters\":{").raw(&parameters.join(",")).raw("},");
+        }
+        out.raw("\"inputs\":").tensors(&self.inputs, &binary);
+        if !self.outputs.is_empty() {
+            out.raw(",\"outputs\":[");
+            for (i, output) in self.outputs.iter().enumerate() {
+                out.raw(if i > 0 { "," } else { "" })
+                    .raw("{\"name\":")
+                    .text(&output.name);
+                let flag = if output.binary { "true" } else { "false" };
+                out.raw(",\"parameters\":{\"binary_data\":").raw(flag).raw("}}");
+            }
+            out.raw("]");
+        }
+        out.raw("}");
+        let written = out.finish(&self.inputs, &binary);
+        written.unwrap_or_else(|_| unreachable!("an unlimited budget"))
+    }
+}

@@ -1,0 +1,91 @@
+//! A tensor with its data.
+
+use super::data::Data;
+use super::error::BadRequest;
+use crate::tensor::{DataType, element_count};
+
+/// A tensor with its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Name of the input or output.
+    pub name: String,
+    /// Element type.
+    pub dtype: DataType,
+    /// Dimensions, none of them negative.
+    pub shape: Vec<i64>,
+    /// Row-major little-endian elements; an element of `BYTES` is its length as u32 LE, then its bytes.
+    pub data: Data,
+}
+
+impl Tensor {
+    /// Whether the tensor can be written as JSON: `FP16` and `BF16` are binary only, and `BYTES` must be UTF-8.
+    #[must_use]
+    pub fn has_json_form(&self) -> bool {
+        match self.dtype {
+            DataType::Fp16 | DataType::Bf16 => false,
+            DataType::Bytes => {
+                bytes_elements(&self.data.whole()).all(|e| e.is_ok_and(|e| std::str::from_utf8(e).is_ok()))
+            }
+            _ => true,
+        }
+    }
+
+    /// Checks that the data is exactly what type and shape say; `role` (`input`, `output`) goes into the message.
+    pub(crate) fn check(&self, role: &str) -> Result<(), BadRequest> {
+        let bad = |what: String| Err(BadRequest(format!("{role} `{}`: {what}", self.name)));
+        let Some(count) = element_count(&self.shape) else {
+            return bad(format!(
+                "`shape` {:?} has a negative dimension or is too large",
+                self.shape
+            ));
+        };
+        let Some(size) = self.dtype.size() else {
+            let mut found = 0_usize;
+            for element in bytes_elements(&self.data.whole()) {
+                if element.is_err() {
+                    return bad(format!("BYTES element {found} ends past the tensor's data"));
+                }
+                found += 1;
+            }
+            if found == count {
+                return Ok(());
+            }
+            return bad(format!(
+                "{found} BYTES elements, `shape` {:?} wants {count}",
+                self.shape
+            ));
+        };
+        if count.checked_mul(size) != Some(self.data.len()) {
+            return bad(format!(
+                "{} bytes of data, `shape` {:?} of {} wants {count} elements of {size} bytes",
+                self.data.len(),
+                self.shape,
+                self.dtype
+            ));
+        }
+        if self.dtype == DataType::Bool && self.data.pieces().any(|piece| piece.iter().any(|&b| b > 1)) {
+            return bad("a BOOL element is neither 0 nor 1".into());
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a `BYTES` tensor's data; an element that is cut off is an error and the last item.
+pub fn bytes_elements(data: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRequest>> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let element = rest.split_first_chunk::<4>().and_then(|(len, tail)| {
+            let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+            tail.split_at_checked(len)
+        });
+        let Some((element, tail)) = element else {
+            rest = &[];
+            return Some(Err(BadRequest("a BYTES element is cut off".into())));
+        };
+        rest = tail;
+        Some(Ok(element))
+    })
+}
