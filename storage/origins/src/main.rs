@@ -7,7 +7,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierlab_storage::origin::{
+use tierlab_origins::{
     flight::FlightOrigin,
     nfs::NfsOrigin,
     s3::{FaultPlan, S3Origin},

@@ -2,14 +2,6 @@
 //! [`MESSAGE_BYTES`] and one row, read as the client takes them. Knows nothing of gRPC.
 
 use super::folder::{Folder, Table};
-use crate::error::{ErrorKind, StorageError};
-use crate::tier::{Object, Tier, check_ranges};
-use crate::tiers::flight::payload::{self, MESSAGE_BYTES};
-use crate::tiers::flight::rows::to_batch;
-use crate::tiers::flight::schema;
-use crate::tiers::flight::status::to_status;
-use crate::tiers::flight::ticket::Form;
-use crate::tiers::nvme::NvmeTier;
 use arrow_array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
@@ -20,6 +12,14 @@ use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::tier::{Object, Tier, check_ranges};
+use tierlab_storage::tiers::flight::payload::{self, MESSAGE_BYTES};
+use tierlab_storage::tiers::flight::rows::to_batch;
+use tierlab_storage::tiers::flight::schema;
+use tierlab_storage::tiers::flight::status::to_status;
+use tierlab_storage::tiers::flight::ticket::Form;
+use tierlab_storage::tiers::nvme::NvmeTier;
 use tonic::Status;
 
 /// Messages that are read ahead of the client.

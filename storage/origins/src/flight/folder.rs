@@ -2,13 +2,6 @@
 //! headers, reads of that version, and writes. Reading is the nvme tier's, through the page cache; what this adds is the
 //! tables. Knows nothing of Flight.
 
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Object, Tier};
-use crate::tiers::flight::schema;
-use crate::tiers::flight::ticket::{Ticket, table_path};
-use crate::tiers::nvme::root::Root;
-use crate::tiers::nvme::{LocalOptions, NvmeTier, store};
 use arrow_schema::SchemaRef;
 use std::collections::HashMap;
 use std::io::Read;
@@ -16,6 +9,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tierlab_protocol::model::FEATURES_PREFIX;
 use tierlab_protocol::table::{ALIGN, EXTENSION, TableHeader, header_len};
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::{Object, Tier};
+use tierlab_storage::tiers::flight::schema;
+use tierlab_storage::tiers::flight::ticket::{Ticket, table_path};
+use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
 
 /// Reads in flight at most.
 const QUEUE_DEPTH: u32 = 128;
@@ -37,7 +36,6 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) tier: Arc<NvmeTier>,
-    root: Arc<Root>,
     open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
 }
 
@@ -49,8 +47,6 @@ impl Folder {
     pub(super) async fn open(root: &Path) -> Result<Self, StorageError> {
         let failed = |e: &std::io::Error| StorageError::from_io(root.display().to_string(), e);
         tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
-        let location = root.to_owned();
-        let opened = blocking(root.display().to_string(), move || Root::open(&location)).await?;
         let options = LocalOptions {
             root: root.to_owned(),
             kind: "nvme",
@@ -60,7 +56,6 @@ impl Folder {
         };
         Ok(Self {
             tier: Arc::new(NvmeTier::open_with(options).await?),
-            root: Arc::new(opened),
             open: Mutex::default(),
         })
     }
@@ -135,18 +130,9 @@ impl Folder {
     /// Writes what `source` gives, which blocks, as an object.
     pub(super) async fn put(
         &self,
-        path: ObjectPath,
-        mut source: impl Read + Send + 'static,
+        path: &ObjectPath,
+        source: impl Read + Send + 'static,
     ) -> Result<Object, StorageError> {
-        let root = Arc::clone(&self.root);
-        blocking(path.to_string(), move || store::put_from(&root, &path, &mut source)).await
+        self.tier.put_from(path, source).await
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    object: String,
-    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-) -> Result<T, StorageError> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, object, e.to_string()))?
 }

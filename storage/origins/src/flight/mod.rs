@@ -1,8 +1,8 @@
 //! An Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
 //!
 //! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
-//! `[NAME]`; what tickets and commands say stands in [the tier's room](crate::tiers::flight) (`ticket`), for the same
-//! words are spoken on both sides. Beyond what every Flight client can do (list, get info, get schema, get) an object can
+//! `[NAME]`; what tickets and commands say stands in [`ticket`](tierlab_storage::tiers::flight::ticket), which the tier uses as
+//! well. Beyond what every Flight client can do (list, get info, get schema, get) an object can
 //! be put (DoPut with the command `{"object":PATH,"size":BYTES}` and a binary column) and removed (the action
 //! `tierlab.delete`). Every reply is of one version; a ticket without one reads the newest. Made for tests and for the lab
 //! on loopback: every client is served with the rights of this process.
@@ -16,7 +16,6 @@ mod folder;
 mod service;
 mod upload;
 
-use crate::error::StorageError;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use folder::Folder;
 use service::Service;
@@ -24,6 +23,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tierlab_storage::error::StorageError;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 

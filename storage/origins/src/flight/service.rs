@@ -1,14 +1,9 @@
-//! Flight's calls. In: requests. Out: replies, or a status that names object and kind. What is in them is the other
-//! rooms'.
+//! Flight's calls. In: requests. Out: replies, or a status that names object and kind. What is in them is up to the
+//! other files.
 
 use super::answer::{self, Messages};
 use super::folder::{Folder, Table};
 use super::upload;
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Object, Tier};
-use crate::tiers::flight::status::{refusal, to_status};
-use crate::tiers::flight::ticket::{About, Criteria, DELETE_ACTION, DeleteCommand, Form, Ticket};
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
     Action, ActionType, Criteria as Expression, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
@@ -17,6 +12,11 @@ use arrow_flight::{
 use arrow_schema::Schema;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::Arc;
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::{Object, Tier};
+use tierlab_storage::tiers::flight::status::{refusal, to_status};
+use tierlab_storage::tiers::flight::ticket::{About, Criteria, DELETE_ACTION, DeleteCommand, Form, Ticket};
 use tonic::{Request, Response, Status, Streaming};
 
 /// What a client may ask of a folder.

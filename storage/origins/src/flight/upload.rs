@@ -2,12 +2,6 @@
 //! writer takes; an upload that ends early, or is damaged, leaves nothing. Knows nothing of files.
 
 use super::folder::Folder;
-use crate::error::ErrorKind;
-use crate::path::ObjectPath;
-use crate::tier::Object;
-use crate::tiers::flight::payload;
-use crate::tiers::flight::status::{refusal, to_status};
-use crate::tiers::flight::ticket::PutCommand;
 use arrow_array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
@@ -15,6 +9,12 @@ use arrow_flight::error::FlightError;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use std::io::{self, Read};
+use tierlab_storage::error::ErrorKind;
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::Object;
+use tierlab_storage::tiers::flight::payload;
+use tierlab_storage::tiers::flight::status::{refusal, to_status};
+use tierlab_storage::tiers::flight::ticket::PutCommand;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
@@ -41,7 +41,7 @@ pub(super) async fn take(folder: &Folder, mut messages: Streaming<FlightData>) -
         missing: command.size,
     };
     let messages = stream::iter([Ok(first)]).chain(messages);
-    let (sent, stored) = tokio::join!(send(messages.boxed(), pieces), folder.put(path, reader));
+    let (sent, stored) = tokio::join!(send(messages.boxed(), pieces), folder.put(&path, reader));
     // What broke the upload says more than that it was broken.
     sent?;
     stored.map_err(|e| to_status(&e))

@@ -7,7 +7,6 @@
 //! file of its own that is synced and renamed into place with a modification time of its own, so two writes never share
 //! a mark. Symbolic links are not followed: what a key names lies inside its bucket or is not there.
 
-use crate::path::ObjectPath;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierlab_storage::path::ObjectPath;
 
 /// Where writes wait until they are whole. A bucket's name cannot begin with a dot.
 const STAGING: &str = ".tierlab-origin";

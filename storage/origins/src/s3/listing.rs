@@ -1,9 +1,9 @@
 //! Pages of a bucket's keys. In: a prefix, a delimiter and where to go on. Out: one page, in byte order of the keys.
 
 use super::folder::{Folder, FolderError, Stored};
-use crate::path::ObjectPath;
 use std::fs;
 use std::path::Path;
+use tierlab_storage::path::ObjectPath;
 
 /// What to list.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,6 @@
 //! The suite, and what it does not ask: several DoGets to a read, feature rows in every form.
 
-use crate::bed::{Served, connect, header, path, put, row, table};
+use crate::harness::{Served, connect, header, path, put, row, table};
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use futures::{StreamExt, TryStreamExt};

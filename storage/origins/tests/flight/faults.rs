@@ -1,7 +1,7 @@
 //! What goes wrong between tier and server: no wrong byte, errors that name the object, and reads that succeed again once
 //! the fault is gone, without a new tier.
 
-use crate::bed::{Process, Served, connect, header, path, put, relay, row, table};
+use crate::harness::{Process, Served, connect, header, path, put, relay, row, table};
 use futures::future::join_all;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

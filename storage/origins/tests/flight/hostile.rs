@@ -1,7 +1,7 @@
 //! A Flight server that says anything: sizes and row counts that no memory has, actions, flights and results without an
 //! end. Each is an error, soon.
 
-use crate::bed::{connect, path};
+use crate::harness::{connect, path};
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo, HandshakeRequest, HandshakeResponse,

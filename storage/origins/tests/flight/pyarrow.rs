@@ -1,6 +1,6 @@
 //! Both ways with pyarrow: its client reads the origin, and the tier reads a plain `pyarrow.flight` server.
 
-use crate::bed::{Process, Served, connect, header, path, table};
+use crate::harness::{Process, Served, connect, header, path, table};
 use arrow_flight::Action;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tierlab_storage::{Body, ErrorKind, ObjectPath, Tier};
 
 fn python(script: &str) -> Command {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let venv: PathBuf = here.join("../.runtime/venv/bin/python");
+    let venv: PathBuf = here.join("../../.runtime/venv/bin/python");
     assert!(
         venv.exists(),
         "{} is missing: run `scripts/setup python`",

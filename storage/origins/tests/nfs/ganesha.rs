@@ -27,7 +27,7 @@ fn reads_from_nfs_ganesha() {
         return;
     }
     let served = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/ganesha");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/ganesha");
     let mut child = Command::new(script)
         .arg(served.path())
         .arg(std::env::current_exe().unwrap())

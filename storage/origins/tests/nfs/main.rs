@@ -5,7 +5,7 @@ mod ganesha;
 mod origin;
 mod proxy;
 mod readers;
-mod words;
+mod unusual_servers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -123,3 +123,17 @@ fn it_ends_with_its_parent() {
     });
     assert!(ended, "it still listens on {address}");
 }
+
+#[test]
+fn name_version_and_help_are_the_binarys_own() {
+    let said = |flag: &str| {
+        let output = run(&[flag]);
+        assert!(output.status.success(), "{flag}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(
+        said("--version"),
+        format!("tierlab-origin {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    assert!(said("--help").contains("Usage: tierlab-origin"));
+}

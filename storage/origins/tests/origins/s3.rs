@@ -5,9 +5,9 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tierlab_origins::s3::S3Origin;
 use tierlab_storage::config::TierConfig;
 use tierlab_storage::conformance::{Suite, content};
-use tierlab_storage::origin::s3::S3Origin;
 use tierlab_storage::tiers::s3::S3Tier;
 use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
 use tokio::net::TcpListener;
@@ -167,7 +167,7 @@ async fn a_stalled_origin_is_a_timeout() {
 async fn signatures_are_checked() {
     use object_store::aws::AmazonS3Builder;
     use object_store::{Error, ObjectStoreExt, PutPayload, path::Path as Key};
-    use tierlab_storage::origin::s3::{ACCESS_KEY, SECRET_KEY};
+    use tierlab_origins::s3::{ACCESS_KEY, SECRET_KEY};
     let root = tempfile::tempdir().unwrap();
     let (endpoint, _stop) = serve(root.path()).await;
     let client = |key: &str, secret: &str| {

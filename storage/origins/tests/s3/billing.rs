@@ -1,7 +1,7 @@
 //! What is counted is what reached the bucket: not what a stage had, and also what was sent for reads that failed or
 //! whose caller went away.
 
-use crate::bed::{Bed, path, put, rows};
+use crate::harness::{Harness, path, put, rows};
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::metrics;
@@ -18,13 +18,13 @@ fn counted(registry: &prometheus::Registry, name: &str) -> u64 {
         .sum()
 }
 
-async fn open(bed: &Bed, more: &str) -> (Arc<dyn Tier>, prometheus::Registry) {
+async fn open(harness: &Harness, more: &str) -> (Arc<dyn Tier>, prometheus::Registry) {
     let registry = prometheus::Registry::new();
     let metrics = StorageMetrics::register(&registry).unwrap();
     let document = format!(
         "kind = \"s3\"\nbucket = \"tierlab\"\nregion = \"us-east-1\"\nendpoint = \"http://127.0.0.1:{}\"\n\
          allow_http = true\nanonymous = true\n{more}",
-        bed.port
+        harness.port
     );
     let tier = tierlab_storage::open_counted(&TierConfig::parse("test", &document).unwrap(), &metrics).await;
     let off = CacheConfig::off();
@@ -33,11 +33,11 @@ async fn open(bed: &Bed, more: &str) -> (Arc<dyn Tier>, prometheus::Registry) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_stage_has_is_not_billed_as_the_buckets() {
-    let bed = Bed::new().await;
-    let object = put(&bed.tier("").await, "features/t.rows", 1, SIZE).await;
+    let harness = Harness::new().await;
+    let object = put(&harness.tier("").await, "features/t.rows", 1, SIZE).await;
     let folder = tempfile::tempdir().unwrap();
     let staged = format!("[staged]\nroot = \"{}\"", folder.path().display());
-    let (tier, registry) = open(&bed, &staged).await;
+    let (tier, registry) = open(&harness, &staged).await;
     let ranges = rows(SIZE, 100, 512);
     let first = tier.read_many(&object, &ranges).await.unwrap();
     assert_eq!(
@@ -52,7 +52,7 @@ async fn what_a_stage_has_is_not_billed_as_the_buckets() {
     tokio::time::timeout(Duration::from_secs(60), staged).await.unwrap();
     let before = [metrics::TIER_REQUESTS, metrics::TIER_WIRE_BYTES].map(|name| counted(&registry, name));
     assert!(before.iter().all(|count| *count > 0));
-    bed.fault("error-rate=1");
+    harness.fault("error-rate=1");
     for range in &ranges {
         let read = tier.read(&object, range.clone()).await.unwrap();
         assert_eq!((read.cost.requests, read.cost.wire_bytes, read.cost.retries), (0, 0, 0));
@@ -64,16 +64,16 @@ async fn what_a_stage_has_is_not_billed_as_the_buckets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_sent_for_nothing_is_billed_all_the_same() {
-    let bed = Bed::new().await;
-    let object = put(&bed.tier("").await, "features/t.rows", 1, SIZE).await;
-    let (tier, registry) = open(&bed, "retries = 2\ntimeout_ms = 2000\nattempt_ms = 500").await;
-    bed.fault("error-rate=1");
+    let harness = Harness::new().await;
+    let object = put(&harness.tier("").await, "features/t.rows", 1, SIZE).await;
+    let (tier, registry) = open(&harness, "retries = 2\ntimeout_ms = 2000\nattempt_ms = 500").await;
+    harness.fault("error-rate=1");
     assert!(tier.read(&object, 0..100).await.is_err());
-    bed.fault("slow-rate=1,slow-ms=60000");
+    harness.fault("slow-rate=1,slow-ms=60000");
     // The caller goes away while a GET is under way.
     let gone = tokio::time::timeout(Duration::from_millis(200), tier.read(&object, 0..100)).await;
     assert!(gone.is_err());
-    bed.fault("");
+    harness.fault("");
     // The next read that is counted tells of those before.
     assert_eq!(tier.read(&object, 0..100).await.unwrap().cost.requests, 1);
     let _ = tier.stat(&path("features/t.rows")).await.unwrap();

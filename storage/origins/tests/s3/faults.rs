@@ -1,7 +1,7 @@
 //! The fault table: errors, slow replies, stalls, truncated and reset bodies, objects that change. In all of them no
 //! wrong byte, errors that name the object, and reads that succeed once the fault is gone, through the same tier.
 
-use crate::bed::{Bed, path, put, rows};
+use crate::harness::{Harness, path, put, rows};
 use std::time::{Duration, Instant};
 use tierlab_storage::conformance::content;
 use tierlab_storage::{ErrorKind, Read, Tier, deadline};
@@ -10,8 +10,8 @@ const SIZE: u64 = 300_007;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_that_stays_is_an_error_by_name_and_is_over_when_it_goes() {
-    let bed = Bed::new().await;
-    let tier = bed
+    let harness = Harness::new().await;
+    let tier = harness
         .tier("part_bytes = 65536\ncoalesce_bytes = 0\nretries = 2\nattempt_ms = 150\ntimeout_ms = 1500")
         .await;
     let object = put(&tier, "folder/object", 1, SIZE).await;
@@ -24,14 +24,14 @@ async fn a_fault_that_stays_is_an_error_by_name_and_is_over_when_it_goes() {
         ("reset-rate=1", ErrorKind::Unavailable),
         ("change-rate=1", ErrorKind::Changed),
     ] {
-        bed.fault(plan);
+        harness.fault(plan);
         let whole = tier.read(&object, 0..SIZE).await.map(|read| read.cost);
         let many = tier.read_many(&object, &ranges).await.map(|many| many.cost);
         for error in [whole.unwrap_err(), many.unwrap_err()] {
             assert_eq!(error.kind(), kind, "{plan}: {error}");
             assert_eq!(error.object(), "s3://tierlab/folder/object", "{plan}");
         }
-        bed.fault("");
+        harness.fault("");
         let whole = tier.read(&object, 0..SIZE).await.unwrap();
         assert!(whole.bytes == content(1, 0..SIZE), "after {plan}");
         let many = tier.read_many(&object, &ranges).await.unwrap();
@@ -43,14 +43,14 @@ async fn a_fault_that_stays_is_an_error_by_name_and_is_over_when_it_goes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_that_break_off_go_on_from_the_byte_reached() {
-    let bed = Bed::new().await;
-    let tier = bed
+    let harness = Harness::new().await;
+    let tier = harness
         .tier("part_bytes = 65536\nretries = 12\nattempt_ms = 300\ntimeout_ms = 20000")
         .await;
     let object = put(&tier, "o", 2, SIZE).await;
     let (mut retries, gets) = (0, SIZE.div_ceil(65536) as u32);
     for seed in 1..=15 {
-        bed.fault(&format!(
+        harness.fault(&format!(
             "error-rate=0.1,truncate-rate=0.15,reset-rate=0.15,stall-rate=0.03,seed={seed}"
         ));
         let Read { bytes, cost } = tier.read(&object, 0..SIZE).await.unwrap();
@@ -66,11 +66,11 @@ async fn parts_that_break_off_go_on_from_the_byte_reached() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_replaced_under_a_read_is_never_mixed() {
-    let bed = Bed::new().await;
-    let tier = bed.tier("part_bytes = 50000\nconcurrency = 2").await;
+    let harness = Harness::new().await;
+    let tier = harness.tier("part_bytes = 50000\nconcurrency = 2").await;
     let old = put(&tier, "o", 3, SIZE).await;
     // Three rounds of two parts, 25 ms each.
-    bed.fault("mb-per-s=2");
+    harness.fault("mb-per-s=2");
     let (read, new) = tokio::join!(tier.read(&old, 0..SIZE), async {
         tokio::time::sleep(Duration::from_millis(30)).await;
         put(&tier, "o", 4, SIZE).await
@@ -91,12 +91,12 @@ async fn an_object_replaced_under_a_read_is_never_mixed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_cut_short_behind_the_origin_is_noticed() {
-    let bed = Bed::new().await;
-    let tier = bed.tier("part_bytes = 50000").await;
+    let harness = Harness::new().await;
+    let tier = harness.tier("part_bytes = 50000").await;
     let object = put(&tier, "o", 5, SIZE).await;
     let file = std::fs::OpenOptions::new()
         .write(true)
-        .open(bed.root.path().join("tierlab/o"));
+        .open(harness.root.path().join("tierlab/o"));
     file.unwrap().set_len(1000).unwrap();
     for range in [0..SIZE, 0..500, SIZE - 1..SIZE] {
         let error = tier.read(&object, range).await.unwrap_err();
@@ -106,15 +106,15 @@ async fn a_file_cut_short_behind_the_origin_is_noticed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_replies_are_hedged_within_the_share_and_counted() {
-    let bed = Bed::new().await;
-    let tier = bed
+    let harness = Harness::new().await;
+    let tier = harness
         .tier("hedge_after_quantile = 0.9\nhedge_max_share = 0.2\nattempt_ms = 20000\ntimeout_ms = 20000")
         .await;
     assert!(tier.info().notes.iter().any(|note| note == "hedged reads"));
     let object = put(&tier, "o", 6, 10_000).await;
     let (mut reads, mut requests, mut hedges) = (0, 0, 0);
     for plan in ["", "slow-rate=0.05,slow-ms=1000,seed=3"] {
-        bed.fault(plan);
+        harness.fault(plan);
         for at in 0..64 {
             let read = tier.read(&object, at..at + 100).await.unwrap();
             assert_eq!(read.bytes, content(6, at..at + 100));
@@ -136,8 +136,8 @@ async fn slow_replies_are_hedged_within_the_share_and_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
-    let bed = Bed::new().await;
-    let tier = bed
+    let harness = Harness::new().await;
+    let tier = harness
         .tier("part_bytes = 65536\nconcurrency = 2\ntimeout_ms = 60000\nattempt_ms = 30000")
         .await;
     let object = put(&tier, "o", 8, SIZE).await;
@@ -150,7 +150,7 @@ async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
             began.elapsed(),
         )
     };
-    bed.fault("stall-rate=1");
+    harness.fault("stall-rate=1");
     // One GET, and several of which some wait for a slot.
     for range in [0..1000, 0..SIZE] {
         let (read, took) = within(300, range).await;
@@ -166,28 +166,30 @@ async fn attempts_stay_within_the_deadline_of_the_one_who_asks() {
     let (read, _) = within(0, 0..1000).await;
     assert_eq!(read.unwrap_err().kind(), ErrorKind::Timeout);
     // Of the requests of this seed the first stalls, the next two do not: the first leaves time for another.
-    bed.fault("stall-rate=0.5,seed=14");
+    harness.fault("stall-rate=0.5,seed=14");
     let (read, _) = within(2000, 0..1000).await;
     assert_eq!(read.unwrap(), (true, 1));
-    bed.fault("");
+    harness.fault("");
     let (read, _) = within(60_000, 0..SIZE).await;
     assert_eq!(read.unwrap(), (true, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_origin_that_asks_to_be_left_alone_is() {
-    let bed = Bed::new().await;
-    let tier = bed.tier("retries = 2\nattempt_ms = 20000\ntimeout_ms = 20000").await;
+    let harness = Harness::new().await;
+    let tier = harness
+        .tier("retries = 2\nattempt_ms = 20000\ntimeout_ms = 20000")
+        .await;
     let object = put(&tier, "o", 9, 1000).await;
     // Of the requests of this seed the first is refused, the next is not.
-    bed.fault("error-rate=0.5,retry-after-s=1,seed=14");
+    harness.fault("error-rate=0.5,retry-after-s=1,seed=14");
     let began = Instant::now();
     let read = tier.read(&object, 0..1000).await.unwrap();
     assert_eq!((read.bytes, read.cost.retries), (content(9, 0..1000).into(), 1));
     let waited = began.elapsed();
     assert!(waited >= Duration::from_secs(1), "asked again after {waited:?}");
     // What asks for more than there is time for is not waited for at all.
-    bed.fault("error-rate=1,retry-after-s=30");
+    harness.fault("error-rate=1,retry-after-s=30");
     let error = tier.read(&object, 0..1000).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let detail = error.detail();
@@ -199,16 +201,16 @@ async fn an_origin_that_asks_to_be_left_alone_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_given_up_midway_leave_the_tier_whole() {
-    let bed = Bed::new().await;
-    let tier = bed.tier("part_bytes = 20000\nconcurrency = 3").await;
+    let harness = Harness::new().await;
+    let tier = harness.tier("part_bytes = 20000\nconcurrency = 3").await;
     let object = put(&tier, "o", 7, SIZE).await;
-    bed.fault("mb-per-s=20,stall-rate=0.1");
+    harness.fault("mb-per-s=20,stall-rate=0.1");
     for round in 0..50 {
         let limit = Duration::from_micros(200 * round);
         if let Ok(read) = tokio::time::timeout(limit, tier.read(&object, 0..SIZE)).await {
             assert!(read.unwrap().bytes == content(7, 0..SIZE));
         }
     }
-    bed.fault("");
+    harness.fault("");
     assert!(tier.read(&object, 0..SIZE).await.unwrap().bytes == content(7, 0..SIZE));
 }

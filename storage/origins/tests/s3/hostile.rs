@@ -1,7 +1,7 @@
 //! A server that says anything: sizes that no memory has, listings and pages without an end, errors that repeat the
 //! client's secrets, redirects to somebody else. Each is an error, soon, and nothing secret is in it.
 
-use crate::bed::{connect, path};
+use crate::harness::{connect, path};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! The S3 tier against moto, a second S3 server, written by others: over HTTP and over TLS with a CA of its own.
 
-use crate::bed::{connect, path, put};
+use crate::harness::{connect, path, put};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,7 +45,7 @@ boto3.client('s3', endpoint_url=sys.argv[1], verify=sys.argv[2] or None, region_
 ";
 
 fn python() -> PathBuf {
-    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
+    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.runtime/venv/bin/python");
     assert!(
         venv.exists(),
         "{} is missing: run `scripts/setup python`",

@@ -1,22 +1,22 @@
 //! Ways to address a bucket and to sign requests, against the embedded origin.
 
-use crate::bed::{Bed, connect, path, put};
+use crate::harness::{Harness, connect, path, put};
 use std::sync::Arc;
+use tierlab_origins::s3::{ACCESS_KEY, SECRET_KEY};
 use tierlab_storage::conformance::Suite;
-use tierlab_storage::origin::s3::{ACCESS_KEY, SECRET_KEY};
 use tierlab_storage::{ErrorKind, Tier};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bucket_in_the_hosts_name_conforms() {
-    let bed = Bed::new().await;
-    let endpoint = format!("http://localhost:{}", bed.port);
+    let harness = Harness::new().await;
+    let endpoint = format!("http://localhost:{}", harness.port);
     let keys = "allow_http = true\nanonymous = true\nvirtual_host = true\nretries = 0";
     let tier = Arc::new(connect(&endpoint, keys).await.unwrap());
     let object = put(&tier, "o", 1, 10).await;
-    bed.fault("error-rate=1");
+    harness.fault("error-rate=1");
     let error = tier.read(&object, 0..10).await.unwrap_err();
     assert!(error.detail().contains("http://tierlab.localhost:"), "{error}");
-    bed.fault("");
+    harness.fault("");
     let scratch = tempfile::tempdir().unwrap();
     let suite = Suite {
         tier,
@@ -37,7 +37,7 @@ async fn an_address_takes_no_bucket_in_front() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_a_credentials_file_sign() {
-    let bed = Bed::new().await;
+    let harness = Harness::new().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("credentials");
     let profile = |name: &str, id: &str, secret: &str| {
@@ -45,7 +45,7 @@ async fn keys_of_a_credentials_file_sign() {
     };
     let text = profile("default", ACCESS_KEY, "not-it") + &profile("lab", ACCESS_KEY, SECRET_KEY);
     std::fs::write(&file, text).unwrap();
-    let endpoint = format!("http://127.0.0.1:{}", bed.port);
+    let endpoint = format!("http://127.0.0.1:{}", harness.port);
     let keys = |more: &str| format!("allow_http = true\ncredentials_file = \"{}\"\n{more}", file.display());
     let tier = connect(&endpoint, &keys("profile = \"lab\"")).await.unwrap();
     let object = put(&tier, "a b/c+d", 1, 100_000).await;

@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 use tempfile::TempDir;
+use tierlab_origins::s3::{Faults, S3Origin};
 use tierlab_storage::conformance::content;
-use tierlab_storage::origin::s3::{Faults, S3Origin};
 use tierlab_storage::tiers::s3::S3Tier;
 use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier, TierConfig};
 use tokio::net::TcpListener;
 
 /// An origin with the bucket `tierlab`, for as long as the test's runtime.
-pub(crate) struct Bed {
+pub(crate) struct Harness {
     pub(crate) root: TempDir,
     pub(crate) faults: Faults,
     pub(crate) port: u16,
 }
 
-impl Bed {
+impl Harness {
     pub(crate) async fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let origin = S3Origin::open(root.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that mean what they say: "try later" is waited for, and the sizes of FSINFO are kept to, odd ones too.
+//! Servers with unusual answers: "try later" is waited for, and the sizes of FSINFO are kept to, odd ones too.
 
 use crate::origin::{Origin, url};
 use crate::proxy::{Verdict, proxy};

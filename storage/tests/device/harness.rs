@@ -23,13 +23,13 @@ const BALANCED: [&str; 8] = [
     "drivers",
 ];
 
-pub(crate) struct Bed {
+pub(crate) struct Harness {
     pub(crate) root: TempDir,
     library: Library,
     standin: StandIn,
 }
 
-impl Bed {
+impl Harness {
     pub(crate) fn new() -> Self {
         let standin = StandIn::build();
         // SAFETY: the stand-in has no initialisers but one that reads the environment.
