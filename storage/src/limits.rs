@@ -2,7 +2,7 @@
 //! an error in place of an abort. A tier is another machine, and may say anything.
 
 use crate::error::{ErrorKind, StorageError};
-use crate::tier::Object;
+use crate::object::Object;
 use bytes::{Bytes, BytesMut};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,22 @@ pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageErro
         let detail = format!("no memory for {len} bytes; read it in smaller ranges");
         StorageError::new(ErrorKind::Unavailable, object, detail)
     })
+}
+
+/// Takes memory for `len` bytes off the front of an empty buffer. Cut by capacity, so that pieces of one allocation that
+/// have been filled join again without a copy ([`rejoin`]).
+pub(crate) fn split_front(rest: &mut BytesMut, len: usize) -> BytesMut {
+    let tail = rest.split_off(len.min(rest.capacity()));
+    std::mem::replace(rest, tail)
+}
+
+/// Adds the next filled piece of an allocation.
+pub(crate) fn rejoin(whole: &mut BytesMut, piece: BytesMut) {
+    if whole.is_empty() {
+        *whole = piece;
+    } else {
+        whole.unsplit(piece);
+    }
 }
 
 /// A listing on its way, kept within its limits.

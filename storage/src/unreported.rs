@@ -1,5 +1,5 @@
-//! What reads cost a tier without anybody there to be told: they failed, or their caller went away. In: costs. Out: their
-//! sum, once. Whoever pays for a tier pays for these as well.
+//! What was asked of a tier for reads that report no cost: they failed, or their caller went away. In: costs. Out: their
+//! sum, once.
 
 use crate::tier::ReadCost;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 /// Costs that no read has reported.
 #[derive(Debug, Default)]
-pub(crate) struct Unclaimed {
+pub(crate) struct UnreportedCost {
     any: AtomicBool,
     cost: Mutex<ReadCost>,
 }
 
-impl Unclaimed {
+impl UnreportedCost {
     pub(crate) fn add(&self, cost: &ReadCost) {
         self.cost.lock().unwrap_or_else(PoisonError::into_inner).merge(cost);
         self.any.store(true, Ordering::Release);
@@ -28,17 +28,17 @@ impl Unclaimed {
     }
 }
 
-/// The cost of a read under way. Dropped before it is settled, it goes to [`Unclaimed`].
+/// The cost of a read under way. Dropped before it is reported, it goes to [`UnreportedCost`].
 #[derive(Debug)]
-pub(crate) struct Bill<'a> {
-    unclaimed: &'a Unclaimed,
+pub(crate) struct PendingCost<'a> {
+    unreported: &'a UnreportedCost,
     cost: ReadCost,
 }
 
-impl<'a> Bill<'a> {
-    pub(crate) fn open(unclaimed: &'a Unclaimed) -> Self {
+impl<'a> PendingCost<'a> {
+    pub(crate) fn new(unreported: &'a UnreportedCost) -> Self {
         Self {
-            unclaimed,
+            unreported,
             cost: ReadCost::default(),
         }
     }
@@ -48,15 +48,15 @@ impl<'a> Bill<'a> {
     }
 
     /// The sum, for the one who asked.
-    pub(crate) fn settle(mut self) -> ReadCost {
+    pub(crate) fn report(mut self) -> ReadCost {
         std::mem::take(&mut self.cost)
     }
 }
 
-impl Drop for Bill<'_> {
+impl Drop for PendingCost<'_> {
     fn drop(&mut self) {
         if self.cost.requests > 0 {
-            self.unclaimed.add(&self.cost);
+            self.unreported.add(&self.cost);
         }
     }
 }
@@ -66,20 +66,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_settled_is_told_once() {
-        let unclaimed = Unclaimed::default();
+    fn what_is_not_reported_is_told_once() {
+        let unreported = UnreportedCost::default();
         let two = ReadCost {
             requests: 2,
             ..ReadCost::default()
         };
-        let mut bill = Bill::open(&unclaimed);
-        bill.add(&two);
-        assert_eq!(bill.settle().requests, 2);
-        assert_eq!(unclaimed.take(), None);
+        let mut pending = PendingCost::new(&unreported);
+        pending.add(&two);
+        assert_eq!(pending.report().requests, 2);
+        assert_eq!(unreported.take(), None);
         for _ in 0..2 {
-            Bill::open(&unclaimed).add(&two);
+            PendingCost::new(&unreported).add(&two);
         }
-        assert_eq!(unclaimed.take().map(|cost| cost.requests), Some(4));
-        assert_eq!(unclaimed.take(), None);
+        assert_eq!(unreported.take().map(|cost| cost.requests), Some(4));
+        assert_eq!(unreported.take(), None);
     }
 }

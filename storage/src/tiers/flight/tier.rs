@@ -1,45 +1,19 @@
-//! An Arrow Flight server, read by DoGet.
-//!
-//! In: object paths and ranges. Out: bytes of the version that was looked up. There are two ways, and
-//! [`TierInfo::notes`] tells which it is. A server that has objects, as `tierlab-origin`, sends the ranges as they lie
-//! there, so a row's own checksum holds from the file to the reader, and does everything that a tier can. Any other
-//! server has typed tables: the rows of `features/NAME.rows` are laid out here, and nothing can be written. Knows nothing
-//! of caches.
-//!
-//! The rooms: `ticket` has what is said in Flight's opaque fields, `payload` and `rows` what batches hold, `schema` how
-//! tables and Arrow's schemas translate; these four are the origin's as well. `link` has the connections and repeats,
-//! `get` one DoGet, `fill` how reads are cut, `objects` and `put` the first way, `tables` the second.
-//!
-//! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow heads, `queue` the wait for one of
-//! `concurrency` slots; `device` runs from sending the ticket to the last batch and contains decoding, repeats and backoff.
+//! A Flight server as a tier. In: object paths and ranges. Out: bytes, by the way that the server offers.
 
-mod config;
-mod fill;
-mod get;
-mod link;
-mod objects;
-pub(crate) mod payload;
-mod put;
-pub(crate) mod rows;
-pub(crate) mod schema;
-pub(crate) mod status;
-mod tables;
-pub(crate) mod ticket;
-
-pub use config::{Dialect, FlightConfig};
-
+use super::config::{Dialect, FlightConfig};
+use super::link::Link;
+use super::objects::{self, Bounds};
+use super::tables::Tables;
+use super::{put, status, ticket};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use arrow_flight::Empty;
 use async_trait::async_trait;
 use bytes::Bytes;
-use link::Link;
-use objects::Bounds;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tables::Tables;
 use tierlab_protocol::via::{Via, ViaSet};
 
 /// Actions of a server that are looked at.
@@ -98,15 +72,15 @@ impl FlightTier {
 
 /// Whether the server has objects: whether it offers the action that removes one.
 async fn has_objects(link: &Link) -> Result<bool, StorageError> {
-    let mut tries = link.begin("", Duration::ZERO);
+    let mut call = link.begin("", Duration::ZERO);
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         let told = async {
             let failed = |status| status::from_status(link.url(), &status);
-            let actions = tries.heard(lease.client.list_actions(Empty {})).await?;
+            let actions = call.attempt(lease.client.list_actions(Empty {})).await?;
             let mut actions = actions.map_err(failed)?.into_inner();
             for _ in 0..MAX_ACTIONS {
-                match tries.heard(actions.message()).await?.map_err(failed)? {
+                match call.attempt(actions.message()).await?.map_err(failed)? {
                     Some(action) if action.r#type == ticket::DELETE_ACTION => return Ok(true),
                     Some(_) => {}
                     None => break,
@@ -117,7 +91,7 @@ async fn has_objects(link: &Link) -> Result<bool, StorageError> {
         match told.await {
             Ok(has) => return Ok(has),
             Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(false),
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
 }

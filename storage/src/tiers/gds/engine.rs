@@ -4,9 +4,11 @@
 //! Jobs that wait are read together, so that many small reads share a submission, a wait and a look at the counters. A
 //! job owns its memory until it has ended, so that dropping its future is sound.
 
-use super::counters::{Reads, WORDS};
-use super::routes::{self, Piece, Route, Spent};
-use super::{DeviceBytes, DeviceError, DevicePath, DevicePool, Gpu, Landed};
+use super::options::EngineOptions;
+use super::routes;
+use super::routes::route::{ALIGN, Piece, Route, Spent};
+use crate::device::counters::{Reads, WORDS};
+use crate::device::{DeviceBytes, DeviceError, DevicePath, DevicePool, Gpu, Landed};
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::{ReadCost, ReadMany};
 use crate::tiers::nvme::files::OpenFile;
@@ -27,20 +29,6 @@ const BACKLOG: usize = 1024;
 /// Jobs, and bytes of them, that are read together at most.
 const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
-
-/// How to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EngineOptions {
-    pub(crate) path: DevicePath,
-    /// Bytes of one piece: of one read, one pinned buffer, one copy.
-    pub(crate) chunk_bytes: usize,
-    /// Pinned buffers.
-    pub(crate) pinned_buffers: usize,
-    /// Threads that call cuFile for one job.
-    pub(crate) threads: usize,
-    /// Device memory for reads at most.
-    pub(crate) device_memory_bytes: usize,
-}
 
 /// Where a job's bytes are wanted.
 enum Reply {
@@ -80,14 +68,14 @@ impl Job {
 
 /// The callers' side. Dropping it ends the thread after what it is at.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(super) struct Engine {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Engine {
     /// Starts the thread, and the path on it. Blocks.
-    pub(crate) fn start(
+    pub(super) fn start(
         root: Arc<Root>,
         gpu: Arc<Gpu>,
         options: EngineOptions,
@@ -133,12 +121,12 @@ impl Engine {
     }
 
     /// Reads into device memory.
-    pub(crate) async fn read(&self, file: Arc<OpenFile>, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
+    pub(super) async fn read(&self, file: Arc<OpenFile>, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
         self.ask(file, ranges, Reply::Device).await
     }
 
     /// Reads into device memory, and copies what was asked for to the host.
-    pub(crate) async fn read_to_host(
+    pub(super) async fn read_to_host(
         &self,
         file: Arc<OpenFile>,
         ranges: &[Range<u64>],
@@ -284,7 +272,7 @@ impl Worker {
             starts.push(total);
             // Each begins where direct reads may: a multiple of the largest usual alignment.
             let end = total.checked_add((segment.end - segment.start) as usize);
-            let aligned = end.and_then(|end| end.checked_next_multiple_of(routes::ALIGN));
+            let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
             total = aligned.ok_or_else(|| DeviceError::new(ErrorKind::OutOfRange, "ranges past any memory"))?;
         }
         let memory = self.pool.take(total)?;
@@ -325,7 +313,7 @@ impl Worker {
     fn alignment(&self, file: &OpenFile) -> u64 {
         let direct = file.direct_align.map_or(1, u64::from);
         match self.path {
-            DevicePath::Gds | DevicePath::Compat => direct.max(routes::ALIGN as u64),
+            DevicePath::Gds | DevicePath::Compat => direct.max(ALIGN as u64),
             DevicePath::Bounce | DevicePath::BounceDirect | DevicePath::Pageable => direct,
         }
     }

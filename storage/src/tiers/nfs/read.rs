@@ -7,7 +7,8 @@
 use super::fault::Fault;
 use super::tree::{Known, Mark, Tree};
 use crate::error::{ErrorKind, StorageError};
-use crate::limits::buffer_for;
+use crate::limits::{buffer_for, rejoin, split_front};
+use crate::ranges;
 use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
@@ -30,39 +31,6 @@ struct Piece {
 struct Reading<'a> {
     tree: &'a Tree,
     known: Arc<Known>,
-}
-
-/// Ranges that are read as one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Joined {
-    range: Range<u64>,
-    /// How many of the ranges asked for.
-    members: usize,
-}
-
-/// Joins ranges that follow each other at no more than `gap` bytes, up to `most` bytes; in the order asked.
-fn join(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Joined> {
-    let mut joined: Vec<Joined> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        let fits = |last: &&mut Joined| {
-            range.start >= last.range.end
-                && range.start - last.range.end <= gap
-                && range.end - last.range.start <= most
-                && !range.is_empty()
-                && !last.range.is_empty()
-        };
-        match joined.last_mut().filter(fits) {
-            Some(last) => {
-                last.range.end = range.end;
-                last.members += 1;
-            }
-            None => joined.push(Joined {
-                range: range.clone(),
-                members: 1,
-            }),
-        }
-    }
-    joined
 }
 
 pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -141,7 +109,7 @@ impl Reading<'_> {
 
     /// Many ranges, those that touch as one. Out: their bytes, what they cost, and whether they are proven.
     async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
-        let joined = join(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
+        let joined = ranges::runs(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
         let pieces = try_join_all(joined.iter().map(|joined| self.range(joined.range.clone()))).await?;
         let (mut cost, mut proven) = (ReadCost::default(), true);
         let mut parts = Vec::with_capacity(ranges.len());
@@ -178,24 +146,17 @@ impl Reading<'_> {
             |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
         let mut rest = buffer_for(&self.known.name, range.end - range.start)?;
         let mut chains = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + step);
-            // Cut by capacity: full pieces of one allocation join again without a copy.
-            let tail = rest.split_off(usize::try_from(end - at).map_err(invalid)?);
-            chains.push(self.chain(at..end, Some(std::mem::replace(&mut rest, tail))));
-            at = end;
+        for piece in ranges::pieces(&range, step) {
+            let len = usize::try_from(piece.end - piece.start).map_err(invalid)?;
+            let into = split_front(&mut rest, len);
+            chains.push(self.chain(piece, Some(into)));
         }
         let mut whole = BytesMut::new();
         let (mut cost, mut proven) = (ReadCost::default(), true);
         for piece in try_join_all(chains).await? {
             cost.merge(&piece.cost);
             proven &= piece.proven;
-            if whole.is_empty() {
-                whole = piece.data;
-            } else {
-                whole.unsplit(piece.data);
-            }
+            rejoin(&mut whole, piece.data);
         }
         Ok(Piece {
             data: whole,
@@ -248,43 +209,5 @@ impl Reading<'_> {
             cost,
             proven,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn neighbours_are_joined() {
-        let joined = |range, members| Joined { range, members };
-        assert_eq!(
-            join(&[0..4, 4..8, 9..10, 20..30, 25..31], 1, 100),
-            [joined(0..10, 3), joined(20..30, 1), joined(25..31, 1)]
-        );
-        assert_eq!(join(&[0..4, 4..8, 8..9], 0, 8), [joined(0..8, 2), joined(8..9, 1)]);
-        assert_eq!(
-            join(&[0..4, 4..4, 4..8], 0, 8),
-            [joined(0..4, 1), joined(4..4, 1), joined(4..8, 1)]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn every_range_lies_in_what_it_was_joined_to(
-            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, most in 20..100_u64,
-        ) {
-            let mut ranges: Vec<_> = starts.into_iter().map(|(start, len)| start..start + len).collect();
-            ranges.sort_by_key(|range| range.start);
-            let mut rest = ranges.as_slice();
-            for Joined { range, members } in join(&ranges, gap, most) {
-                let (these, after) = rest.split_at(members);
-                prop_assert!(these.iter().all(|one| one.start >= range.start && one.end <= range.end));
-                prop_assert!(range.end - range.start <= most || members == 1);
-                rest = after;
-            }
-            prop_assert!(rest.is_empty());
-        }
     }
 }

@@ -4,11 +4,11 @@
 //! the version that they belong to; stale ones are forgotten and looked up again once.
 
 use super::client::Client;
+use super::config::NfsConfig;
 use super::fault::Fault;
 use super::mount::Server;
 use super::pool::{Limits, Pool};
 use super::url::NfsUrl;
-use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};

@@ -1,6 +1,6 @@
 //! A job at work: which of its reads come next, and what has become of it so far. Knows nothing of rings.
 
-use super::engine::Job;
+use super::job::Job;
 use super::op::Op;
 use crate::error::StorageError;
 use std::time::Instant;

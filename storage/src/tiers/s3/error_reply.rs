@@ -8,7 +8,7 @@ const MESSAGE_CHARS: usize = 200;
 const SECRET_CHARS: usize = 16;
 
 /// `Code (message)`, as far as there are any.
-pub(super) fn told(body: &str) -> Option<String> {
+pub(super) fn code_and_message(body: &str) -> Option<String> {
     let code = element(body, "Code")?;
     let plain = code.len() <= CODE_CHARS && !code.is_empty() && code.bytes().all(|b| b.is_ascii_alphanumeric());
     let code = if plain { code } else { "a code that is none" };
@@ -59,20 +59,23 @@ mod tests {
         let body = "<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we \
             calculated with AKIAIOSFODNN7EXAMPLE does not match</Message><AWSAccessKeyId>AKIAIOSFODNN7EXAMPLE\
             </AWSAccessKeyId><CanonicalRequest>GET\n/b/k\nx-amz-security-token:FwoGZXIvYXdzEXAMPLETOKEN</CanonicalRequest>";
-        let told = told(body).unwrap();
+        let told = code_and_message(body).unwrap();
         assert_eq!(
             told,
             "SignatureDoesNotMatch (The request signature we calculated with … does not match)"
         );
-        assert_eq!(super::told("<html>busy</html>"), None);
-        assert_eq!(super::told("<Code>a b</Code>").as_deref(), Some("a code that is none"));
+        assert_eq!(code_and_message("<html>busy</html>"), None);
+        assert_eq!(
+            code_and_message("<Code>a b</Code>").as_deref(),
+            Some("a code that is none")
+        );
     }
 
     proptest! {
         #[test]
         fn what_is_told_is_short_and_holds_no_long_run(body in ".{0,400}", secret in "[A-Za-z0-9+/=]{16,80}") {
             let body = format!("<Code>X</Code><Message>{body} {secret} </Message>");
-            let told = told(&body).unwrap();
+            let told = code_and_message(&body).unwrap();
             prop_assert!(told.chars().count() <= CODE_CHARS + MESSAGE_CHARS + 4);
             prop_assert!(!told.contains(&secret));
         }

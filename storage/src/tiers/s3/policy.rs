@@ -1,7 +1,8 @@
 //! How long and how often a GET is tried. In: the config, the bytes still missing, the time left. Out: the limit of an
-//! attempt, and the wait before the next. Pure.
+//! attempt, and the waits between attempts. Pure.
 
-use crate::config::S3Config;
+use super::config::S3Config;
+use crate::retry::Backoff;
 use std::time::Duration;
 
 /// The wait before the first retry; it doubles with each.
@@ -11,7 +12,7 @@ const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// How long and how often a GET is tried.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct RetryPolicy {
     /// All attempts together.
     pub(super) limit: Duration,
     /// One attempt without its bytes.
@@ -20,7 +21,7 @@ pub(super) struct Patience {
     pub(super) retries: u32,
 }
 
-impl Patience {
+impl RetryPolicy {
     pub(super) fn new(config: &S3Config) -> Self {
         Self {
             limit: Duration::from_millis(config.timeout_ms.max(1)),
@@ -43,12 +44,9 @@ impl Patience {
         self.floor.saturating_add(moving).min(fair).min(left)
     }
 
-    /// The wait before the `nth` retry, from 1: doubling, at most a quarter of the limit, and of that a random part of
-    /// at least half, so that clients that failed together do not come back together.
-    pub(super) fn backoff(&self, nth: u32, random: u64) -> Duration {
-        let doubled = FIRST_BACKOFF.saturating_mul(1 << nth.saturating_sub(1).min(16));
-        let longest = doubled.min(self.limit / 4);
-        longest.mul_f64(0.5 + 0.5 * (random >> 11) as f64 / (1_u64 << 53) as f64)
+    /// The waits before retries: at most a quarter of the limit, and of that a random part of at least half.
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff::spread(FIRST_BACKOFF, self.limit / 4, 0.5, 1.0)
     }
 }
 
@@ -57,8 +55,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn patience(limit_ms: u64) -> Patience {
-        Patience {
+    fn policy(limit_ms: u64) -> RetryPolicy {
+        RetryPolicy {
             limit: Duration::from_millis(limit_ms),
             floor: Duration::from_millis(500),
             min_bytes_per_s: 1_000_000,
@@ -68,7 +66,7 @@ mod tests {
 
     fn limit_ms(bytes: u64, left_ms: u64, retries: u32) -> u128 {
         let left = Duration::from_millis(left_ms);
-        patience(5000).of_attempt(bytes, left, retries).as_millis()
+        policy(5000).of_attempt(bytes, left, retries).as_millis()
     }
 
     #[test]
@@ -94,11 +92,11 @@ mod tests {
     proptest! {
         #[test]
         fn backoff_grows_and_is_bounded(limit_ms in 1_u64..100_000, nth in 1_u32..40, random: u64) {
-            let patience = patience(limit_ms);
-            let wait = patience.backoff(nth, random);
-            prop_assert!(wait <= patience.limit / 4);
-            prop_assert!(wait >= patience.backoff(nth, 0));
-            prop_assert!(patience.backoff(nth, u64::MAX) <= patience.backoff(nth + 1, 0).max(patience.limit / 4) * 2);
+            let policy = policy(limit_ms);
+            let wait = policy.backoff().wait(nth, random);
+            prop_assert!(wait <= policy.limit / 4);
+            prop_assert!(wait >= policy.backoff().wait(nth, 0));
+            prop_assert!(policy.backoff().wait(nth, u64::MAX) <= policy.backoff().wait(nth + 1, 0).max(policy.limit / 4) * 2);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Reading what is staged. In: ranges and a look-up. Out: the bytes that fit their checksums, and the blocks of those
 //! that do not.
 
-use super::Stage;
 use super::folder::data_name;
+use super::job::Job;
 use super::journal::PAGE_BYTES;
 use super::ledger::{Held, Lookup};
-use super::writer::Job;
+use super::stage::Stage;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost, ReadMany, Tier};

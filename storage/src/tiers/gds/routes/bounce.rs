@@ -1,7 +1,7 @@
 //! Through pinned buffers, in turn: while one is copied to the device, the next one is read into. A buffer is read into
 //! again only after its copy has ended.
 
-use super::{Piece, Route, Spent, read_whole};
+use super::route::{Piece, Route, Spent, read_whole};
 use crate::device::memory::{Event, Pinned, Stream};
 use crate::device::{DeviceError, Gpu};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! cuFile: from the file to device memory by whatever way the driver has. Files are registered once and kept so; the
 //! pieces of large jobs are read by several threads, as each call of cuFile waits for its own read.
 
-use super::{Piece, Route, Spent};
-use crate::device::cufile::{CuFile, Handle};
+use super::route::{Piece, Route, Spent};
+use crate::device::cufile::{CuFile, Handle, Target};
 use crate::device::{DeviceError, Gpu};
 use crate::error::ErrorKind;
 use crate::tiers::nvme::files::OpenFile;
@@ -61,10 +61,13 @@ impl CuFileRoute {
 fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
     while piece.came < piece.wanted {
         let left = piece.len - piece.came;
-        let place = (piece.base, piece.into + piece.came);
+        let target = Target {
+            base: piece.base,
+            into: piece.into + piece.came,
+        };
         piece.requests += 1;
         // SAFETY: the handle is kept registered for the run, and the job owns the device memory that the piece lies in.
-        match unsafe { cufile.read(handle, place, left, piece.offset + piece.came as u64) } {
+        match unsafe { cufile.read(handle, target, left, piece.offset + piece.came as u64) } {
             Ok(came) if came == 0 || came > left => return piece.cut_short(),
             Ok(came) => piece.came += came,
             Err(error) => return piece.fail(error),

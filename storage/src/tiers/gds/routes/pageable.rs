@@ -1,6 +1,6 @@
 //! The plain way: a buffered read into ordinary memory, then a copy that waits. What the others are measured against.
 
-use super::{Piece, Route, Spent, read_whole};
+use super::route::{Piece, Route, Spent, read_whole};
 use crate::device::Gpu;
 use std::sync::Arc;
 use std::time::Instant;

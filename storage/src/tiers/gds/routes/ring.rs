@@ -2,7 +2,7 @@
 //! buffers, each copied to the device as soon as it is there.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
-use super::{ALIGN, Piece, Route, Spent};
+use super::route::{ALIGN, Piece, Route, Spent};
 use crate::device::memory::Stream;
 use crate::device::{DeviceError, Gpu};
 use crate::error::ErrorKind;
