@@ -12,9 +12,9 @@ use tierlab_models::publish::{Selection, Summary, open_tier, publish};
 use tierlab_models::repository::write_generated;
 use tierlab_models::stop::Stop;
 use tierlab_models::tables::{TableKind, generate};
-use tierlab_storage::origin::flight::FlightOrigin;
-use tierlab_storage::origin::nfs::NfsOrigin;
-use tierlab_storage::origin::s3::S3Origin;
+use tierlab_origins::flight::FlightOrigin;
+use tierlab_origins::nfs::NfsOrigin;
+use tierlab_origins::s3::S3Origin;
 use tierlab_storage::{Body, ErrorKind, Object, ObjectPath, ReadMany, StorageError, Tier, TierConfig, TierInfo};
 
 /// A repository with `mlp` and `ctr`, a `ctr` table, and an empty directory to publish to.

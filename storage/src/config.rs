@@ -1,18 +1,15 @@
-//! A tier's TOML, one file per tier in `configs/tiers/`, and [`open`], which builds the tier.
-//!
-//! Parse, then build: nothing deeper reads files or the environment, but for S3 credentials, which come from the usual
-//! AWS environment and profile through `object_store`.
+//! A tier's TOML, one file per tier in `configs/tiers/`. In: text, and settings laid over it. Out: a [`TierConfig`]. The
+//! keys of each kind stand in the folder of its tier. Reads no file and opens nothing.
 
 use crate::error::{ErrorKind, StorageError};
-use crate::tier::Tier;
-use crate::tiers;
 use crate::tiers::flight::FlightConfig;
 use crate::tiers::gds::GdsConfig;
-use crate::tiers::nvme::{Driver, Tuning};
-use crate::wrappers::{CacheConfig, StorageMetrics, WrapperConfig};
+use crate::tiers::nfs::NfsConfig;
+use crate::tiers::nvme::NvmeConfig;
+use crate::tiers::s3::S3Config;
+use crate::wrappers::{CacheConfig, WrapperConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// One tier, and what lies around it. Its TOML has the keys of its kind, and may have the tables `[emulated]`,
 /// `[staged]` and `[cache]`.
@@ -91,186 +88,6 @@ impl Serialize for TierConfig {
         document.extend(toml::Table::try_from(&wrapped.wrappers).map_err(S::Error::custom)?);
         document.serialize(serializer)
     }
-}
-
-/// Local directories read through io_uring: one (`root`), or several over which objects are striped (`roots`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NvmeConfig {
-    /// The directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root: Option<PathBuf>,
-    /// The directories of a striped tier, each best on a device of its own; their order and number are part of the
-    /// layout.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub roots: Vec<PathBuf>,
-    /// Bytes of an object that lie in one of `roots` before the next one's turn; for objects written from now on.
-    #[serde(default = "default_stripe_bytes")]
-    pub stripe_bytes: u64,
-    /// Reads in flight at most, in each directory.
-    #[serde(default = "default_depth")]
-    pub queue_depth: u32,
-    /// Whether to read with `O_DIRECT`; where the file system refuses, reads are buffered and say so.
-    #[serde(default = "yes")]
-    pub direct: bool,
-    /// Bytes of one read at most; longer ranges become several reads that are in flight together.
-    #[serde(default = "default_chunk_bytes")]
-    pub chunk_bytes: u32,
-    /// Memory registered with the kernel for reads to go into, in each directory's engine; 0 for none.
-    #[serde(default = "default_registered_buffers_bytes")]
-    pub registered_buffers_bytes: u64,
-    /// Who submits reads and takes their completions: `runtime` (the tasks that read) or `thread` (one of the tier's own).
-    #[serde(default = "default_driver")]
-    pub driver: Driver,
-}
-
-/// An NFSv3 export, read in user space (`url`) or through a kernel mount (`path`): exactly one of the two.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NfsConfig {
-    /// `nfs://host[:port]/export`; the port given serves NFS, and MOUNT unless `mount_port` says another; without one
-    /// the portmapper is asked.
-    #[serde(default)]
-    pub url: Option<String>,
-    /// The port of MOUNT, where it is not that of NFS and no portmapper tells it.
-    #[serde(default)]
-    pub mount_port: Option<u16>,
-    /// A kernel mount, instead of `url`.
-    #[serde(default)]
-    pub path: Option<PathBuf>,
-    /// Connections in the pool; each has many calls under way.
-    #[serde(default = "default_connections")]
-    pub connections: u32,
-    /// Data asked for at once per connection by READs of more than 64 KiB; further ones wait their turn. More hides a
-    /// longer way to the server, less keeps its buffers warm.
-    #[serde(default = "default_in_flight_bytes")]
-    pub in_flight_bytes: u64,
-    /// Ranges of one read that follow each other with no more than this between them are read as one; 0 joins those
-    /// that touch.
-    #[serde(default)]
-    pub coalesce_bytes: u64,
-    /// The user that the server takes the calls to be from; without one, that of this process.
-    #[serde(default)]
-    pub uid: Option<u32>,
-    /// The group, likewise.
-    #[serde(default)]
-    pub gid: Option<u32>,
-    /// The limit of one call with its repeats, in milliseconds.
-    #[serde(default = "default_timeout_ms")]
-    pub timeout_ms: u64,
-}
-
-/// An S3-compatible bucket.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct S3Config {
-    /// The bucket.
-    pub bucket: String,
-    /// A prefix inside the bucket.
-    #[serde(default)]
-    pub prefix: Option<String>,
-    /// The region; the environment's when left out.
-    #[serde(default)]
-    pub region: Option<String>,
-    /// The endpoint of an S3-compatible server; AWS when left out.
-    #[serde(default)]
-    pub endpoint: Option<String>,
-    /// Whether the bucket's name stands in the host's name instead of the path (virtual-hosted style).
-    #[serde(default)]
-    pub virtual_host: bool,
-    /// A file of PEM certificates that the endpoint's may be signed with, besides the system's.
-    #[serde(default)]
-    pub ca_file: Option<PathBuf>,
-    /// Whether to send requests unsigned.
-    #[serde(default)]
-    pub anonymous: bool,
-    /// A file of AWS profiles whose keys are used, instead of what the environment has.
-    #[serde(default)]
-    pub credentials_file: Option<PathBuf>,
-    /// The profile in `credentials_file`; `default` when left out.
-    #[serde(default)]
-    pub profile: Option<String>,
-    /// Whether to allow plain HTTP (embedded and test origins).
-    #[serde(default)]
-    pub allow_http: bool,
-    /// Range GETs in flight at most.
-    #[serde(default = "default_concurrency")]
-    pub concurrency: u32,
-    /// Bytes of one range GET of a large object.
-    #[serde(default = "default_part_bytes")]
-    pub part_bytes: u64,
-    /// Gaps up to this many bytes between two ranges are read over instead of making two requests.
-    #[serde(default = "default_coalesce_bytes")]
-    pub coalesce_bytes: u64,
-    /// Retries of one request.
-    #[serde(default = "default_retries")]
-    pub retries: u32,
-    /// The limit of one request with its retries, in milliseconds.
-    #[serde(default = "default_timeout_ms")]
-    pub timeout_ms: u64,
-    /// The limit of one attempt at a GET, in milliseconds, to which the time of its bytes at `min_bytes_per_s` is
-    /// added; the attempt is then given up, and the next one goes on from the byte reached.
-    #[serde(default = "default_attempt_ms")]
-    pub attempt_ms: u64,
-    /// The speed below which an attempt is given up, in bytes per second.
-    #[serde(default = "default_min_bytes_per_s")]
-    pub min_bytes_per_s: u64,
-    /// Sends a GET a second time when its reply has not begun after this quantile of the recent ones; the first reply
-    /// is read. Both are counted as requests. Left out: never.
-    #[serde(default)]
-    pub hedge_after_quantile: Option<f64>,
-    /// The GETs sent a second time by hedging at most, as a share of all GETs.
-    #[serde(default = "default_hedge_max_share")]
-    pub hedge_max_share: f64,
-}
-
-const fn default_attempt_ms() -> u64 {
-    1_000
-}
-const fn default_min_bytes_per_s() -> u64 {
-    4_000_000
-}
-const fn default_hedge_max_share() -> f64 {
-    0.05
-}
-const fn default_depth() -> u32 {
-    128
-}
-const fn default_stripe_bytes() -> u64 {
-    1 << 20
-}
-fn default_chunk_bytes() -> u32 {
-    Tuning::default().chunk_bytes
-}
-fn default_registered_buffers_bytes() -> u64 {
-    Tuning::default().registered_buffers_bytes
-}
-fn default_driver() -> Driver {
-    Tuning::default().driver
-}
-const fn default_in_flight_bytes() -> u64 {
-    8 << 20
-}
-const fn default_connections() -> u32 {
-    4
-}
-const fn default_timeout_ms() -> u64 {
-    5_000
-}
-const fn default_concurrency() -> u32 {
-    32
-}
-const fn default_part_bytes() -> u64 {
-    8 << 20
-}
-const fn default_coalesce_bytes() -> u64 {
-    64 << 10
-}
-const fn default_retries() -> u32 {
-    3
-}
-const fn yes() -> bool {
-    true
 }
 
 /// Parts of a key of [`overlay`] at most.
@@ -354,27 +171,6 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     }
     table.insert((*last).to_owned(), value);
     Ok(())
-}
-
-/// Builds a tier with what lies directly around it: `[emulated]`, then `[staged]`. What is left to the caller is to
-/// meter and to cache it ([`compose`](crate::wrappers::compose)). Reaches out: a root must exist, a server must answer.
-///
-/// # Errors
-/// What is missing, where, and what to do.
-pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
-    open_counted(config, &StorageMetrics::unscraped()?).await
-}
-
-/// As [`open`], with the metrics of what lies around the tier.
-///
-/// # Errors
-/// As [`open`].
-pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
-    let tier = tiers::open(config, metrics).await?;
-    match config {
-        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier, metrics).await,
-        _ => Ok(tier),
-    }
 }
 
 #[cfg(test)]
@@ -478,23 +274,6 @@ mod tests {
             assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "tiers/x.toml"));
             assert!(error.detail().contains(key), "{error}");
         }
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_tier_opens_with_what_lies_around_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = format!(
-            "kind = \"memory\"\n[emulated]\nprofile = \"gp3\"\n[staged]\nroot = \"{}\"",
-            folder.path().display()
-        );
-        let tier = open(&TierConfig::parse("t", &text).unwrap()).await.unwrap();
-        let info = tier.info();
-        assert_eq!(info.kind, "memory");
-        assert!(info.wrappers[0].starts_with("staged(") && info.wrappers[1].starts_with("emulated("));
-        assert_eq!(info.notes[0], "emulated: gp3");
-        let bad = TierConfig::parse("t", "kind = \"memory\"\n[emulated]\nprofile = \"floppy\"");
-        let error = open(&bad.unwrap()).await.err().unwrap();
-        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "emulated.profile"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What can go wrong with a tier: a kind to act on, the object, and a sentence to read.
 
-use crate::path::ObjectPath;
+use crate::segments;
 use std::fmt;
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ struct Inner {
     object: String,
     detail: String,
     /// The object's path below the tier's root, once somebody has said it.
-    path: Option<ObjectPath>,
+    path: Option<String>,
     /// Whether the detail holds nothing that a tier said, nor where it lies.
     told: bool,
 }
@@ -127,8 +127,8 @@ impl StorageError {
 
     /// The error of a call about this object, whatever name the tier has for it.
     #[must_use]
-    pub fn about(self, path: &ObjectPath) -> Self {
-        self.with(|inner| inner.path = Some(path.clone()))
+    pub fn about(self, path: &impl fmt::Display) -> Self {
+        self.with(|inner| inner.path = Some(path.to_string()))
     }
 
     /// What a client of a server may read: the object's path below the tier's root, where it is known, and the kind. The
@@ -142,12 +142,9 @@ impl StorageError {
             kind.words()
         };
         // Many errors name the object by its path.
-        let own = || {
-            ObjectPath::new(&self.0.object)
-                .ok()
-                .filter(|path| !path.as_str().contains(':'))
-        };
-        match self.0.path.clone().or_else(own) {
+        let object = self.object();
+        let own = (segments::are_plain(object) && !object.contains(':')).then_some(object);
+        match self.0.path.as_deref().or(own) {
             Some(path) => format!("{path}: {words} ({kind})"),
             None => format!("{words} ({kind})"),
         }
@@ -198,6 +195,7 @@ impl std::error::Error for StorageError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::ObjectPath;
 
     #[test]
     fn clients_read_the_path_and_the_kind_and_no_more() {

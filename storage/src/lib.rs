@@ -12,23 +12,28 @@
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`conformance`]: the suite
-//! - [`origin`] (feature `origin`): the embedded S3, NFSv3 and Flight servers
 
+mod blocking;
 pub mod config;
 pub mod conformance;
+mod cost;
 pub mod deadline;
 pub mod device;
 pub mod error;
 pub mod limits;
-#[cfg(feature = "origin")]
-pub mod origin;
+mod object;
+mod open;
 pub mod path;
+mod ranges;
+mod retry;
+mod segments;
 pub mod tier;
 pub mod tiers;
-mod unclaimed;
+mod unreported;
 pub mod wrappers;
 
-pub use config::{TierConfig, open, open_counted};
+pub use config::TierConfig;
 pub use error::{ErrorKind, StorageError};
+pub use open::{open, open_counted};
 pub use path::ObjectPath;
 pub use tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo};

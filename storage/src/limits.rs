@@ -1,8 +1,8 @@
-//! What a tier's word is believed up to: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or
-//! an error in place of an abort. A tier is another machine, and may say anything.
+//! Limits on what a tier may claim: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or an
+//! error in place of an abort. A tier is another machine, and may say anything.
 
 use crate::error::{ErrorKind, StorageError};
-use crate::tier::Object;
+use crate::object::Object;
 use bytes::{Bytes, BytesMut};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,22 @@ pub(crate) fn buffer_for(object: &str, len: u64) -> Result<BytesMut, StorageErro
     })
 }
 
+/// Takes memory for `len` bytes off the front of an empty buffer. Cut by capacity, so that pieces of one allocation that
+/// have been filled join again without a copy ([`rejoin`]).
+pub(crate) fn split_front(rest: &mut BytesMut, len: usize) -> BytesMut {
+    let tail = rest.split_off(len.min(rest.capacity()));
+    std::mem::replace(rest, tail)
+}
+
+/// Adds the next filled piece of an allocation.
+pub(crate) fn rejoin(whole: &mut BytesMut, piece: BytesMut) {
+    if whole.is_empty() {
+        *whole = piece;
+    } else {
+        whole.unsplit(piece);
+    }
+}
+
 /// A listing on its way, kept within its limits.
 #[derive(Debug)]
 pub(crate) struct Listing {
@@ -61,7 +77,7 @@ impl Listing {
     /// Notes that the tier named something, wanted or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it goes on and on.
+    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it takes too long.
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
         self.words += 1;
         self.bytes += bytes;

@@ -1,6 +1,7 @@
 //! Validated object paths: what a client or a config names can never leave a tier's root.
 
 use crate::error::{ErrorKind, StorageError};
+use crate::segments;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,23 +11,16 @@ pub struct ObjectPath(Arc<str>);
 
 impl ObjectPath {
     /// The longest path accepted, in bytes.
-    pub const MAX_BYTES: usize = 1024;
+    pub const MAX_BYTES: usize = segments::MAX_BYTES;
     /// The longest segment accepted, in bytes: what file systems take.
-    pub const MAX_SEGMENT_BYTES: usize = 255;
+    pub const MAX_SEGMENT_BYTES: usize = segments::MAX_SEGMENT_BYTES;
 
     /// Checks a path. Segments may not be empty, `.` or `..`, and may hold no backslash, NUL or control character.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the path.
     pub fn new(path: &str) -> Result<Self, StorageError> {
-        let plain = |segment: &str| {
-            !segment.is_empty()
-                && segment.len() <= Self::MAX_SEGMENT_BYTES
-                && segment != "."
-                && segment != ".."
-                && !segment.chars().any(|c| c == '\\' || c.is_control())
-        };
-        if path.len() <= Self::MAX_BYTES && path.split('/').all(plain) {
+        if segments::are_plain(path) {
             Ok(Self(path.into()))
         } else {
             Err(StorageError::new(

@@ -8,65 +8,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
 use tierlab_protocol::via::ViaSet;
 
-/// An object as it was when it was looked up. Reads go against this version: a tier answers
-/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Object {
-    /// Where it lies.
-    pub path: ObjectPath,
-    /// Length in bytes.
-    pub size: u64,
-    /// The tier's own mark of this version (ETag, or inode with modification time); equal marks mean equal bytes.
-    pub version: String,
-}
-
-/// How a read got its bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadCost {
-    /// The paths taken.
-    pub via: ViaSet,
-    /// Waiting for a slot, a connection or the engine: the longest of the parts.
-    pub queue: Duration,
-    /// With the device or the remote side: the longest of the parts.
-    pub device: Duration,
-    /// Copies on this side after arrival: the sum.
-    pub copy: Duration,
-    /// Looking up in a cache: the sum. Zero without one.
-    pub cache: Duration,
-    /// Bytes moved, over-read and headers of ranges included.
-    pub wire_bytes: u64,
-    /// Requests made of the tier's device or server (SQEs, GETs, READs). What a stage reads from its own folder is not
-    /// among them, nor among the bytes, repeats and hedges.
-    pub requests: u32,
-    /// Of these, repeats after a failure.
-    pub retries: u32,
-    /// Of these, sent a second time because the first was slow to be answered.
-    pub hedges: u32,
-    /// Blocks that a cache had.
-    pub cache_hits: u32,
-    /// Blocks that a cache had not.
-    pub cache_misses: u32,
-}
-
-impl ReadCost {
-    /// Adds a read that ran at the same time: waits overlap, counts add.
-    pub fn merge(&mut self, other: &Self) {
-        self.via = self.via.union(other.via);
-        self.queue = self.queue.max(other.queue);
-        self.device = self.device.max(other.device);
-        self.copy += other.copy;
-        self.cache += other.cache;
-        self.wire_bytes += other.wire_bytes;
-        self.requests += other.requests;
-        self.retries += other.retries;
-        self.hedges += other.hedges;
-        self.cache_hits += other.cache_hits;
-        self.cache_misses += other.cache_misses;
-    }
-}
+pub use crate::cost::ReadCost;
+pub use crate::object::Object;
 
 /// The bytes of one range.
 #[derive(Debug, Clone, Default)]
@@ -145,7 +90,7 @@ pub trait Tier: Send + Sync + 'static {
 
     /// What was asked of the tier for reads that failed or whose caller went away, since this was last called. For the
     /// one who counts what reaches the tier; tiers and wrappers that lose nothing, or cannot know, have none.
-    fn take_unclaimed(&self) -> Option<ReadCost> {
+    fn take_unreported(&self) -> Option<ReadCost> {
         None
     }
 

@@ -4,7 +4,7 @@ use crate::harness::{Data, PATIENCE, Server, entity_ids, images, json_request, m
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use tierlab_models::generators::ModelKind;
-use tierlab_storage::origin::s3::S3Origin;
+use tierlab_origins::s3::S3Origin;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

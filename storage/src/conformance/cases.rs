@@ -1,16 +1,14 @@
 //! The cases, and those that only read. In: a suite. Out: what was seen, where it is not what the trait promises.
 
-use super::{Reach, Suite, content, mix};
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, Read, ReadMany};
-use bytes::Bytes;
+use super::bench::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
+use super::content::mix;
+use super::reach::Reach;
+use super::suite::Suite;
+use crate::error::ErrorKind;
+use crate::tier::{Object, Read};
 use futures::future::join_all;
-use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::time::Duration;
-
-pub(super) type Outcome = Result<(), String>;
 
 /// One promise of the trait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -145,43 +143,6 @@ async fn with<T, F: Future<Output = Outcome>>(given: Option<T>, case: impl FnOnc
     }
 }
 
-/// One case at work, in its own folder.
-pub(super) struct Bench<'a> {
-    pub(super) suite: &'a Suite,
-    pub(super) folder: ObjectPath,
-}
-
-pub(super) fn text(error: impl fmt::Display) -> String {
-    error.to_string()
-}
-
-pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Outcome {
-    if holds { Ok(()) } else { Err(otherwise()) }
-}
-
-pub(super) fn expect_kind<T: Debug>(what: &str, result: Result<T, StorageError>, kinds: &[ErrorKind]) -> Outcome {
-    match result {
-        Err(e) if kinds.contains(&e.kind()) && !e.object().is_empty() => Ok(()),
-        Err(e) => Err(format!("{what}: {e}, where {kinds:?} with the object's name should be")),
-        Ok(_) => Err(format!("{what}: succeeded, where {kinds:?} should be")),
-    }
-}
-
-/// Compares without printing megabytes: only the first difference is told.
-fn expect_bytes(what: &str, got: &[u8], seed: u64, range: &Range<u64>) -> Outcome {
-    let want = content(seed, range.clone());
-    ensure(got.len() == want.len(), || {
-        format!("{what} {range:?}: {} bytes", got.len())
-    })?;
-    match got.iter().zip(&want).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(at) => Err(format!(
-            "{what} {range:?}: the byte at {} is wrong",
-            range.start + at as u64
-        )),
-    }
-}
-
 /// The ranges worth asking of an object of `size` bytes: around its ends and around device, cache and page blocks.
 fn interesting(size: u64) -> Vec<Range<u64>> {
     let mut ranges = vec![0..1, 0..size, size - 1..size, size / 2..size, 0..size / 3];
@@ -209,42 +170,6 @@ fn scattered(seed: u64, count: u64, size: u64, longest: u64) -> Vec<Range<u64>> 
 }
 
 impl Bench<'_> {
-    pub(super) fn path(&self, name: &str) -> Result<ObjectPath, String> {
-        self.folder.join(name).map_err(text)
-    }
-
-    pub(super) async fn put(&self, name: &str, seed: u64, size: u64) -> Result<Object, String> {
-        let body = Body::Bytes(content(seed, 0..size).into());
-        let object = self.suite.tier.put(&self.path(name)?, body).await.map_err(text)?;
-        ensure(object.size == size, || {
-            format!("a put of {size} bytes says {}", object.size)
-        })?;
-        Ok(object)
-    }
-
-    pub(super) async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
-        self.suite.tier.read(object, range).await
-    }
-
-    pub(super) async fn expect(&self, object: &Object, seed: u64, range: Range<u64>) -> Outcome {
-        let read = self.read(object, range.clone()).await.map_err(text)?;
-        expect_bytes("read", &read.bytes, seed, &range)
-    }
-
-    /// A read of a version that is gone: an error that says so, or, where allowed, exactly the old bytes.
-    pub(super) fn expect_gone(
-        &self,
-        what: &str,
-        result: Result<Read, StorageError>,
-        seed: u64,
-        range: &Range<u64>,
-    ) -> Outcome {
-        match result {
-            Ok(read) if !self.suite.notices_changes => expect_bytes(what, &read.bytes, seed, range),
-            other => expect_kind(what, other, &[ErrorKind::Changed, ErrorKind::NotFound]),
-        }
-    }
-
     async fn stat(&self) -> Outcome {
         let object = self.put("here", 1, 10_000).await?;
         let seen = self.suite.tier.stat(&object.path).await.map_err(text)?;
@@ -372,16 +297,6 @@ impl Bench<'_> {
         self.expect(&object, 7, 0..size).await
     }
 
-    /// The paths below a folder, without the folder.
-    pub(super) async fn names_below(&self, folder: &ObjectPath) -> Result<Vec<String>, String> {
-        let listed = self.suite.tier.list(Some(folder)).await.map_err(text)?;
-        let cut = folder.as_str().len() + 1;
-        Ok(listed
-            .into_iter()
-            .map(|object| object.path.as_str().chars().skip(cut).collect())
-            .collect())
-    }
-
     async fn cost(&self) -> Outcome {
         let object = self.put("counted", 13, 100_000).await?;
         let mut before = 0;
@@ -399,12 +314,4 @@ impl Bench<'_> {
         }
         ensure(before == 101_000, || format!("{before} bytes"))
     }
-}
-
-pub(super) fn expect_parts(many: &ReadMany, seed: u64, ranges: &[Range<u64>]) -> Outcome {
-    ensure(many.parts.len() == ranges.len(), || {
-        format!("{} parts for {} ranges", many.parts.len(), ranges.len())
-    })?;
-    let mut pairs = many.parts.iter().zip(ranges);
-    pairs.try_for_each(|(part, range): (&Bytes, _)| expect_bytes("read_many", part, seed, range))
 }

@@ -1,7 +1,7 @@
 //! The cases in which objects change: replaced, removed, raced, listed, streamed.
 
-use super::cases::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
-use super::content;
+use super::bench::{Bench, Outcome, ensure, expect_kind, expect_parts, text};
+use super::content::content;
 use crate::error::ErrorKind;
 use crate::path::ObjectPath;
 use crate::tier::Body;

@@ -19,42 +19,28 @@
 //! 3. Its files are opened as those of nvme are; the suite runs where there is a GPU.
 //! 4. A wrapper opens no path of its own; the tier inside refuses.
 //! 5. It keeps no checksums of its own: what the store holds is what is read. The server proves every feature row and
-//!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`]).
+//!    every model file by theirs, and has what lies around the tier drop the bytes that fail ([`Tier::forget`](crate::Tier::forget)).
 //!
 //! A server that refuses for its own reasons is tested beside each tier: S3 with wrong credentials, nfs-ganesha with
 //! another user's files. A tier that cannot be written has tests of its own in place of this suite.
 
+mod bench;
 mod cases;
 mod changes;
+mod content;
 mod reach;
+mod suite;
 
-use crate::path::ObjectPath;
-use crate::tier::Tier;
 use std::fmt;
-use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use cases::Case;
+pub use content::content;
 pub use reach::Reach;
+pub use suite::Suite;
 
 /// The longest that one case may take before it counts as hung.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
-
-/// A tier under test.
-#[derive(Clone)]
-pub struct Suite {
-    /// The tier.
-    pub tier: Arc<dyn Tier>,
-    /// The folder on the tier that the cases write below; each case in a folder of its own. Must be unused.
-    pub folder: ObjectPath,
-    /// A local folder for the file that is streamed to the tier.
-    pub scratch: PathBuf,
-    /// Whether the tier itself looks at each read if the object is still the one looked up. A cache need not: what it
-    /// holds of the version that was looked up stays right. Bytes of another version are never accepted.
-    pub notices_changes: bool,
-}
 
 /// The cases that failed.
 #[derive(Clone, PartialEq, Eq)]
@@ -119,34 +105,12 @@ impl Suite {
     }
 }
 
-/// Bytes `range` of the endless content named by `seed`: no two places and no two seeds look alike.
-#[must_use]
-pub fn content(seed: u64, range: Range<u64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
-    let mut at = range.start;
-    while at < range.end {
-        let word = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (at / 8)).to_le_bytes();
-        let from = (at % 8) as usize;
-        let take = (8 - from).min((range.end - at) as usize);
-        bytes.extend_from_slice(&word[from..from + take]);
-        at += take as u64;
-    }
-    bytes
-}
-
-/// A 64-bit finaliser (MurmurHash3's constants): a bijection in which each input bit reaches every output bit.
-const fn mix(mut x: u64) -> u64 {
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    x ^ (x >> 33)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::ObjectPath;
     use crate::tiers::memory::MemoryTier;
+    use std::sync::Arc;
 
     #[test]
     fn content_is_the_same_from_anywhere() {

@@ -1,7 +1,7 @@
 //! The cases that need a hand behind the tier: links, permissions, damaged copies. In: a [`Reach`]. Out: what was seen.
 
-use super::cases::{Bench, Outcome, ensure, expect_kind, text};
-use super::content;
+use super::bench::{Bench, Outcome, ensure, expect_kind, text};
+use super::content::content;
 use crate::error::ErrorKind;
 use crate::tier::{Body, Object};
 use bytes::Bytes;

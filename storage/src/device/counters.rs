@@ -29,16 +29,16 @@ const fn words_in(bytes: usize) -> usize {
 /// Reads that cuFile counted, over all GPUs: since its counters were started, or between two looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reads {
-    pub(super) bytes: u64,
-    pub(super) total: u64,
-    pub(super) peer_to_peer: u64,
-    pub(super) nvidia_fs: u64,
-    pub(super) posix: u64,
+    pub(crate) bytes: u64,
+    pub(crate) total: u64,
+    pub(crate) peer_to_peer: u64,
+    pub(crate) nvidia_fs: u64,
+    pub(crate) posix: u64,
 }
 
 impl Reads {
     /// Reads the counters; `None` where they make no sense.
-    pub(super) fn parse(words: &[u64]) -> Option<Self> {
+    pub(crate) fn parse(words: &[u64]) -> Option<Self> {
         let gpus = usize::try_from(*words.get(GPUS_AT)?)
             .ok()
             .filter(|gpus| (1..=MOST_GPUS).contains(gpus))?;
@@ -60,7 +60,7 @@ impl Reads {
     }
 
     /// What was counted since an earlier look; `None` where the counters went down.
-    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+    pub(crate) fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
             bytes: self.bytes.checked_sub(before.bytes)?,
             total: self.total.checked_sub(before.total)?,
@@ -72,7 +72,7 @@ impl Reads {
 
     /// Whether these counts prove that exactly these `bytes` took no other way than the direct one. Anything else, such
     /// as somebody else reading at the same time, proves nothing.
-    pub(super) fn prove_direct(&self, bytes: u64) -> bool {
+    pub(crate) fn prove_direct(&self, bytes: u64) -> bool {
         let direct = self.peer_to_peer.checked_add(self.nvidia_fs);
         self.total > 0 && self.bytes == bytes && direct == Some(self.total) && self.posix == 0
     }

@@ -1,8 +1,8 @@
 //! The functions of cuFile, bound by name. In: a loaded library. Out: calls with Rust's types, and cuFile's codes as
 //! errors. What they take is cudarc's; a code that comes back stays a number.
 
-use super::DeviceError;
 use super::counters::{Reads, WORDS};
+use super::error::DeviceError;
 use crate::error::{ErrorKind, StorageError};
 use cudarc::cufile::sys::{
     self, CUFileBoolConfigParameter_t, CUfileDescr_t, CUfileDescr_t__bindgen_ty_1, CUfileError_t, CUfileFileHandleType,
@@ -13,9 +13,18 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Where bytes go in device memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    /// The start of an allocation of device memory.
+    pub(crate) base: u64,
+    /// Bytes behind it.
+    pub(crate) into: usize,
+}
+
 /// A registered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle(CUfileHandle_t);
+pub(crate) struct Handle(CUfileHandle_t);
 
 // SAFETY: an opaque number to us; cuFile's calls may be made from any thread.
 unsafe impl Send for Handle {}
@@ -60,7 +69,7 @@ functions! {
 }
 
 /// The functions of cuFile; the library stays loaded for the life of the process.
-pub(super) struct CuFile {
+pub(crate) struct CuFile {
     driver_open: DriverOpen,
     driver_close: DriverClose,
     /// Absent before cuFile 1.14.
@@ -184,7 +193,7 @@ fn check(call: &str, status: Status) -> Result<(), DeviceError> {
 
 impl CuFile {
     /// Binds what is there; names the function that is missing.
-    pub(super) fn bind(library: Library) -> Result<Self, libloading::Error> {
+    pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
         // SAFETY: the types are cudarc's of cufile.h, and the library is never unloaded.
         let cufile = unsafe {
             let stats = || -> Result<(SetStatsLevel, StatsStart, GetStats), libloading::Error> {
@@ -213,7 +222,7 @@ impl CuFile {
     }
 
     /// Opens cuFile's driver, with its counters on where it has them. Needs a current context.
-    pub(super) fn open_driver(&self, force_compat: bool) -> Result<(), DeviceError> {
+    pub(crate) fn open_driver(&self, force_compat: bool) -> Result<(), DeviceError> {
         if force_compat {
             self.force_compat()?;
         }
@@ -250,7 +259,7 @@ impl CuFile {
     }
 
     /// Closes the driver, once for each [`open_driver`](Self::open_driver), after everything is deregistered.
-    pub(super) fn close_driver(&self) {
+    pub(crate) fn close_driver(&self) {
         // SAFETY: takes nothing.
         if let Err(error) = check("cuFileDriverClose", unsafe { (self.driver_close)() }) {
             tracing::warn!(%error, "cuFile could not be closed");
@@ -258,7 +267,7 @@ impl CuFile {
     }
 
     /// Registers an open file, which must stay open until [`deregister`](Self::deregister).
-    pub(super) fn register(&self, fd: i32) -> Result<Handle, DeviceError> {
+    pub(crate) fn register(&self, fd: i32) -> Result<Handle, DeviceError> {
         let mut handle = std::ptr::null_mut();
         let mut descriptor = CUfileDescr_t {
             type_: CUfileFileHandleType::CU_FILE_HANDLE_TYPE_OPAQUE_FD,
@@ -274,14 +283,14 @@ impl CuFile {
 
     /// # Safety
     /// The handle is registered, and not used any more.
-    pub(super) unsafe fn deregister(&self, handle: Handle) {
+    pub(crate) unsafe fn deregister(&self, handle: Handle) {
         // SAFETY: the caller's promise.
         unsafe { (self.handle_deregister)(handle.0) }
     }
 
     /// # Safety
     /// `at` is device memory of `len` bytes that outlives the registration.
-    pub(super) unsafe fn register_buffer(&self, at: u64, len: usize) -> Result<(), DeviceError> {
+    pub(crate) unsafe fn register_buffer(&self, at: u64, len: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         check("cuFileBufRegister", unsafe {
             (self.buf_register)(at as *const c_void, len, 0)
@@ -290,7 +299,7 @@ impl CuFile {
 
     /// # Safety
     /// `at` is registered, and no read into it is under way.
-    pub(super) unsafe fn deregister_buffer(&self, at: u64) {
+    pub(crate) unsafe fn deregister_buffer(&self, at: u64) {
         // SAFETY: the caller's promise.
         if let Err(error) = check("cuFileBufDeregister", unsafe {
             (self.buf_deregister)(at as *const c_void)
@@ -299,22 +308,22 @@ impl CuFile {
         }
     }
 
-    /// Reads `len` bytes at `offset` of a file to `into` bytes behind the start of a buffer; tells how many came.
+    /// Reads `len` bytes at `offset` of a file; tells how many came.
     ///
     /// # Safety
-    /// The handle is registered, `base` is the start of an allocation of device memory that holds `into + len` bytes.
-    pub(super) unsafe fn read(
+    /// The handle is registered, and the allocation of the target holds `into + len` bytes.
+    pub(crate) unsafe fn read(
         &self,
         handle: Handle,
-        (base, into): (u64, usize),
+        target: Target,
         len: usize,
         offset: u64,
     ) -> Result<usize, DeviceError> {
         let far = |_| DeviceError::new(ErrorKind::OutOfRange, "an offset past what files have");
         let offset = off_t::try_from(offset).map_err(far)?;
-        let into = off_t::try_from(into).map_err(far)?;
+        let into = off_t::try_from(target.into).map_err(far)?;
         // SAFETY: the caller's promise.
-        match unsafe { (self.read)(handle.0, base as *mut c_void, len, offset, into) } {
+        match unsafe { (self.read)(handle.0, target.base as *mut c_void, len, offset, into) } {
             -1 => {
                 let error = StorageError::from_io("cuFileRead", &std::io::Error::last_os_error());
                 Err(DeviceError::new(
@@ -329,12 +338,12 @@ impl CuFile {
     }
 
     /// Whether it counts its reads by the way that they took.
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.counts.load(Ordering::Relaxed)
     }
 
     /// The reads so far; `None` where they are not counted, or not in a layout that is known.
-    pub(super) fn reads(&self, words: &mut [u64; WORDS]) -> Option<Reads> {
+    pub(crate) fn reads(&self, words: &mut [u64; WORDS]) -> Option<Reads> {
         words.fill(0);
         let (.., get) = self.stats.filter(|_| self.counts())?;
         // SAFETY: the words are several times what any known version of the structure takes.

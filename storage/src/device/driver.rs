@@ -1,7 +1,7 @@
 //! The functions of the CUDA driver that are used here, bound by name. In: a loaded library. Out: a table of functions,
 //! and a driver's code in words. What they take is cudarc's; a code that comes back stays a number.
 
-use super::DeviceError;
+use super::error::DeviceError;
 use crate::error::ErrorKind;
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
@@ -10,9 +10,9 @@ use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// No waiting for the default stream.
-pub(super) const STREAM_NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+pub(crate) const STREAM_NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
 /// A waiting thread sleeps.
-pub(super) const EVENT_BLOCKING_UNTIMED: c_uint =
+pub(crate) const EVENT_BLOCKING_UNTIMED: c_uint =
     CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint | CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 const OUT_OF_MEMORY: c_int = CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int;
 const NO_DEVICE: c_int = CUresult::CUDA_ERROR_NO_DEVICE as c_int;
@@ -24,8 +24,8 @@ const _: () = assert!(size_of::<CUresult>() == size_of::<c_int>());
 macro_rules! driver {
     ($($name:ident: $symbol:ident ($($argument:ty),*);)*) => {
         /// The driver's functions; the library stays loaded for the life of the process.
-        pub(super) struct Driver {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        pub(crate) struct CudaDriver {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuGetErrorName`, with a code that may be unknown.
             error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
         }
@@ -33,9 +33,9 @@ macro_rules! driver {
         // Each takes what cudarc declares, or this does not compile.
         $(const _: unsafe fn($($argument),*) -> CUresult = sys::$symbol;)*
 
-        impl Driver {
+        impl CudaDriver {
             /// Binds every function, or names the one that is missing.
-            pub(super) fn bind(library: Library) -> Result<Self, libloading::Error> {
+            pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are cudarc's of cuda.h, and the library is never unloaded.
                 let driver = unsafe {
                     Self {
@@ -75,9 +75,9 @@ driver! {
     event_destroy: cuEventDestroy_v2 (CUevent);
 }
 
-impl Driver {
+impl CudaDriver {
     /// A code as a result.
-    pub(super) fn check(&self, call: &str, code: c_int) -> Result<(), DeviceError> {
+    pub(crate) fn check(&self, call: &str, code: c_int) -> Result<(), DeviceError> {
         if code == 0 {
             return Ok(());
         }

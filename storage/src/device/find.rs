@@ -1,15 +1,19 @@
 //! Finding NVIDIA's libraries. In: names, and folders to look in first. Out: a loaded library, and a line for everything
 //! that was looked for.
 
+#[cfg(feature = "gds")]
 use crate::error::{ErrorKind, StorageError};
 use libloading::Library;
 use std::error::Error;
+#[cfg(feature = "gds")]
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Names of the CUDA driver.
+#[cfg(feature = "gds")]
 pub(super) const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 /// Names and usual places of cuFile.
+#[cfg(feature = "gds")]
 pub(super) const CUFILE: [&str; 4] = [
     "libcufile.so.0",
     "libcufile.so",
@@ -74,6 +78,7 @@ impl Search {
     }
 
     /// The one error: what is missing, everything that was looked for, and what to do.
+    #[cfg(feature = "gds")]
     pub(super) fn missing(&self, device: u32, what: &str) -> StorageError {
         let mut text = format!("device memory cannot be used: {what}. Looked for:");
         for line in self.looked_for.iter().cloned().chain(device_nodes(device)) {

@@ -1,18 +1,12 @@
 //! Rows in device memory to one tensor beside them, by copies inside the device. In: where the rows lie, and the bytes of
 //! each that a column takes. Out: the column of all rows, contiguous, in the order of the rows.
 
-use super::{DeviceBytes, DeviceError, Stream};
+use super::column::Column;
+use super::error::DeviceError;
+use super::memory::Stream;
+use super::pool::DeviceBytes;
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use std::ops::Range;
-
-/// The bytes of a row that belong to one column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
-    /// Where in a row it begins.
-    pub offset: usize,
-    /// Its length in bytes.
-    pub len: usize,
-}
 
 /// Rows that lie at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,31 +1,21 @@
 //! One device: the libraries, the primary context, and cuFile where it is wanted. In: a device's number. Out: a handle
 //! that threads make current before they call. Dropping the last handle gives everything back.
 
-use super::DeviceError;
 use super::cufile::CuFile;
-use super::driver::Driver;
+use super::driver::CudaDriver;
+use super::error::DeviceError;
 use super::find::{CUDA, CUFILE, Search};
+use super::path::WantsCuFile;
 use crate::error::StorageError;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::Arc;
 
-/// What is wanted of cuFile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WantsCuFile {
-    /// Nothing: it need not be there.
-    No,
-    /// Reads by the best way that it has.
-    Yes,
-    /// Reads through POSIX only.
-    ForcedCompat,
-}
-
 /// A CUDA device.
 pub struct Gpu {
-    pub(super) driver: Driver,
-    pub(super) cufile: Option<CuFile>,
+    pub(crate) driver: CudaDriver,
+    pub(crate) cufile: Option<CuFile>,
     device: CUdevice,
     context: CUcontext,
     ordinal: u32,
@@ -69,8 +59,8 @@ impl Gpu {
             (None, _) => return Err(lacks("the CUDA driver is not here")),
             (Some(_), Some(None)) => return Err(lacks("cuFile is not here")),
         };
-        let driver =
-            Driver::bind(cuda).map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
+        let driver = CudaDriver::bind(cuda)
+            .map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
         let cufile = cufile.map(CuFile::bind).transpose();
         let cufile = cufile.map_err(|e| lacks(&format!("libcufile lacks a function: {e}")))?;
         let refused = |e: DeviceError| search.missing(ordinal, &e.detail);
@@ -86,7 +76,7 @@ impl Gpu {
     }
 
     /// The device's primary context, which ONNX Runtime uses as well.
-    fn retain(driver: Driver, ordinal: u32) -> Result<Self, DeviceError> {
+    fn retain(driver: CudaDriver, ordinal: u32) -> Result<Self, DeviceError> {
         let wanted = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         let (mut device, mut context) = (0, std::ptr::null_mut());
         let mut name = [0; 128];
@@ -118,7 +108,7 @@ impl Gpu {
     }
 
     /// Makes the device the calling thread's.
-    pub(super) fn make_current(&self) -> Result<(), DeviceError> {
+    pub(crate) fn make_current(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is retained for as long as this lives.
         self.driver
             .check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })

@@ -2,7 +2,8 @@
 //! has made the device current on its thread; dropping does so by itself.
 
 use super::driver::{EVENT_BLOCKING_UNTIMED, STREAM_NON_BLOCKING};
-use super::{DeviceError, Gpu};
+use super::error::DeviceError;
+use super::gpu::Gpu;
 use crate::error::ErrorKind;
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUevent, CUstream};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -15,7 +16,7 @@ const PINNED_ALIGN: usize = 4096;
 /// A stream of copies, in order among themselves.
 #[derive(Debug)]
 pub struct Stream {
-    pub(super) at: CUstream,
+    pub(crate) at: CUstream,
     gpu: Arc<Gpu>,
 }
 
@@ -68,7 +69,7 @@ impl Drop for Stream {
 
 /// A point in a stream.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(crate) struct Event {
     at: CUevent,
     gpu: Arc<Gpu>,
 }
@@ -77,7 +78,7 @@ pub(super) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
         let mut at = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
         let made = unsafe { (gpu.driver.event_create)(&raw mut at, EVENT_BLOCKING_UNTIMED) };
@@ -87,14 +88,14 @@ impl Event {
     }
 
     /// Marks the end of what is on the stream now.
-    pub(super) fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are ours.
         let recorded = unsafe { (self.gpu.driver.event_record)(self.at, stream.at) };
         self.gpu.driver.check("cuEventRecord", recorded)
     }
 
     /// Waits for the point; at once where none was marked.
-    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+    pub(crate) fn wait(&self) -> Result<(), DeviceError> {
         // SAFETY: ours.
         let done = unsafe { (self.gpu.driver.event_wait)(self.at) };
         self.gpu.driver.check("cuEventSynchronize", done)
@@ -161,7 +162,7 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.layout.size()) }
     }
 
-    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.at.as_ptr()
     }
 
@@ -169,7 +170,7 @@ impl Pinned {
     ///
     /// # Safety
     /// `to` is device memory of `len` bytes; neither that nor these bytes are touched until the stream has got past it.
-    pub(super) unsafe fn copy_to(
+    pub(crate) unsafe fn copy_to(
         &self,
         from: usize,
         to: CUdeviceptr,

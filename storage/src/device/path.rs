@@ -1,6 +1,5 @@
 //! The ways from a file to device memory, and what is missing where the best of them was asked for and not got.
 
-use super::gpu::WantsCuFile;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tierlab_protocol::via::{Via, ViaSet};
@@ -45,6 +44,7 @@ impl DevicePath {
         }
     }
 
+    #[cfg(feature = "gds")]
     pub(crate) const fn wants_cufile(self) -> WantsCuFile {
         match self {
             Self::Gds => WantsCuFile::Yes,
@@ -53,10 +53,23 @@ impl DevicePath {
         }
     }
 
+    #[cfg(feature = "gds")]
     /// Whether files are opened for direct reads, where the file system has them.
     pub(crate) const fn opens_direct(self) -> bool {
         matches!(self, Self::Gds | Self::Compat | Self::BounceDirect)
     }
+}
+
+#[cfg(feature = "gds")]
+/// What is wanted of cuFile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WantsCuFile {
+    /// Nothing: it need not be there.
+    No,
+    /// Reads by the best way that it has.
+    Yes,
+    /// Reads through POSIX only.
+    ForcedCompat,
 }
 
 /// What the reads of a run say against the path that was asked for: `None` where they took it, or where none was made.

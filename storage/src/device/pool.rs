@@ -3,7 +3,8 @@
 //! Taking memory from the driver and registering it with cuFile both cost more than a small read, so blocks are kept:
 //! powers of two from 64 KiB, which is what the GPU's window on the bus is divided into.
 
-use super::{DeviceError, Gpu};
+use super::error::DeviceError;
+use super::gpu::Gpu;
 use crate::error::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,11 +20,11 @@ pub struct DevicePool {
     limit_bytes: usize,
     /// Whether blocks are registered with cuFile.
     registers: bool,
-    kept: Mutex<Kept>,
+    kept: Mutex<FreeBlocks>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FreeBlocks {
     free: Vec<Block>,
     /// Of all blocks, free or not.
     bytes: usize,
@@ -75,7 +76,7 @@ impl DevicePool {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, FreeBlocks> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +221,7 @@ impl DeviceBytes {
         gpu.driver.check("cuMemcpyHtoD", copied)
     }
 
-    pub(super) fn check(&self, at: usize, len: usize) -> Result<(), DeviceError> {
+    pub(crate) fn check(&self, at: usize, len: usize) -> Result<(), DeviceError> {
         if at.checked_add(len).is_some_and(|end| end <= self.len) {
             return Ok(());
         }

@@ -53,8 +53,8 @@ impl Tier for Limited {
         self.inner.shortfall(took)
     }
 
-    fn take_unclaimed(&self) -> Option<ReadCost> {
-        self.inner.take_unclaimed()
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.inner.take_unreported()
     }
 
     fn device(&self) -> Option<&dyn DeviceReads> {

@@ -1,7 +1,7 @@
 //! A tier whose reads are counted and timed. In: a tier and its metrics. Out: the same tier, counted.
 //!
 //! Counted is what reached the tier: what a stage below had on its folder is not, and what was sent for reads that failed
-//! or whose caller went away is, at the next read, where the tier can tell ([`Tier::take_unclaimed`]).
+//! or whose caller went away is, at the next read, where the tier can tell ([`Tier::take_unreported`]).
 
 use super::metrics::TierMetrics;
 use crate::device::{DeviceReads, Landed};
@@ -31,7 +31,7 @@ impl Metered {
 impl Metered {
     fn record(&self, started: Instant, ranges: &[Range<u64>], read: Result<&ReadCost, &StorageError>) {
         self.metrics.time(started.elapsed());
-        if let Some(cost) = self.inner.take_unclaimed() {
+        if let Some(cost) = self.inner.take_unreported() {
             self.metrics.record(0, &cost);
         }
         match read {

@@ -71,18 +71,6 @@ impl Hash for ExtentKey {
     }
 }
 
-/// Extents joined where one ends as the next begins. In ascending order, as given.
-pub(super) fn joined(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for extent in extents {
-        match runs.last_mut() {
-            Some(run) if run.end == extent.start => run.end = extent.end,
-            _ => runs.push(extent),
-        }
-    }
-    runs
-}
-
 /// The cost of those who waited for `waited`: requests and bytes belong to the one whose call began the fetch.
 pub(super) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
     if led {

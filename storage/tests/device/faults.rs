@@ -1,7 +1,7 @@
 //! What goes wrong: libraries that are missing, calls that fail, reads that nobody waits for any more, promises of the
 //! direct way that were not kept.
 
-use crate::bed::{Bed, content, object, on_host, read_one};
+use crate::harness::{Harness, content, object, on_host, read_one};
 use std::time::Duration;
 use tierlab_protocol::via::{Via, ViaSet};
 use tierlab_storage::device::{DevicePath, shortfall};
@@ -22,39 +22,39 @@ const READ_CODES: [(i64, ErrorKind); 8] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_code_is_an_error_of_ours_and_the_next_read_works() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     let bytes = content(200_000);
-    let tier = bed.tier(DevicePath::Gds).await;
-    let object = object(&tier, bed.root.path(), "x", &bytes).await;
+    let tier = harness.tier(DevicePath::Gds).await;
+    let object = object(&tier, harness.root.path(), "x", &bytes).await;
     for (code, kind) in READ_CODES {
-        bed.set("read_code", code);
+        harness.set("read_code", code);
         let error = read_one(&tier, &object, 0..200_000).await.unwrap_err();
         assert_eq!((error.kind(), error.object()), (kind, "x"), "{error}");
         assert!(
             error.detail().contains("cuFileRead") && error.detail().contains(&code.to_string()),
             "{error}"
         );
-        bed.set("read_code", 0);
+        harness.set("read_code", 0);
         assert_eq!(on_host(&read_one(&tier, &object, 0..9).await.unwrap())[0], bytes[..9]);
     }
     for (errno, kind) in [(libc::EIO, ErrorKind::Unavailable), (libc::EACCES, ErrorKind::Denied)] {
-        bed.set("read_errno", i64::from(errno));
+        harness.set("read_errno", i64::from(errno));
         assert_eq!(read_one(&tier, &object, 0..9).await.unwrap_err().kind(), kind);
-        bed.set("read_errno", 0);
+        harness.set("read_errno", 0);
     }
-    bed.set("register_code", 5018);
-    let error = read_one(&tier, &other(&bed, &tier).await, 0..1).await.unwrap_err();
+    harness.set("register_code", 5018);
+    let error = read_one(&tier, &other(&harness, &tier).await, 0..1).await.unwrap_err();
     assert!(
         error.kind() == ErrorKind::Unsupported && error.detail().contains("cuFileHandleRegister"),
         "{error}"
     );
-    bed.set("register_code", 0);
+    harness.set("register_code", 0);
     drop(tier);
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
-async fn other(bed: &Bed, tier: &GdsTier) -> tierlab_storage::Object {
-    object(tier, bed.root.path(), "y", &[1; 10]).await
+async fn other(harness: &Harness, tier: &GdsTier) -> tierlab_storage::Object {
+    object(tier, harness.root.path(), "y", &[1; 10]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,45 +65,45 @@ async fn failures_of_memory_and_copies_are_errors_that_leave_nothing_behind() {
         (DevicePath::BounceDirect, "copy_code", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
         (DevicePath::Pageable, "copy_code", 700, "cuMemcpyHtoD"),
     ] {
-        let bed = Bed::new();
-        let tier = bed.tier(path).await;
-        let object = object(&tier, bed.root.path(), "x", &content(300_000)).await;
-        bed.set(setting, code);
+        let harness = Harness::new();
+        let tier = harness.tier(path).await;
+        let object = object(&tier, harness.root.path(), "x", &content(300_000)).await;
+        harness.set(setting, code);
         let error = read_one(&tier, &object, 0..300_000).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.detail().contains(named), "{error}");
-        bed.set(setting, 0);
+        harness.set(setting, 0);
         assert_eq!(
             on_host(&read_one(&tier, &object, 7..9).await.unwrap())[0],
             content(9)[7..]
         );
         drop(tier);
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_buffer_that_cannot_be_registered_is_read_into_all_the_same() {
-    let bed = Bed::new();
-    bed.set("buffer_code", 5036);
-    let tier = bed.tier(DevicePath::Gds).await;
-    let object = object(&tier, bed.root.path(), "x", &content(5000)).await;
+    let harness = Harness::new();
+    harness.set("buffer_code", 5036);
+    let tier = harness.tier(DevicePath::Gds).await;
+    let object = object(&tier, harness.root.path(), "x", &content(5000)).await;
     assert_eq!(
         on_host(&read_one(&tier, &object, 0..5000).await.unwrap())[0],
         content(5000)
     );
     drop(tier);
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_read_keeps_its_memory_until_it_has_ended() {
     for path in [DevicePath::Gds, DevicePath::BounceDirect] {
-        let bed = Bed::new();
+        let harness = Harness::new();
         let bytes = content(400_000);
-        let tier = bed.tier(path).await;
-        let object = object(&tier, bed.root.path(), "x", &bytes).await;
-        bed.set("delay_us", 3000);
+        let tier = harness.tier(path).await;
+        let object = object(&tier, harness.root.path(), "x", &bytes).await;
+        harness.set("delay_us", 3000);
         for _ in 0..5 {
             // Given up while it is queued or under way.
             let _ = tokio::time::timeout(Duration::from_millis(2), read_one(&tier, &object, 0..400_000)).await;
@@ -115,15 +115,15 @@ async fn a_dropped_read_keeps_its_memory_until_it_has_ended() {
         drop(tier);
         assert!(on_host(&landed)[0] == bytes, "what was read outlives the tier");
         drop(landed);
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_the_drivers_counters_prove_is_called_gds() {
-    let bed = Bed::new();
-    let tier = bed.tier(DevicePath::Gds).await;
-    let object = object(&tier, bed.root.path(), "x", &content(100_000)).await;
+    let harness = Harness::new();
+    let tier = harness.tier(DevicePath::Gds).await;
+    let object = object(&tier, harness.root.path(), "x", &content(100_000)).await;
     let posix = ViaSet::of(Via::CufilePosix);
     for (setting, value, via) in [
         ("way", 1, ViaSet::of(Via::Gds)),
@@ -132,7 +132,7 @@ async fn only_what_the_drivers_counters_prove_is_called_gds() {
         ("stats_code", 5030, posix),
         ("stats_code", 0, ViaSet::of(Via::Gds)),
     ] {
-        bed.set(setting, value);
+        harness.set(setting, value);
         let landed = read_one(&tier, &object, 0..100_000).await.unwrap();
         assert_eq!(landed.cost.via, via, "{setting} = {value}");
         assert_eq!(shortfall(DevicePath::Gds, via, "x").is_some(), via == posix);
@@ -140,26 +140,26 @@ async fn only_what_the_drivers_counters_prove_is_called_gds() {
     let notes = tier.info().notes.join("; ");
     assert!(notes.contains("path gds") && notes.contains("lacks"), "{notes}");
     drop(tier);
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 #[tokio::test]
 async fn a_start_that_fails_gives_everything_back_and_says_why() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     for (setting, value, path, named) in [
         ("devices", 0, DevicePath::Pageable, "CUDA_ERROR_NO_DEVICE"),
         ("open_code", 5048, DevicePath::Gds, "cuFileDriverOpen"),
         ("pin_code", 2, DevicePath::Bounce, "ulimit -l"),
     ] {
-        bed.set(setting, value);
-        let error = GdsTier::open(&bed.config(path)).await.unwrap_err();
+        harness.set(setting, value);
+        let error = GdsTier::open(&harness.config(path)).await.unwrap_err();
         assert!(error.detail().contains(named), "{error}");
-        bed.set(setting, i64::from(setting == "devices"));
-        bed.assert_balanced();
+        harness.set(setting, i64::from(setting == "devices"));
+        harness.assert_balanced();
     }
     let second = GdsConfig {
         device: 1,
-        ..bed.config(DevicePath::Bounce)
+        ..harness.config(DevicePath::Bounce)
     };
     let error = GdsTier::open(&second).await.unwrap_err();
     assert!(
@@ -192,7 +192,7 @@ async fn a_start_that_fails_gives_everything_back_and_says_why() {
         let error = GdsTier::open(&config).await.unwrap_err();
         assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, key));
     }
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 /// Where NVIDIA's libraries are not, every one that was looked for is named. On a machine that has them this says nothing.
@@ -225,18 +225,18 @@ async fn without_libraries_there_is_one_error_that_helps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_cut_short_or_replaced_is_noticed_on_every_path() {
     for path in DevicePath::ALL {
-        let bed = Bed::new();
-        let tier = bed.tier(path).await;
-        let object = object(&tier, bed.root.path(), "x", &content(300_000)).await;
+        let harness = Harness::new();
+        let tier = harness.tier(path).await;
+        let object = object(&tier, harness.root.path(), "x", &content(300_000)).await;
         read_one(&tier, &object, 0..10).await.unwrap();
         let file = std::fs::OpenOptions::new()
             .write(true)
-            .open(bed.root.path().join("x"))
+            .open(harness.root.path().join("x"))
             .unwrap();
         file.set_len(100_000).unwrap();
         let error = read_one(&tier, &object, 0..300_000).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed, "{path:?}: {error}");
         drop(tier);
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }

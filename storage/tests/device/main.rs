@@ -3,7 +3,7 @@
 #[path = "../standin/mod.rs"]
 mod standin;
 
-mod bed;
 mod faults;
+mod harness;
 mod paths;
 mod processes;

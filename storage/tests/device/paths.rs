@@ -1,6 +1,6 @@
 //! Every way to device memory: the right bytes, the way named, everything given back; and the conformance suite.
 
-use crate::bed::{Bed, content, object, on_host, read};
+use crate::harness::{Harness, content, object, on_host, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::ops::Range;
@@ -23,10 +23,10 @@ fn asked(bytes: &[u8], ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_path_brings_the_bytes_and_names_itself() {
     for path in DevicePath::ALL {
-        let bed = Bed::new();
+        let harness = Harness::new();
         let bytes = content(SIZE);
-        let tier = bed.tier(path).await;
-        let object = object(&tier, bed.root.path(), "x", &bytes).await;
+        let tier = harness.tier(path).await;
+        let object = object(&tier, harness.root.path(), "x", &bytes).await;
         let size = SIZE as u64;
         let ranges = [
             0..size,
@@ -39,7 +39,7 @@ async fn every_path_brings_the_bytes_and_names_itself() {
         let landed = read(&tier, &object, &ranges).await.unwrap();
         assert!(on_host(&landed) == asked(&bytes, &ranges), "{path:?}");
         let direct = if landed.cost.via == ViaSet::of(Via::Bounce) && path == DevicePath::BounceDirect {
-            eprintln!("{}: this file system refuses O_DIRECT", bed.root.path().display());
+            eprintln!("{}: this file system refuses O_DIRECT", harness.root.path().display());
             Via::Bounce
         } else {
             Via::BounceDirect
@@ -61,38 +61,38 @@ async fn every_path_brings_the_bytes_and_names_itself() {
                 .zip(asked(&bytes, &ranges))
                 .all(|(a, b)| a[..] == b[..])
         );
-        let copied = bed.count("async_copies");
+        let copied = harness.count("async_copies");
         match path {
             DevicePath::Bounce | DevicePath::BounceDirect => assert!(copied as usize > 2 * SIZE / (64 << 10)),
             _ => assert_eq!(copied, 0),
         }
         if matches!(path, DevicePath::Gds | DevicePath::Compat) {
             assert_eq!(
-                bed.count("unaligned_reads"),
+                harness.count("unaligned_reads"),
                 0,
                 "{path:?} reads and places what is aligned"
             );
-            assert_eq!(bed.count("forced_compat"), i64::from(path == DevicePath::Compat));
+            assert_eq!(harness.count("forced_compat"), i64::from(path == DevicePath::Compat));
         }
         drop((landed, tier));
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_path_conforms() {
     for path in DevicePath::ALL {
-        let bed = Bed::new();
+        let harness = Harness::new();
         let scratch = tempfile::tempdir().unwrap();
         let suite = Suite {
-            tier: bed.tier(path).await,
+            tier: harness.tier(path).await,
             folder: ObjectPath::new("suite").unwrap(),
             scratch: scratch.path().to_owned(),
             notices_changes: true,
         };
         suite.run().await.unwrap();
         drop(suite);
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }
 
@@ -103,15 +103,15 @@ fn any_ranges_of_any_path_come_right() {
         .enable_all()
         .build()
         .unwrap();
-    let bed = Bed::new();
+    let harness = Harness::new();
     let bytes = content(300_000);
     // One process has cuFile in one mode.
     let paths = DevicePath::ALL.into_iter().filter(|&path| path != DevicePath::Compat);
     let tiers: Vec<_> = paths
         .map(|path| {
             runtime.block_on(async {
-                let tier = bed.tier(path).await;
-                let object = object(&tier, bed.root.path(), path.as_str(), &bytes).await;
+                let tier = harness.tier(path).await;
+                let object = object(&tier, harness.root.path(), path.as_str(), &bytes).await;
                 (path, tier, object)
             })
         })
@@ -123,7 +123,7 @@ fn any_ranges_of_any_path_come_right() {
             .into_iter()
             .map(|(start, len)| start..(start + len).min(300_000))
             .collect();
-        bed.set("short", short);
+        harness.set("short", short);
         for (path, tier, object) in &tiers {
             let landed = runtime.block_on(read(tier, object, &ranges)).unwrap();
             prop_assert!(on_host(&landed) == asked(&bytes, &ranges), "{:?}", path);
@@ -132,16 +132,16 @@ fn any_ranges_of_any_path_come_right() {
     });
     outcome.unwrap();
     drop(tiers);
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_at_once_share_the_device() {
     for path in [DevicePath::Gds, DevicePath::BounceDirect, DevicePath::Bounce] {
-        let bed = Bed::new();
+        let harness = Harness::new();
         let bytes = Arc::new(content(SIZE));
-        let tier = bed.tier(path).await;
-        let object = object(&tier, bed.root.path(), "x", &bytes).await;
+        let tier = harness.tier(path).await;
+        let object = object(&tier, harness.root.path(), "x", &bytes).await;
         let reads: Vec<_> = (0..40u64)
             .map(|i| {
                 let (tier, object, bytes) = (tier.clone(), object.clone(), bytes.clone());
@@ -161,16 +161,16 @@ async fn many_at_once_share_the_device() {
             );
         }
         drop(tier);
-        bed.assert_balanced();
+        harness.assert_balanced();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_gather_into_a_tensor_on_the_device() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     let bytes = content(512 * 200);
-    let tier = bed.tier(DevicePath::Gds).await;
-    let object = object(&tier, bed.root.path(), "rows", &bytes).await;
+    let tier = harness.tier(DevicePath::Gds).await;
+    let object = object(&tier, harness.root.path(), "rows", &bytes).await;
     let ids = [3u64, 4, 5, 6, 150, 2, 2, 199];
     let ranges: Vec<_> = ids.iter().map(|id| id * 512..id * 512 + 512).collect();
     let landed = read(&tier, &object, &ranges).await.unwrap();
@@ -197,13 +197,13 @@ async fn rows_gather_into_a_tensor_on_the_device() {
     let refused = gather(&landed.bytes, &landed.parts, column, &mut tensor, 1, &stream).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::OutOfRange, "one byte too far");
     drop((stream, tensor, pool, landed, tier, gpu));
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 #[tokio::test]
 async fn device_memory_is_bounded_and_comes_back() {
-    let bed = Bed::new();
-    let gpu = Gpu::open(Search::in_folders(&[bed.standin().folder()]), 0).unwrap();
+    let harness = Harness::new();
+    let gpu = Gpu::open(Search::in_folders(&[harness.standin().folder()]), 0).unwrap();
     let pool = DevicePool::new(&gpu, 256 << 10);
     let first = pool.take(100_000).unwrap();
     let at = first.address();
@@ -217,20 +217,24 @@ async fn device_memory_is_bounded_and_comes_back() {
     assert_eq!(pool.take(70_000).unwrap().address(), at, "the freed block of that size");
     drop(second);
     let whole = pool.take(256 << 10).unwrap();
-    assert_eq!(bed.count("allocations"), 1, "free blocks make room for a larger one");
+    assert_eq!(
+        harness.count("allocations"),
+        1,
+        "free blocks make room for a larger one"
+    );
     let mut whole = whole;
     whole.fill(0, &[7; 10]).unwrap();
     assert!(whole.fill(256 << 10, &[1]).is_err());
     drop((pool, gpu));
-    assert_eq!(bed.count("contexts"), 1, "memory in use keeps the device");
+    assert_eq!(harness.count("contexts"), 1, "memory in use keeps the device");
     drop(whole);
-    bed.assert_balanced();
+    harness.assert_balanced();
 }
 
 #[test]
 fn the_gpu_is_seen_from_outside() {
-    let bed = Bed::new();
-    let search = || Search::in_folders(&[bed.standin().folder()]);
+    let harness = Harness::new();
+    let search = || Search::in_folders(&[harness.standin().folder()]);
     let nvml = Nvml::open(search()).unwrap();
     let identities = nvml.identities();
     assert_eq!(identities.len(), 1);
@@ -241,10 +245,10 @@ fn the_gpu_is_seen_from_outside() {
     assert_eq!((look.sm_clock_hz, look.memory_clock_hz), (Some(1980e6), Some(2619e6)));
     assert_eq!((look.pcie_received, look.pcie_sent), (Some(7e6), Some(3e6)));
     assert!(look.energy_joules.is_some());
-    bed.set("no_energy", 1);
+    harness.set("no_energy", 1);
     assert_eq!(nvml.look()[0].energy_joules, None, "what a GPU has not is left out");
     drop(nvml);
-    assert_eq!(bed.count("nvml"), 0);
-    bed.set("devices", 0);
+    assert_eq!(harness.count("nvml"), 0);
+    harness.set("devices", 0);
     assert!(Nvml::open(search()).unwrap_err().contains("Driver Not Loaded"));
 }

@@ -1,14 +1,14 @@
 //! The storage bench as a process on the stand-in: what it measures, and its verdict on the way that was asked for.
 
-use crate::bed::Bed;
+use crate::harness::Harness;
 use serde_json::Value;
 use std::process::{Command, Output};
 
-fn bench(bed: &Bed, path: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
-    let config = bed.root.path().join("tier.toml");
+fn bench(harness: &Harness, path: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let config = harness.root.path().join("tier.toml");
     let text = format!(
         "kind = \"gds\"\nroot = \"{}\"\npath = \"{path}\"",
-        bed.root.path().display()
+        harness.root.path().display()
     );
     std::fs::write(&config, text).unwrap();
     Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"))
@@ -26,7 +26,7 @@ fn bench(bed: &Bed, path: &str, environment: &[(&str, &str)], arguments: &[&str]
             "--json",
         ])
         .args(arguments)
-        .env("LD_LIBRARY_PATH", bed.standin().folder())
+        .env("LD_LIBRARY_PATH", harness.standin().folder())
         .envs(environment.iter().copied())
         .output()
         .unwrap()
@@ -38,7 +38,7 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn every_path_is_measured_to_the_device_and_to_the_host() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     for (path, via) in [
         ("gds", "gds"),
         ("compat", "cufile-posix"),
@@ -47,7 +47,7 @@ fn every_path_is_measured_to_the_device_and_to_the_host() {
         ("pageable", "pageable"),
     ] {
         for arguments in [&["--into", "device"][..], &[]] {
-            let output = bench(&bed, path, &[], arguments);
+            let output = bench(&harness, path, &[], arguments);
             let report = json(&output);
             let took = report["via"].as_str().unwrap();
             assert!(
@@ -63,9 +63,9 @@ fn every_path_is_measured_to_the_device_and_to_the_host() {
 
 #[test]
 fn a_run_that_asked_for_gds_and_got_posix_is_invalid() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     for (name, value) in [("STANDIN_WAY", "2"), ("STANDIN_STATS_CODE", "5030")] {
-        let output = bench(&bed, "gds", &[(name, value)], &["--into", "device"]);
+        let output = bench(&harness, "gds", &[(name, value)], &["--into", "device"]);
         let report = json(&output);
         assert_eq!(report["via"], "cufile-posix");
         let why = report["invalid"].as_str().unwrap();
@@ -79,18 +79,18 @@ fn a_run_that_asked_for_gds_and_got_posix_is_invalid() {
 
 #[test]
 fn a_tier_without_device_memory_says_so() {
-    let bed = Bed::new();
+    let harness = Harness::new();
     let output = bench(
-        &bed,
+        &harness,
         "gds",
         &[],
         &["--into", "device", "--set", "kind=nvme", "--set", "path=x"],
     );
     assert_eq!(output.status.code(), Some(2));
-    let config = bed.root.path().join("nvme.toml");
+    let config = harness.root.path().join("nvme.toml");
     std::fs::write(
         &config,
-        format!("kind = \"nvme\"\nroot = \"{}\"", bed.root.path().display()),
+        format!("kind = \"nvme\"\nroot = \"{}\"", harness.root.path().display()),
     )
     .unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"))

@@ -1,7 +1,11 @@
 //! The keys of a Flight tier's TOML. In: what serde reads. Out: checked values. Reaches out to nothing.
 
+#[cfg(feature = "flight")]
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
+
+/// The column of ids.
+pub(super) const ID_COLUMN: &str = "entity_id";
 
 /// An Arrow Flight server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +59,7 @@ pub enum Dialect {
 }
 
 fn default_id_column() -> String {
-    super::schema::ID_COLUMN.to_owned()
+    ID_COLUMN.to_owned()
 }
 const fn default_connections() -> u32 {
     4
@@ -82,6 +86,7 @@ const fn default_attempt_ms() -> u64 {
     1_000
 }
 
+#[cfg(feature = "flight")]
 impl FlightConfig {
     /// The address as gRPC takes it. No key may be zero.
     pub(super) fn checked_address(&self) -> Result<String, StorageError> {
@@ -114,7 +119,7 @@ impl FlightConfig {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "flight"))]
 mod tests {
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Ranges to read, cut into DoGets, and what has come of them. In: ranges and bounds, then bytes in order. Out: for each
 //! DoGet what is still missing, and in the end the parts. Pure; knows nothing of the wire.
 
-use crate::limits::buffer;
+use crate::limits::{buffer, rejoin, split_front};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
@@ -44,8 +44,7 @@ pub(super) fn cut(ranges: &[Range<u64>], part_bytes: u64, count: usize) -> Optio
             }
             let end = range.end.min(start.saturating_add(room));
             let len = usize::try_from(end - start).ok()?;
-            let tail = rest.split_off(len.min(rest.capacity()));
-            let into = std::mem::replace(&mut rest, tail);
+            let into = split_front(&mut rest, len);
             room -= end - start;
             if let Some(fill) = fills.last_mut() {
                 fill.pieces.push(Piece {
@@ -94,11 +93,7 @@ impl Fill {
 pub(super) fn parts(fills: Vec<Fill>, count: usize) -> Vec<Bytes> {
     let mut parts: Vec<BytesMut> = vec![BytesMut::new(); count];
     for piece in fills.into_iter().flat_map(|fill| fill.pieces) {
-        if parts[piece.of].is_empty() {
-            parts[piece.of] = piece.into;
-        } else {
-            parts[piece.of].unsplit(piece.into);
-        }
+        rejoin(&mut parts[piece.of], piece.into);
     }
     parts.into_iter().map(BytesMut::freeze).collect()
 }

@@ -1,7 +1,7 @@
 //! One DoGet, from the ticket to the last batch. In: a connection, a ticket, what to do with each batch. Out: nothing, or
 //! why it ended early. Messages with a checksum are checked; silence ends it. Knows nothing of objects and rows.
 
-use super::link::{Lease, Tries};
+use super::link::{Lease, RetriedCall};
 use super::payload;
 use super::status::{from_flight, from_status};
 use crate::error::{ErrorKind, StorageError};
@@ -24,17 +24,17 @@ pub(super) trait Sink: Send {
 
 /// Sends a ticket and gives the reply to `sink`. Adds the bytes that came to `wire_bytes`.
 pub(super) async fn get(
-    tries: &Tries<'_>,
+    call: &RetriedCall<'_>,
     lease: &mut Lease,
     ticket: Vec<u8>,
     sink: &mut dyn Sink,
     wire_bytes: &mut u64,
 ) -> Result<(), StorageError> {
     let ticket = Ticket { ticket: ticket.into() };
-    let reply = tries.heard(lease.client.do_get(ticket)).await?;
-    let reply = reply.map_err(|status| from_status(tries.object(), &status))?;
+    let reply = call.attempt(lease.client.do_get(ticket)).await?;
+    let reply = reply.map_err(|status| from_status(call.object(), &status))?;
     let came = Arc::new(AtomicU64::new(0));
-    let (counter, object) = (Arc::clone(&came), tries.object().to_owned());
+    let (counter, object) = (Arc::clone(&came), call.object().to_owned());
     let messages = reply.into_inner().map(move |message| {
         let message = message?;
         let bytes = message.data_header.len() + message.data_body.len() + message.app_metadata.len();
@@ -48,8 +48,8 @@ pub(super) async fn get(
     });
     let mut decoder = FlightDataDecoder::new(messages);
     let ended = async {
-        while let Some(decoded) = tries.heard(decoder.next()).await? {
-            match decoded.map_err(|e| from_flight(tries.object(), &e))?.payload {
+        while let Some(decoded) = call.attempt(decoder.next()).await? {
+            match decoded.map_err(|e| from_flight(call.object(), &e))?.payload {
                 DecodedPayload::None => {}
                 DecodedPayload::Schema(schema) => sink.schema(&schema)?,
                 DecodedPayload::RecordBatch(batch) => sink.batch(&batch)?,

@@ -1,184 +1,45 @@
 //! An Arrow Flight server, read by DoGet.
 //!
 //! In: object paths and ranges. Out: bytes of the version that was looked up. There are two ways, and
-//! [`TierInfo::notes`] tells which it is. A server that has objects, as `tierlab-origin`, sends the ranges as they lie
+//! [`TierInfo::notes`](crate::TierInfo::notes) tells which it is. A server that has objects, as `tierlab-origin`, sends the ranges as they lie
 //! there, so a row's own checksum holds from the file to the reader, and does everything that a tier can. Any other
 //! server has typed tables: the rows of `features/NAME.rows` are laid out here, and nothing can be written. Knows nothing
 //! of caches.
 //!
-//! The rooms: `ticket` has what is said in Flight's opaque fields, `payload` and `rows` what batches hold, `schema` how
-//! tables and Arrow's schemas translate; these four are the origin's as well. `link` has the connections and repeats,
-//! `get` one DoGet, `fill` how reads are cut, `objects` and `put` the first way, `tables` the second.
+//! The files: `ticket` has what is said in Flight's opaque fields, `payload` and `rows` what batches hold, `schema` how
+//! tables and Arrow's schemas translate, `status` how errors do; a server of objects needs these five as well. `link` has
+//! the connections and repeats, `get` one DoGet, `fill` how reads are cut, `objects` and `put` the first way, `tables` the
+//! second, and `tier` puts them together. Without the feature `flight` only `config` is built.
 //!
 //! Costs: `requests` are DoGets, `wire_bytes` the messages with their Arrow heads, `queue` the wait for one of
 //! `concurrency` slots; `device` runs from sending the ticket to the last batch and contains decoding, repeats and backoff.
 
 mod config;
+#[cfg(feature = "flight")]
 mod fill;
+#[cfg(feature = "flight")]
 mod get;
+#[cfg(feature = "flight")]
 mod link;
+#[cfg(feature = "flight")]
 mod objects;
-pub(crate) mod payload;
+#[cfg(feature = "flight")]
+pub mod payload;
+#[cfg(feature = "flight")]
 mod put;
-pub(crate) mod rows;
-pub(crate) mod schema;
-pub(crate) mod status;
+#[cfg(feature = "flight")]
+pub mod rows;
+#[cfg(feature = "flight")]
+pub mod schema;
+#[cfg(feature = "flight")]
+pub mod status;
+#[cfg(feature = "flight")]
 mod tables;
-pub(crate) mod ticket;
+#[cfg(feature = "flight")]
+pub mod ticket;
+#[cfg(feature = "flight")]
+mod tier;
 
 pub use config::{Dialect, FlightConfig};
-
-use crate::error::{ErrorKind, StorageError};
-use crate::path::ObjectPath;
-use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
-use arrow_flight::Empty;
-use async_trait::async_trait;
-use bytes::Bytes;
-use link::Link;
-use objects::Bounds;
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
-use tables::Tables;
-use tierlab_protocol::via::{Via, ViaSet};
-
-/// Actions of a server that are looked at.
-const MAX_ACTIONS: u32 = 1000;
-
-/// A Flight server.
-#[derive(Debug)]
-pub struct FlightTier {
-    link: Arc<Link>,
-    bounds: Bounds,
-    way: Way,
-}
-
-#[derive(Debug)]
-enum Way {
-    Objects,
-    Tables(Box<Tables>),
-}
-
-impl FlightTier {
-    /// Asks the server what it speaks, so that a wrong address shows now.
-    ///
-    /// # Errors
-    /// Config that contradicts itself, a server that does not answer, or one without objects where the config wants them.
-    pub async fn connect(config: &FlightConfig) -> Result<Self, StorageError> {
-        let link = Arc::new(Link::new(config)?);
-        let bounds = Bounds {
-            part_bytes: config.part_bytes,
-            ranges: usize::try_from(config.ranges_per_request).unwrap_or(usize::MAX),
-        };
-        let has_objects = has_objects(&link).await?;
-        let tables = || Way::Tables(Box::new(Tables::new(Arc::clone(&link), &config.id_column, bounds)));
-        let way = match (config.dialect, has_objects) {
-            (Dialect::Auto | Dialect::Objects, true) => Way::Objects,
-            (Dialect::Auto, false) | (Dialect::Tables, _) => tables(),
-            (Dialect::Objects, false) => {
-                let detail =
-                    "the server has no objects, only Flight's own calls: set `dialect` to \"auto\" or \"tables\"";
-                return Err(StorageError::new(ErrorKind::Invalid, link.url(), detail));
-            }
-        };
-        Ok(Self { link, bounds, way })
-    }
-
-    fn writable(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        match self.way {
-            Way::Objects => Ok(()),
-            Way::Tables(_) => Err(StorageError::new(
-                ErrorKind::Unsupported,
-                self.link.name(path.as_str()),
-                "tables of another Flight server are read only: write them where it keeps them",
-            )),
-        }
-    }
-}
-
-/// Whether the server has objects: whether it offers the action that removes one.
-async fn has_objects(link: &Link) -> Result<bool, StorageError> {
-    let mut tries = link.begin("", Duration::ZERO);
-    loop {
-        let mut lease = tries.lease();
-        let told = async {
-            let failed = |status| status::from_status(link.url(), &status);
-            let actions = tries.heard(lease.client.list_actions(Empty {})).await?;
-            let mut actions = actions.map_err(failed)?.into_inner();
-            for _ in 0..MAX_ACTIONS {
-                match tries.heard(actions.message()).await?.map_err(failed)? {
-                    Some(action) if action.r#type == ticket::DELETE_ACTION => return Ok(true),
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-            Ok::<_, StorageError>(false)
-        };
-        match told.await {
-            Ok(has) => return Ok(has),
-            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(false),
-            Err(failure) => tries.again(failure, &lease).await?,
-        }
-    }
-}
-
-#[async_trait]
-impl Tier for FlightTier {
-    fn info(&self) -> TierInfo {
-        let note = match self.way {
-            Way::Objects => "Flight: ranges of objects, as they lie on the server",
-            Way::Tables(_) => {
-                "Flight: typed columns, read only; rows are laid out and sealed here, so their checksums do not reach \
-                 back to the server, and a table replaced under an unchanged description is not noticed"
-            }
-        };
-        TierInfo {
-            kind: "flight",
-            location: self.link.url().to_owned(),
-            wrappers: Vec::new(),
-            notes: vec![note.to_owned()],
-        }
-    }
-
-    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        match &self.way {
-            Way::Objects => objects::stat(&self.link, path).await,
-            Way::Tables(tables) => tables.stat(path).await,
-        }
-    }
-
-    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
-        check_ranges(object, ranges)?;
-        if ranges.iter().all(Range::is_empty) {
-            // Nothing to ask for.
-            let via = ViaSet::of(Via::Memory);
-            let parts = vec![Bytes::new(); ranges.len()];
-            let cost = ReadCost {
-                via,
-                ..ReadCost::default()
-            };
-            return Ok(ReadMany { parts, cost });
-        }
-        match &self.way {
-            Way::Objects => objects::read_many(&self.link, self.bounds, object, ranges).await,
-            Way::Tables(tables) => tables.read_many(object, ranges).await,
-        }
-    }
-
-    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        match &self.way {
-            Way::Objects => objects::list(&self.link, prefix).await,
-            Way::Tables(tables) => tables.list(prefix).await,
-        }
-    }
-
-    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.writable(path)?;
-        put::put(&self.link, path, body).await
-    }
-
-    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.writable(path)?;
-        objects::delete(&self.link, path).await
-    }
-}
+#[cfg(feature = "flight")]
+pub use tier::FlightTier;

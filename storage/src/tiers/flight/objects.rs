@@ -38,18 +38,18 @@ pub(super) async fn stat(link: &Link, path: &ObjectPath) -> Result<Object, Stora
         version: None,
     };
     let descriptor = FlightDescriptor::new_cmd(ticket.encode());
-    let mut tries = link.begin(path.as_str(), Duration::ZERO);
+    let mut call = link.begin(path.as_str(), Duration::ZERO);
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         let told = async {
-            let info = tries.heard(lease.client.get_flight_info(descriptor.clone())).await?;
-            let info = info.map_err(|status| from_status(tries.object(), &status))?;
+            let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
+            let info = info.map_err(|status| from_status(call.object(), &status))?;
             let object = About::parse(&info.into_inner().app_metadata);
-            object.map_err(|what| StorageError::new(ErrorKind::Corrupt, tries.object(), what))
+            object.map_err(|what| StorageError::new(ErrorKind::Corrupt, call.object(), what))
         };
         match told.await {
             Ok(object) => return Ok(object),
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
 }
@@ -59,26 +59,26 @@ pub(super) async fn list(link: &Link, prefix: Option<&ObjectPath>) -> Result<Vec
         objects: true,
         below: prefix.map(ToString::to_string),
     });
-    let mut tries = link.begin(prefix.map_or("", ObjectPath::as_str), Duration::ZERO);
+    let mut call = link.begin(prefix.map_or("", ObjectPath::as_str), Duration::ZERO);
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         let told = async {
-            let failed = |status| from_status(tries.object(), &status);
+            let failed = |status| from_status(call.object(), &status);
             let expression = Expression {
                 expression: criteria.clone().into(),
             };
-            let infos = tries.heard(lease.client.list_flights(expression)).await?;
+            let infos = call.attempt(lease.client.list_flights(expression)).await?;
             let mut infos = infos.map_err(failed)?.into_inner();
-            let mut listing = Listing::of(tries.object());
-            while let Some(info) = tries.heard(infos.message()).await?.map_err(failed)? {
+            let mut listing = Listing::of(call.object());
+            while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                 let object = About::parse(&info.app_metadata);
-                listing.push(object.map_err(|what| StorageError::new(ErrorKind::Corrupt, tries.object(), what))?)?;
+                listing.push(object.map_err(|what| StorageError::new(ErrorKind::Corrupt, call.object(), what))?)?;
             }
             Ok(listing.end())
         };
         match told.await {
             Ok(objects) => return Ok(objects),
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
 }
@@ -91,15 +91,15 @@ pub(super) async fn delete(link: &Link, path: &ObjectPath) -> Result<(), Storage
         })
         .into(),
     };
-    let mut tries = link.begin(path.as_str(), Duration::ZERO);
+    let mut call = link.begin(path.as_str(), Duration::ZERO);
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         let done = async {
-            let failed = |status| from_status(tries.object(), &status);
-            let results = tries.heard(lease.client.do_action(action.clone())).await?;
+            let failed = |status| from_status(call.object(), &status);
+            let results = call.attempt(lease.client.do_action(action.clone())).await?;
             let mut results = results.map_err(failed)?.into_inner();
             for _ in 0..MAX_RESULTS {
-                if tries.heard(results.message()).await?.map_err(failed)?.is_none() {
+                if call.attempt(results.message()).await?.map_err(failed)?.is_none() {
                     break;
                 }
             }
@@ -108,8 +108,8 @@ pub(super) async fn delete(link: &Link, path: &ObjectPath) -> Result<(), Storage
         match done.await {
             Ok(()) => return Ok(()),
             // The attempt before may have removed it, and its reply was lost.
-            Err(e) if e.kind() == ErrorKind::NotFound && tries.retries() > 0 => return Ok(()),
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(e) if e.kind() == ErrorKind::NotFound && call.retries() > 0 => return Ok(()),
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
 }
@@ -159,33 +159,33 @@ async fn read(link: &Link, object: &Object, mut fill: Fill) -> Result<(Fill, Rea
     let queued = Instant::now();
     let _slot = link.slot().await;
     let sent = Instant::now();
-    let mut tries = link.begin(object.path.as_str(), Duration::ZERO);
+    let mut call = link.begin(object.path.as_str(), Duration::ZERO);
     let mut cost = ReadCost {
         via: ViaSet::of(Via::Flight),
         queue: sent - queued,
         ..ReadCost::default()
     };
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         cost.requests += 1;
         let ticket = Ticket::Object {
             object: object.path.clone(),
             ranges: Some(fill.missing()),
             version: Some(object.version.clone()),
         };
-        let name = tries.object().to_owned();
+        let name = call.object().to_owned();
         let mut filling = Filling {
             name: &name,
             fill: &mut fill,
         };
-        let got = get::get(&tries, &mut lease, ticket.encode(), &mut filling, &mut cost.wire_bytes).await;
+        let got = get::get(&call, &mut lease, ticket.encode(), &mut filling, &mut cost.wire_bytes).await;
         let short = || StorageError::new(ErrorKind::Unavailable, name.as_str(), "the reply ended early");
         match got.and_then(|()| if fill.is_full() { Ok(()) } else { Err(short()) }) {
             Ok(()) => break,
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
-    cost.retries = tries.retries();
+    cost.retries = call.retries();
     cost.device = sent.elapsed();
     Ok((fill, cost))
 }

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes of one message at most, but for a single row that is larger. gRPC's usual limit is 4 MiB.
-pub(crate) const MESSAGE_BYTES: u64 = 1 << 20;
+pub const MESSAGE_BYTES: u64 = 1 << 20;
 /// Begins the metadata of a message that has a checksum: CRC-32C of its header and body, in hexadecimal.
 const SUM: &str = "crc32c=";
 
 /// One column of binary values, all of them `width` bytes long where it is given.
-pub(crate) fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
+pub fn schema(column: &str, width: Option<i32>, metadata: HashMap<String, String>) -> SchemaRef {
     let arrow = width.map_or(DataType::Binary, DataType::FixedSizeBinary);
     Arc::new(Schema::new_with_metadata(
         vec![Field::new(column, arrow, false)],
@@ -24,7 +24,10 @@ pub(crate) fn schema(column: &str, width: Option<i32>, metadata: HashMap<String,
 }
 
 /// A batch of one value for each part.
-pub(crate) fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowError> {
+///
+/// # Errors
+/// Parts that do not fit the schema.
+pub fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, ArrowError> {
     let values = match parts {
         [part] => Buffer::from(part.clone()),
         parts => Buffer::from(parts.concat()),
@@ -40,7 +43,10 @@ pub(crate) fn batch(schema: &SchemaRef, parts: &[Bytes]) -> Result<RecordBatch, 
 }
 
 /// Whether batches of a schema hold plain bytes: asked before any batch is decoded.
-pub(crate) fn check_schema(schema: &Schema) -> Result<(), String> {
+///
+/// # Errors
+/// A sentence that says what they hold.
+pub fn check_schema(schema: &Schema) -> Result<(), String> {
     let arrow = match &schema.fields()[..] {
         [field] => field.data_type(),
         _ => return Err("plain bytes come in one column".into()),
@@ -53,7 +59,10 @@ pub(crate) fn check_schema(schema: &Schema) -> Result<(), String> {
 }
 
 /// The values of a batch, one after another.
-pub(crate) fn values(batch: &RecordBatch) -> Result<&[u8], String> {
+///
+/// # Errors
+/// A batch of anything but one binary column.
+pub fn values(batch: &RecordBatch) -> Result<&[u8], String> {
     let column = match batch.columns() {
         [column] if column.null_count() == 0 => column.as_any(),
         _ => return Err("a reply of bytes has one column, and no nulls".into()),
@@ -71,13 +80,17 @@ pub(crate) fn values(batch: &RecordBatch) -> Result<&[u8], String> {
 }
 
 /// Gives a message its checksum.
-pub(crate) fn seal(mut message: FlightData) -> FlightData {
+#[must_use]
+pub fn seal(mut message: FlightData) -> FlightData {
     message.app_metadata = format!("{SUM}{:08x}", sum(&message)).into();
     message
 }
 
 /// Checks a message's checksum, where it has one.
-pub(crate) fn check(message: &FlightData) -> Result<(), String> {
+///
+/// # Errors
+/// A message that was damaged on the way.
+pub fn check(message: &FlightData) -> Result<(), String> {
     let Some(told) = message.app_metadata.strip_prefix(SUM.as_bytes()) else {
         return Ok(());
     };

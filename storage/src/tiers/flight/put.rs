@@ -1,7 +1,7 @@
 //! Writing an object by DoPut. In: a body. Out: the object as the server has it. The size goes first and every message has
 //! a checksum, so that a server of ours takes an upload whole or not at all.
 
-use super::link::{Link, Tries};
+use super::link::{Link, RetriedCall};
 use super::payload::{self, MESSAGE_BYTES};
 use super::status::from_status;
 use super::ticket::{About, PutCommand, to_json};
@@ -23,34 +23,34 @@ const SLOWEST: u64 = 4_000_000;
 
 pub(super) async fn put(link: &Link, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
     let source = Arc::new(Source::open(body).await?);
-    let mut tries = link.begin(path.as_str(), Duration::from_secs(source.size() / SLOWEST));
+    let mut call = link.begin(path.as_str(), Duration::from_secs(source.size() / SLOWEST));
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         let broken = Broken::default();
         let upload = upload(path, &source, &broken);
-        let put = put_once(&tries, &mut lease.client, upload).await;
+        let put = put_once(&call, &mut lease.client, upload).await;
         if let Some(error) = broken.take() {
             return Err(error);
         }
         match put {
             Ok(object) => return Ok(object),
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
 }
 
 async fn put_once(
-    tries: &Tries<'_>,
+    call: &RetriedCall<'_>,
     client: &mut super::link::Client,
     upload: impl Stream<Item = FlightData> + Send + 'static,
 ) -> Result<Object, StorageError> {
-    let failed = |status| from_status(tries.object(), &status);
-    let results = tries.whole(client.do_put(upload)).await?;
+    let failed = |status| from_status(call.object(), &status);
+    let results = call.whole(client.do_put(upload)).await?;
     let mut results = results.map_err(failed)?.into_inner();
-    let result = tries.whole(results.message()).await?.map_err(failed)?;
+    let result = call.whole(results.message()).await?.map_err(failed)?;
     let told = result.ok_or("the server took the upload and told no result".to_owned());
     let object = told.and_then(|result| About::parse(&result.app_metadata));
-    object.map_err(|what| StorageError::new(ErrorKind::Corrupt, tries.object(), what))
+    object.map_err(|what| StorageError::new(ErrorKind::Corrupt, call.object(), what))
 }
 
 /// Why an upload was broken off on this side.

@@ -11,12 +11,7 @@ use std::sync::Arc;
 use tierlab_formats::table::TableHeader;
 
 /// Rows as typed columns, in the order of `ids`; `schema` is [`of_table`](super::schema::of_table)'s.
-pub(crate) fn to_batch(
-    header: &TableHeader,
-    schema: &SchemaRef,
-    ids: &[i64],
-    rows: &[Bytes],
-) -> Result<RecordBatch, String> {
+pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[Bytes]) -> Result<RecordBatch, String> {
     for (&id, row) in ids.iter().zip(rows) {
         header.check_row(id, row).map_err(|e| e.to_string())?;
     }
@@ -128,7 +123,8 @@ fn element_bytes(array: &ArrayRef) -> Result<Cow<'_, [u8]>, String> {
 mod tests {
     use super::*;
     use crate::conformance::content;
-    use crate::tiers::flight::schema::{ID_COLUMN, of_table, to_table};
+    use crate::tiers::flight::config::ID_COLUMN;
+    use crate::tiers::flight::schema::{of_table, to_table};
     use proptest::prelude::*;
     use tierlab_formats::table::TableSchema;
     use tierlab_protocol::tensor::DataType;

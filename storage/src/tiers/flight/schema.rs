@@ -10,6 +10,7 @@
 //! | BF16, which Arrow has not | uint16, with `tierlab.dtype` = `BF16` in the field's metadata |
 //! | name, first id, rows, version | `table`, `first_id`, `rows`, `version` in the schema's metadata |
 
+use super::config::ID_COLUMN;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;
@@ -17,15 +18,13 @@ use std::sync::Arc;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
-/// The column of ids.
-pub(crate) const ID_COLUMN: &str = "entity_id";
 const TENSOR: &str = "arrow.fixed_shape_tensor";
 const DTYPE_KEY: &str = "tierlab.dtype";
 /// Lists inside lists are followed this deep: more dimensions than any tensor here has.
 const MAX_DIMENSIONS: usize = 16;
 
 /// The schema of a table's rows as typed columns.
-pub(crate) fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
+pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
     let mut fields = vec![Field::new(ID_COLUMN, Arrow::Int64, false)];
     for column in &header.schema.columns {
         fields.push(field(&column.name, column.dtype, &column.shape)?);
@@ -34,7 +33,7 @@ pub(crate) fn of_table(header: &TableHeader, version: &str) -> Result<Schema, St
 }
 
 /// What is told of a table beside its columns.
-pub(crate) fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
+pub fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
     HashMap::from([
         ("table".to_owned(), header.schema.name.clone()),
         ("first_id".to_owned(), header.first_id.to_string()),
@@ -95,7 +94,7 @@ fn dtype(arrow: &Arrow) -> Option<DataType> {
 
 /// A table as another server tells it: what can be laid out as rows, all columns but that of the ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ForeignTable {
     /// The columns.
     pub(super) schema: TableSchema,
     /// `rows` of the schema's metadata, where it has one.
@@ -105,7 +104,7 @@ pub(super) struct Told {
 }
 
 /// Reads a schema, whose ids are in `id_column`.
-pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<Told, String> {
+pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<ForeignTable, String> {
     let ids = schema.field_with_name(id_column).map_err(|_| {
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         format!(
@@ -135,7 +134,7 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
     let rows = number("rows")?
         .map(|rows| u64::try_from(rows).map_err(|_| "`rows` of the schema's metadata is negative".to_owned()))
         .transpose()?;
-    Ok(Told {
+    Ok(ForeignTable {
         schema: TableSchema::lay_out(table, &laid).map_err(|e| e.to_string())?,
         rows,
         first_id: number("first_id")?.unwrap_or(0),
@@ -177,7 +176,7 @@ fn column(field: &Field) -> Result<(DataType, Vec<i64>), String> {
 /// The shape that `arrow.fixed_shape_tensor` tells of a flat list.
 fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct TensorShape {
         shape: Vec<i64>,
         #[serde(default)]
         permutation: Option<Vec<usize>>,
@@ -186,7 +185,7 @@ fn tensor_shape(field: &Field, flat: &[i64]) -> Result<Vec<i64>, String> {
         .metadata()
         .get(EXTENSION_TYPE_METADATA_KEY)
         .map_or("", String::as_str);
-    let told: Told = serde_json::from_str(text).map_err(|e| format!("the tensor's shape: {e}"))?;
+    let told: TensorShape = serde_json::from_str(text).map_err(|e| format!("the tensor's shape: {e}"))?;
     let identity = |order: &[usize]| order.iter().enumerate().all(|(i, &at)| i == at);
     if told.permutation.is_some_and(|order| !identity(&order)) {
         return Err("a permuted tensor cannot be laid out".into());

@@ -9,12 +9,12 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 /// An error of the origin, for a client.
-pub(crate) fn to_status(error: &StorageError) -> Status {
+pub fn to_status(error: &StorageError) -> Status {
     refusal(error.kind(), format!("{}: {}", error.object(), error.detail()))
 }
 
 /// A refusal of the origin, for a client.
-pub(crate) fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
+pub fn refusal(kind: ErrorKind, message: impl Into<String>) -> Status {
     let code = match kind {
         ErrorKind::NotFound => Code::NotFound,
         ErrorKind::OutOfRange => Code::OutOfRange,

@@ -83,18 +83,16 @@ impl Tables {
             ));
         };
         let descriptor = FlightDescriptor::new_path(vec![name.to_owned()]);
-        let mut tries = self.link.begin(path.as_str(), Duration::ZERO);
+        let mut call = self.link.begin(path.as_str(), Duration::ZERO);
         let info = loop {
-            let mut lease = tries.lease();
+            let mut lease = call.lease();
             let told = async {
-                let info = tries.heard(lease.client.get_flight_info(descriptor.clone())).await?;
-                Ok(info
-                    .map_err(|status| from_status(tries.object(), &status))?
-                    .into_inner())
+                let info = call.attempt(lease.client.get_flight_info(descriptor.clone())).await?;
+                Ok(info.map_err(|status| from_status(call.object(), &status))?.into_inner())
             };
             match told.await {
                 Ok(info) => break info,
-                Err(failure) => tries.again(failure, &lease).await?,
+                Err(failure) => call.retry(failure, &lease).await?,
             }
         };
         let table = self.describe(name, path, info);
@@ -135,15 +133,15 @@ impl Tables {
     }
 
     pub(super) async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        let mut tries = self.link.begin(prefix.map_or("", ObjectPath::as_str), Duration::ZERO);
+        let mut call = self.link.begin(prefix.map_or("", ObjectPath::as_str), Duration::ZERO);
         let infos = loop {
-            let mut lease = tries.lease();
+            let mut lease = call.lease();
             let told = async {
-                let failed = |status| from_status(tries.object(), &status);
-                let infos = tries.heard(lease.client.list_flights(Criteria::default())).await?;
+                let failed = |status| from_status(call.object(), &status);
+                let infos = call.attempt(lease.client.list_flights(Criteria::default())).await?;
                 let (mut infos, mut all) = (infos.map_err(failed)?.into_inner(), Vec::new());
-                let mut listing = Listing::of(tries.object());
-                while let Some(info) = tries.heard(infos.message()).await?.map_err(failed)? {
+                let mut listing = Listing::of(call.object());
+                while let Some(info) = call.attempt(infos.message()).await?.map_err(failed)? {
                     listing.named(info.schema.len() + info.app_metadata.len())?;
                     // What else it says is not kept: endpoints, of which there may be any number.
                     all.push(FlightInfo {
@@ -155,7 +153,7 @@ impl Tables {
             };
             match told.await {
                 Ok(infos) => break infos,
-                Err(failure) => tries.again(failure, &lease).await?,
+                Err(failure) => call.retry(failure, &lease).await?,
             }
         };
         let mut objects = Vec::new();
@@ -335,13 +333,13 @@ async fn get_rows(
     let queued = Instant::now();
     let _slot = link.slot().await;
     let sent = Instant::now();
-    let mut tries = link.begin(table.object.path.as_str(), Duration::ZERO);
+    let mut call = link.begin(table.object.path.as_str(), Duration::ZERO);
     let mut cost = ReadCost {
         via: ViaSet::of(Via::Flight),
         queue: sent - queued,
         ..ReadCost::default()
     };
-    let name = tries.object().to_owned();
+    let name = call.object().to_owned();
     let mut laying = Laying {
         name: &name,
         table,
@@ -350,7 +348,7 @@ async fn get_rows(
         rows: Vec::with_capacity(ids.len() * table.header.stride as usize),
     };
     loop {
-        let mut lease = tries.lease();
+        let mut lease = call.lease();
         cost.requests += 1;
         let ticket = Ticket::Table {
             table: table.name.clone(),
@@ -358,16 +356,16 @@ async fn get_rows(
             form: Form::Columns,
             version: None,
         };
-        match get::get(&tries, &mut lease, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
+        match get::get(&call, &mut lease, ticket.encode(), &mut laying, &mut cost.wire_bytes).await {
             Ok(()) => break,
-            Err(failure) => tries.again(failure, &lease).await?,
+            Err(failure) => call.retry(failure, &lease).await?,
         }
     }
     if !laying.missing.is_empty() {
         let detail = format!("of {} rows asked for, {} did not come", ids.len(), laying.missing.len());
         return Err(StorageError::new(ErrorKind::Corrupt, name, detail));
     }
-    cost.retries = tries.retries();
+    cost.retries = call.retries();
     cost.device = sent.elapsed();
     Ok((laying.rows, cost))
 }

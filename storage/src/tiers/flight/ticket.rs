@@ -21,14 +21,14 @@ use tierlab_formats::model::{FEATURES_PREFIX, is_plain_name};
 use tierlab_formats::table::EXTENSION;
 
 /// The type of the action that removes an object; a server that lists it speaks of objects and their ranges.
-pub(crate) const DELETE_ACTION: &str = "tierlab.delete";
+pub const DELETE_ACTION: &str = "tierlab.delete";
 /// In the trailers of an error, the [`ErrorKind`](crate::ErrorKind) that gRPC's code cannot tell.
-pub(crate) const KIND_KEY: &str = "tierlab-kind";
+pub(super) const KIND_KEY: &str = "tierlab-kind";
 
 /// How rows are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Form {
+pub enum Form {
     /// `entity_id` and one typed column for each of the table's.
     #[default]
     Columns,
@@ -38,7 +38,7 @@ pub(crate) enum Form {
 
 /// What a ticket or a command asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ticket {
+pub enum Ticket {
     /// Rows of a feature table.
     Table {
         /// The table's name: its object is `features/NAME.rows`.
@@ -80,7 +80,10 @@ struct Raw<'a> {
 
 impl Ticket {
     /// Reads a ticket, or the command of a descriptor.
-    pub(crate) fn parse(json: &[u8]) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// A sentence that says how to write one.
+    pub fn parse(json: &[u8]) -> Result<Self, String> {
         let raw: Raw<'_> = serde_json::from_slice(json)
             .map_err(|e| format!("no ticket: {e}; write it as {{\"table\":NAME}} or {{\"object\":PATH}}"))?;
         match (raw.table, raw.object) {
@@ -107,7 +110,10 @@ impl Ticket {
     }
 
     /// Reads a descriptor: the path of one table's name, or a ticket as its command.
-    pub(crate) fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// As [`Ticket::parse`].
+    pub fn of_descriptor(descriptor: &FlightDescriptor) -> Result<Self, String> {
         if descriptor.r#type == DescriptorType::Cmd as i32 {
             return Self::parse(&descriptor.cmd);
         }
@@ -126,7 +132,10 @@ impl Ticket {
     }
 
     /// The object that it is about.
-    pub(crate) fn object(&self) -> Result<ObjectPath, String> {
+    ///
+    /// # Errors
+    /// A name that is no object path.
+    pub fn object(&self) -> Result<ObjectPath, String> {
         match self {
             Self::Object { object, .. } => Ok(object.clone()),
             Self::Table { table, .. } => table_path(table),
@@ -134,14 +143,16 @@ impl Ticket {
     }
 
     /// The version asked for.
-    pub(crate) fn version(&self) -> Option<&str> {
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
         match self {
             Self::Object { version, .. } | Self::Table { version, .. } => version.as_deref(),
         }
     }
 
     /// As it goes into a ticket.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let raw = match self.clone() {
             Self::Table {
                 table,
@@ -179,12 +190,16 @@ fn check_name(table: &str) -> Result<(), String> {
 }
 
 /// Where a table lies.
-pub(crate) fn table_path(table: &str) -> Result<ObjectPath, String> {
+///
+/// # Errors
+/// A name that is no object path.
+pub fn table_path(table: &str) -> Result<ObjectPath, String> {
     ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{EXTENSION}")).map_err(|e| e.to_string())
 }
 
 /// The table that an object is, where it is one.
-pub(crate) fn table_name(path: &ObjectPath) -> Option<&str> {
+#[must_use]
+pub fn table_name(path: &ObjectPath) -> Option<&str> {
     let file = path.as_str().strip_prefix(FEATURES_PREFIX)?.strip_prefix('/')?;
     let name = file.strip_suffix(EXTENSION)?.strip_suffix('.')?;
     is_plain_name(name).then_some(name)
@@ -192,14 +207,16 @@ pub(crate) fn table_name(path: &ObjectPath) -> Option<&str> {
 
 /// What is known of an object: the metadata of its FlightInfo and of a put's result.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct About {
+pub struct About {
     object: String,
     size: u64,
     version: String,
 }
 
 impl About {
-    pub(crate) fn encode(object: &Object) -> Vec<u8> {
+    /// As it goes into the metadata.
+    #[must_use]
+    pub fn encode(object: &Object) -> Vec<u8> {
         to_json(&Self {
             object: object.path.to_string(),
             size: object.size,
@@ -207,7 +224,11 @@ impl About {
         })
     }
 
-    pub(crate) fn parse(json: &[u8]) -> Result<Object, String> {
+    /// Reads such metadata.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn parse(json: &[u8]) -> Result<Object, String> {
         let about: Self = serde_json::from_slice(json).map_err(|e| format!("the server tells no object: {e}"))?;
         Ok(Object {
             path: ObjectPath::new(&about.object).map_err(|e| e.to_string())?,
@@ -220,32 +241,35 @@ impl About {
 /// The command of a put's descriptor. The size is told first, so that an upload that ends early is never taken as whole.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PutCommand {
-    pub(crate) object: String,
-    pub(crate) size: u64,
+pub struct PutCommand {
+    /// Its path.
+    pub object: String,
+    /// Its length in bytes.
+    pub size: u64,
 }
 
 /// The body of [`DELETE_ACTION`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeleteCommand {
-    pub(crate) object: String,
+pub struct DeleteCommand {
+    /// Its path.
+    pub object: String,
 }
 
 /// The expression of a listing. An empty one lists tables.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Criteria {
+pub struct Criteria {
     /// Every object, tables or not.
     #[serde(default)]
-    pub(crate) objects: bool,
+    pub objects: bool,
     /// Only at and below this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) below: Option<String>,
+    pub below: Option<String>,
 }
 
 /// JSON of values that always have one: no maps with odd keys, no failing implementations.
-pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 

@@ -1,11 +1,12 @@
 //! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows nothing of
 //! paths or objects.
 
-use super::connection::{Bulk, Landing, Reply};
+use super::call::{Bulk, Landing, Reply};
 use super::fault::Fault;
 use super::pool::{Pool, Repeat};
 use super::rpc::{Call, pack, word};
 use crate::error::{ErrorKind, StorageError};
+use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;
 use bytes::{Bytes, BytesMut};
 use nfs3_types::nfs3::{
@@ -23,9 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The bytes of one READDIRPLUS reply at most.
 const DIRECTORY_BYTES: u32 = 64 << 10;
-/// The wait before a call is made again that the server has put off; it doubles with each.
-const FIRST_DELAY: Duration = Duration::from_millis(50);
-const LONGEST_DELAY: Duration = Duration::from_secs(2);
+/// The waits before a call is made again that the server has put off.
+const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(50), Duration::from_secs(2));
 /// The size of a file's attributes.
 const ATTRIBUTES_BYTES: usize = 84;
 
@@ -51,7 +51,14 @@ pub(super) struct DirectoryEntry {
 pub(super) struct DirectoryPage {
     pub(super) entries: Vec<DirectoryEntry>,
     /// Where the next page starts; none after the last.
-    pub(super) next: Option<(u64, cookieverf3)>,
+    pub(super) next: Option<PageStart>,
+}
+
+/// Where a page of a directory starts: at the beginning by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PageStart {
+    cookie: u64,
+    verifier: cookieverf3,
 }
 
 /// The procedures over a pool, on behalf of one object: `about` is what errors name, `cost` what the calls add up to.
@@ -76,11 +83,12 @@ fn place<'a>(directory: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
 }
 
 impl Client<'_> {
-    /// Calls, and again while the server asks for patience (`JUKEBOX`: the file is being fetched from somewhere slow).
+    /// Calls, and again while the server puts the call off (`JUKEBOX`: the file is being fetched from somewhere slow).
     async fn raw(
         &mut self,
         procedure: NFS_PROGRAM,
-        (arguments, data): (Vec<u8>, Bytes),
+        arguments: Vec<u8>,
+        data: Bytes,
         landing: Option<Landing>,
         repeat: Repeat,
     ) -> Result<Reply, Fault> {
@@ -96,25 +104,25 @@ impl Client<'_> {
         if !is_put_off(&reply) {
             return Ok(reply);
         }
-        Box::pin(self.patiently(&call, again, repeat, reply)).await
+        Box::pin(self.repeat_put_off(&call, again, repeat, reply)).await
     }
 
     /// Makes a call that was put off again and again, within the limit of one call.
-    async fn patiently(
+    async fn repeat_put_off(
         &mut self,
         call: &Call,
         landing: Option<Landing>,
         repeat: Repeat,
         mut reply: Reply,
     ) -> Result<Reply, Fault> {
-        let deadline = Instant::now() + self.pool.limit();
-        let mut delay = FIRST_DELAY;
-        while is_put_off(&reply) && Instant::now() + delay < deadline {
+        let mut retries = Retries::new(BACKOFF, Instant::now(), self.pool.limit(), u32::MAX);
+        while is_put_off(&reply)
+            && let Some(wait) = retries.next(Duration::ZERO)
+        {
             self.cost.retries += 1;
             // Waiting that the server asked for is the device's.
-            self.cost.device += delay;
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(LONGEST_DELAY);
+            self.cost.device += wait;
+            tokio::time::sleep(wait).await;
             let landing = landing.as_ref().map(Landing::again);
             reply = self.pool.call(self.about, call, landing, repeat, self.cost).await?;
         }
@@ -128,9 +136,7 @@ impl Client<'_> {
         arguments: &(impl Pack + Sync),
         repeat: Repeat,
     ) -> Result<T, Fault> {
-        let reply = self
-            .raw(procedure, (pack(arguments), Bytes::new()), None, repeat)
-            .await?;
+        let reply = self.raw(procedure, pack(arguments), Bytes::new(), None, repeat).await?;
         self.decode::<T, E>(procedure, &reply)
     }
 
@@ -192,7 +198,7 @@ impl Client<'_> {
             buffer,
         };
         let reply = self
-            .raw(procedure, (arguments, Bytes::new()), Some(landing), Repeat::Safe)
+            .raw(procedure, arguments, Bytes::new(), Some(landing), Repeat::Safe)
             .await?;
         decode_read(&reply.body, reply.landed, count).map_err(|e| self.garbled(procedure, &e))?
     }
@@ -224,7 +230,7 @@ impl Client<'_> {
         // without the bytes of the data.
         let stable = pack(&stable_how::UNSTABLE);
         let arguments = [&pack(file)[..], &offset.to_be_bytes(), &count, &stable, &count].concat();
-        let reply = self.raw(procedure, (arguments, data), None, Repeat::Safe).await?;
+        let reply = self.raw(procedure, arguments, data, None, Repeat::Safe).await?;
         let done = self.decode::<WRITE3resok, WRITE3resfail>(procedure, &reply)?;
         Ok((done.count, done.verf))
     }
@@ -288,15 +294,11 @@ impl Client<'_> {
     }
 
     /// A page of a directory with attributes and handles, as far as the server sends them.
-    pub(super) async fn readdirplus(
-        &mut self,
-        directory: &nfs_fh3,
-        from: (u64, cookieverf3),
-    ) -> Result<DirectoryPage, Fault> {
+    pub(super) async fn readdirplus(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
         let arguments = READDIRPLUS3args {
             dir: directory.clone(),
-            cookie: from.0,
-            cookieverf: from.1,
+            cookie: from.cookie,
+            cookieverf: from.verifier,
             dircount: DIRECTORY_BYTES / 4,
             maxcount: DIRECTORY_BYTES,
         };
@@ -310,7 +312,10 @@ impl Client<'_> {
             attributes: option(entry.name_attributes),
             handle: option(entry.name_handle),
         };
-        let next = last.filter(|_| !done.reply.eof).map(|cookie| (cookie, done.cookieverf));
+        let next = last.filter(|_| !done.reply.eof).map(|cookie| PageStart {
+            cookie,
+            verifier: done.cookieverf,
+        });
         Ok(DirectoryPage {
             entries: done.reply.entries.0.into_iter().map(entry).collect(),
             next,
@@ -318,15 +323,11 @@ impl Client<'_> {
     }
 
     /// A page of a directory's names, for servers without READDIRPLUS.
-    pub(super) async fn readdir(
-        &mut self,
-        directory: &nfs_fh3,
-        from: (u64, cookieverf3),
-    ) -> Result<DirectoryPage, Fault> {
+    pub(super) async fn readdir(&mut self, directory: &nfs_fh3, from: PageStart) -> Result<DirectoryPage, Fault> {
         let arguments = READDIR3args {
             dir: directory.clone(),
-            cookie: from.0,
-            cookieverf: from.1,
+            cookie: from.cookie,
+            cookieverf: from.verifier,
             count: DIRECTORY_BYTES,
         };
         let procedure = NFS_PROGRAM::NFSPROC3_READDIR;
@@ -339,7 +340,10 @@ impl Client<'_> {
             attributes: None,
             handle: None,
         };
-        let next = last.filter(|_| !done.reply.eof).map(|cookie| (cookie, done.cookieverf));
+        let next = last.filter(|_| !done.reply.eof).map(|cookie| PageStart {
+            cookie,
+            verifier: done.cookieverf,
+        });
         Ok(DirectoryPage {
             entries: done.reply.entries.0.into_iter().map(entry).collect(),
             next,

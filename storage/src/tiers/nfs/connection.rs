@@ -4,219 +4,23 @@
 //! [`CallError`]. Whatever a call needs once it is sent is owned here: a caller that goes away leaves a reply that is
 //! received and discarded, into a buffer that is still there. Knows nothing of NFS.
 
-use super::moderation::REPLY_HEAD_BYTES;
-use super::receive::{Receiver, SMALL_RECORD_BYTES};
-use super::rpc::{Call, CallError, Head, next_xid};
+use super::call::{Answer, Claim, Landing, Outgoing, Waiter};
+use super::receive::Receiver;
+use super::rpc::CallError;
 use super::send::Outbox;
-use bytes::{Bytes, BytesMut};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::waiting::Waiting;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-
-/// Bulk data inside a result: where it begins, and its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bulk {
-    pub(super) at: usize,
-    pub(super) len: usize,
-}
-
-/// Where the bulk data of a reply goes, straight from the socket.
-#[derive(Debug)]
-pub(super) struct Landing {
-    /// Finds the data from the first bytes of a result; `None` where there is none.
-    pub(super) find: fn(&[u8]) -> Option<Bulk>,
-    /// The longest data that may come.
-    pub(super) room: usize,
-    /// What it is appended to. Without one, a buffer is made when the data arrives: calls that only wait hold none, and
-    /// memory that was just used is used again.
-    pub(super) buffer: Option<BytesMut>,
-}
-
-impl Landing {
-    /// The same for another attempt. The buffer went with the first.
-    pub(super) fn again(&self) -> Self {
-        Self { buffer: None, ..*self }
-    }
-
-    /// The buffer, with room for data of this length; `None` where it is longer than it may be.
-    pub(super) fn into_buffer(self, len: usize) -> Option<BytesMut> {
-        let buffer = self
-            .buffer
-            .unwrap_or_else(|| BytesMut::with_capacity(len.min(self.room)));
-        (len <= self.room && len <= buffer.capacity() - buffer.len()).then_some(buffer)
-    }
-}
-
-/// A result, and what came over the wire for it.
-#[derive(Debug)]
-pub(super) struct Reply {
-    /// Up to the bulk data, where that has landed.
-    pub(super) body: Bytes,
-    pub(super) landed: Option<BytesMut>,
-    pub(super) wire_bytes: u64,
-}
-
-/// Room for a call among those under way.
-#[derive(Debug)]
-pub(super) struct Place {
-    _call: OwnedSemaphorePermit,
-    /// Units of data that its reply will bring, where that is much.
-    data: Option<OwnedSemaphorePermit>,
-}
-
-impl Place {
-    pub(super) fn new(call: OwnedSemaphorePermit, data: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _call: call, data }
-    }
-
-    fn weight(&self) -> usize {
-        1 + self.data.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
-    }
-}
-
-/// A place on a connection, given back when the reply is there or nobody waits for it any more.
-#[derive(Debug)]
-pub(super) struct Claim {
-    load: Arc<AtomicUsize>,
-    place: Place,
-}
-
-impl Claim {
-    pub(super) fn new(load: Arc<AtomicUsize>, place: Place) -> Self {
-        load.fetch_add(place.weight(), Ordering::Relaxed);
-        Self { load, place }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.load.fetch_sub(self.place.weight(), Ordering::Relaxed);
-    }
-}
-
-pub(super) type Answer = Result<Reply, CallError>;
-
-/// A call that is under way.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub(super) answer: oneshot::Sender<Answer>,
-    pub(super) landing: Option<Landing>,
-    pub(super) sent: Instant,
-    pub(super) deadline: Instant,
-    pub(super) _claim: Claim,
-}
-
-impl Waiter {
-    /// What its reply will bring, as far as that is for sure: a large one comes in pieces, and wakes as it comes.
-    fn expects(&self) -> usize {
-        match &self.landing {
-            Some(landing) if landing.room > SMALL_RECORD_BYTES => 0,
-            Some(landing) => landing.room + REPLY_HEAD_BYTES,
-            None => REPLY_HEAD_BYTES,
-        }
-    }
-}
-
-/// Transaction ids are numbers of our own, one after another: multiplying spreads them well enough.
-#[derive(Debug, Default)]
-struct XidHasher(u64);
-
-impl Hasher for XidHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, xid: u32) {
-        self.0 = (self.0 ^ u64::from(xid)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    by_xid: HashMap<u32, Waiter, BuildHasherDefault<XidHasher>>,
-    /// What all of them expect together.
-    expected_bytes: usize,
-    broken: Option<CallError>,
-}
-
-impl Waiting {
-    /// Tells whether it is the only one.
-    fn insert(&mut self, xid: u32, waiter: Waiter) -> bool {
-        self.expected_bytes += waiter.expects();
-        self.by_xid.insert(xid, waiter);
-        self.by_xid.len() == 1
-    }
-
-    fn remove(&mut self, xid: u32) -> Option<Waiter> {
-        let waiter = self.by_xid.remove(&xid)?;
-        self.expected_bytes -= waiter.expects();
-        Some(waiter)
-    }
-
-    fn remove_late(&mut self, now: Instant) -> Vec<Waiter> {
-        let late = self.by_xid.extract_if(|_, waiter| waiter.deadline <= now);
-        let late: Vec<Waiter> = late.map(|(_, waiter)| waiter).collect();
-        self.expected_bytes -= late.iter().map(Waiter::expects).sum::<usize>();
-        late
-    }
-}
 
 /// What callers and the connection's task share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) stream: TcpStream,
+struct Shared {
+    stream: TcpStream,
     outbox: Outbox,
-    waiting: Mutex<Waiting>,
-}
-
-impl Shared {
-    // Nothing panics while the lock is held.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whose reply this is; nobody's where the call was given up.
-    pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
-        self.waiting().remove(xid)
-    }
-
-    /// The bytes that small replies will bring.
-    pub(super) fn expected_bytes(&self) -> usize {
-        self.waiting().expected_bytes
-    }
-
-    /// Ends the wait of calls whose deadline has passed; returns since when the oldest of the others waits.
-    pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
-        let mut waiting = self.waiting();
-        for waiter in waiting.remove_late(now) {
-            // Nobody listens where the caller went away.
-            let _ = waiter.answer.send(Err(CallError::Late));
-        }
-        waiting.by_xid.values().map(|waiter| waiter.sent).min()
-    }
-
-    fn fail(&self, error: &CallError) {
-        let waiters = {
-            let mut waiting = self.waiting();
-            waiting.broken.get_or_insert_with(|| error.clone());
-            waiting.expected_bytes = 0;
-            std::mem::take(&mut waiting.by_xid)
-        };
-        for waiter in waiters.into_values() {
-            let _ = waiter.answer.send(Err(error.clone()));
-        }
-    }
+    waiting: Waiting,
 }
 
 /// A connection that takes calls until it breaks. Dropping it ends it.
@@ -231,7 +35,9 @@ struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.fail(&CallError::Broken("the connection was closed".to_owned()));
+        self.0
+            .waiting
+            .fail(&CallError::Broken("the connection was closed".to_owned()));
     }
 }
 
@@ -242,19 +48,19 @@ impl Connection {
         let shared = Arc::new(Shared {
             stream,
             outbox: Outbox::default(),
-            waiting: Mutex::default(),
+            waiting: Waiting::default(),
         });
         let ending = Ending(Arc::clone(&shared));
         let task = tokio::spawn(async move {
             let shared = &ending.0;
-            let mut receiver = Receiver::new(shared, limit);
+            let mut receiver = Receiver::new(&shared.stream, &shared.waiting, limit);
             // One task for both ways: replies make their callers send again, on the same core.
             let error = tokio::select! {
                 biased;
                 error = shared.outbox.run(&shared.stream) => error,
                 error = receiver.run() => error,
             };
-            shared.fail(&error);
+            shared.waiting.fail(&error);
         });
         Self {
             shared,
@@ -263,7 +69,7 @@ impl Connection {
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.shared.waiting().broken.is_some()
+        self.shared.waiting.is_broken()
     }
 
     /// Sends a call, at `now`. An error means that the server has not seen it.
@@ -282,18 +88,16 @@ impl Connection {
             deadline: outgoing.deadline,
             _claim: claim,
         };
-        let alone = {
-            let mut waiting = self.shared.waiting();
-            if let Some(error) = &waiting.broken {
-                return Err(error.clone());
-            }
-            waiting.insert(outgoing.xid, waiter)
-        };
-        let Shared { stream, outbox, .. } = &*self.shared;
+        let Shared {
+            stream,
+            outbox,
+            waiting,
+        } = &*self.shared;
+        let alone = waiting.add(outgoing.xid, waiter)?;
         if let Err(error) = outbox.push(stream, outgoing, alone) {
-            drop(self.shared.take(outgoing.xid));
+            drop(waiting.take(outgoing.xid));
             if matches!(error, CallError::Broken(_)) {
-                self.shared.fail(&error);
+                waiting.fail(&error);
             }
             return Err(error);
         }
@@ -307,30 +111,12 @@ impl Drop for Connection {
     }
 }
 
-/// A call with what repeats of it share.
-#[derive(Debug)]
-pub(super) struct Outgoing<'a> {
-    pub(super) call: &'a Call,
-    pub(super) head: &'a Head,
-    /// The same in every repeat, so that a server can tell.
-    pub(super) xid: u32,
-    pub(super) deadline: Instant,
-}
-
-impl<'a> Outgoing<'a> {
-    pub(super) fn new(call: &'a Call, head: &'a Head, deadline: Instant) -> Self {
-        Self {
-            call,
-            head,
-            xid: next_xid(),
-            deadline,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::call::{Bulk, CallPermit};
+    use super::super::rpc::{Call, Head};
     use super::*;
+    use bytes::{Bytes, BytesMut};
     use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, opaque_auth, reply_body};
     use nfs3_types::xdr_codec::Pack;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -414,7 +200,7 @@ mod tests {
             buffer: (room % 2 == 0).then(|| BytesMut::with_capacity(room)),
         });
         let call = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let claim = Claim::new(Arc::default(), Place::new(call, None));
+        let claim = Claim::new(Arc::default(), CallPermit::new(call, None));
         connection.submit(&outgoing, landing, claim, now).unwrap()
     }
 
@@ -489,7 +275,7 @@ mod tests {
         for caller in callers.collect::<Vec<_>>() {
             caller.await.unwrap();
         }
-        assert_eq!(connection.shared.expected_bytes(), 0);
+        assert_eq!(connection.shared.waiting.expected_bytes(), 0);
         drop(connection);
         server.await.unwrap();
     }

@@ -1,13 +1,13 @@
 //! What lies below a path. In: a path. Out: its files, walked directory by directory.
 
-use super::client::Client;
+use super::client::{Client, PageStart};
 use super::fault::Fault;
 use super::tree::{PARTIAL, Tree, describe};
 use crate::error::StorageError;
 use crate::limits::Listing;
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
-use nfs3_types::nfs3::{cookieverf3, fattr3, ftype3, nfs_fh3, nfsstat3};
+use nfs3_types::nfs3::{fattr3, ftype3, nfs_fh3, nfsstat3};
 
 /// How often a directory is read from its start when it changes under the listing.
 const LISTING_ATTEMPTS: u32 = 3;
@@ -71,7 +71,7 @@ impl Tree {
         listing: &mut Listing,
     ) -> Result<Vec<(String, nfs_fh3, fattr3)>, Fault> {
         let (mut plus, mut attempts) = (true, 1);
-        let mut from = (0, cookieverf3::default());
+        let mut from = PageStart::default();
         let mut found = Vec::new();
         loop {
             let page = match plus {
@@ -85,13 +85,13 @@ impl Tree {
                 }
                 Err(fault) if fault.is(nfsstat3::NFS3ERR_BAD_COOKIE) && attempts < LISTING_ATTEMPTS => {
                     attempts += 1;
-                    from = (0, cookieverf3::default());
+                    from = PageStart::default();
                     found.clear();
                     continue;
                 }
                 other => other?,
             };
-            // A page without entries is a word, too: there may be no end of them.
+            // A page without entries counts, too: there may be no end of them.
             listing.named(0)?;
             for entry in page.entries {
                 // With the folders before it, and the version's text.

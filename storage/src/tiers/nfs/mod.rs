@@ -3,14 +3,19 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! The rooms, from the wire up: `rpc` has the messages, `dial` opens streams, `portmap` knows where to, `connection` has many calls under way on
-//! one (`send` and `receive` are its halves, `moderation` decides when to be woken), `pool` keeps several and repeats what broke, `client` has the procedures,
-//! `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and `listing` do what the trait asks.
+//! The files, from the wire up: `rpc` has the messages, `dial` opens streams, `call` is one call and its reply, `waiting`
+//! the calls that wait for theirs. `connection` has many calls under way on one stream (`send` and `receive` are its
+//! halves, `moderation` decides when to be woken). `pool` keeps several connections to one `address` and repeats what
+//! broke; `portmap` finds the address again. `client` has the procedures, `mount` finds the export, `tree` turns paths
+//! into handles, and `read`, `put` and `listing` do what the trait asks.
 //!
 //! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a place among the calls under way and, where there is none, for a connection.
 
+mod address;
+mod call;
 mod client;
+mod config;
 mod connection;
 mod dial;
 mod fault;
@@ -27,8 +32,10 @@ mod rpc;
 mod send;
 mod tree;
 mod url;
+mod waiting;
 
-use crate::config::NfsConfig;
+pub use config::NfsConfig;
+
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo};
@@ -46,11 +53,11 @@ const MOUNT_QUEUE_DEPTH: u32 = 128;
 /// An export.
 #[derive(Debug)]
 pub struct NfsTier {
-    way: Way,
+    way: Access,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Access {
     UserSpace(Arc<Tree>),
     Kernel(Box<NvmeTier>),
 }
@@ -73,9 +80,9 @@ impl NfsTier {
                         "`connections` must be at least 1",
                     ));
                 }
-                Way::UserSpace(Arc::new(Tree::mount(url, config).await?))
+                Access::UserSpace(Arc::new(Tree::mount(url, config).await?))
             }
-            (None, Some(path)) => Way::Kernel(Box::new(open_mount(path).await?)),
+            (None, Some(path)) => Access::Kernel(Box::new(open_mount(path).await?)),
             _ => {
                 let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
                 return Err(StorageError::new(ErrorKind::Invalid, "nfs", detail));
@@ -107,8 +114,8 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
 impl Tier for NfsTier {
     fn info(&self) -> TierInfo {
         match &self.way {
-            Way::Kernel(tier) => tier.info(),
-            Way::UserSpace(tree) => TierInfo {
+            Access::Kernel(tier) => tier.info(),
+            Access::UserSpace(tree) => TierInfo {
                 kind: "nfs",
                 location: tree.url.to_string(),
                 wrappers: Vec::new(),
@@ -122,8 +129,8 @@ impl Tier for NfsTier {
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.stat(path).await,
-            Way::UserSpace(tree) => {
+            Access::Kernel(tier) => tier.stat(path).await,
+            Access::UserSpace(tree) => {
                 let (about, mut cost) = (tree.name(path), ReadCost::default());
                 let (_, attributes) = tree.object(&mut tree.client(&about, &mut cost), path).await?;
                 Ok(describe(path, &attributes))
@@ -133,29 +140,29 @@ impl Tier for NfsTier {
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.read_many(object, ranges).await,
-            Way::UserSpace(tree) => read::read_many(tree, object, ranges).await,
+            Access::Kernel(tier) => tier.read_many(object, ranges).await,
+            Access::UserSpace(tree) => read::read_many(tree, object, ranges).await,
         }
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.list(prefix).await,
-            Way::UserSpace(tree) => tree.list(prefix).await,
+            Access::Kernel(tier) => tier.list(prefix).await,
+            Access::UserSpace(tree) => tree.list(prefix).await,
         }
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.put(path, body).await,
-            Way::UserSpace(tree) => put::put(tree, path, body).await,
+            Access::Kernel(tier) => tier.put(path, body).await,
+            Access::UserSpace(tree) => put::put(tree, path, body).await,
         }
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.delete(path).await,
-            Way::UserSpace(tree) => put::delete(tree, path).await,
+            Access::Kernel(tier) => tier.delete(path).await,
+            Access::UserSpace(tree) => put::delete(tree, path).await,
         }
     }
 }

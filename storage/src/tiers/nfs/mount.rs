@@ -2,11 +2,12 @@
 //!
 //! In: an [`NfsUrl`]. Out: the address of the NFS server and the handle of the export's root.
 
+use super::address::Address;
+use super::config::NfsConfig;
 use super::pool::{Limits, Pool, Repeat};
-use super::portmap::{Address, Portmapper, Program};
+use super::portmap::{Portmapper, Program};
 use super::rpc::{Call, pack};
 use super::url::NfsUrl;
-use crate::config::NfsConfig;
 use crate::error::{ErrorKind, StorageError};
 use crate::tier::ReadCost;
 use bytes::Bytes;
@@ -87,7 +88,7 @@ impl Server {
             program,
             about: self.url.to_string(),
         };
-        Address::ask(portmapper, self.limit).await
+        Address::resolved(portmapper, self.limit).await
     }
 
     /// Those of the few calls before the first look-up.

@@ -3,13 +3,15 @@
 //!
 //! In: calls, and whether they may be repeated. Out: replies and what they cost. A call goes to the connection with the
 //! least under way. From when it has a place there, it has one limit for everything: connecting, waiting, repeats.
-//! Knows nothing of NFS.
+//! Knows nothing of NFS's procedures.
 
-use super::connection::{Claim, Connection, Landing, Outgoing, Place, Reply};
+use super::address::Address;
+use super::call::{CallPermit, Claim, Landing, Outgoing, Reply};
+use super::connection::Connection;
 use super::dial::dial;
-use super::portmap::Address;
 use super::rpc::{Call, CallError, Head};
 use crate::error::{ErrorKind, StorageError};
+use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;
 use nfs3_types::rpc::opaque_auth;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +25,8 @@ const WINDOW: usize = 128;
 /// Replies with more data than this also count by their data, in units of it: a server that prepares many large replies
 /// at once does so in cold memory, and small ones wait behind them.
 const UNIT_BYTES: usize = 64 << 10;
-/// The wait before the first repeat; it doubles with each.
-const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+/// The waits before repeats.
+const BACKOFF: Backoff = Backoff::exact(Duration::from_millis(20), Duration::from_millis(500));
 
 /// Whether a call that may or may not have run can be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,11 +155,11 @@ impl Pool {
         let begun = Instant::now();
         let room = landing.as_ref().map_or(0, |landing| landing.room);
         // Clocks are read where something may have been waited for.
-        let (place, mut at) = match self.free_place(room) {
-            Some(place) => (place, begun),
-            None => (self.place(room).await?, Instant::now()),
+        let (permit, mut at) = match self.try_permit(room) {
+            Some(permit) => (permit, begun),
+            None => (self.permit(room).await?, Instant::now()),
         };
-        let mut place = Some(place);
+        let mut permit = Some(permit);
         let outgoing = Outgoing::new(call, &self.head, at + self.limit);
         let mut of_call = ReadCost {
             via: ViaSet::of(Via::Nfs),
@@ -167,11 +168,11 @@ impl Pool {
         };
         let again = landing.as_ref().map(Landing::again);
         let mut landing = landing;
-        let mut backoff = FIRST_BACKOFF;
+        let mut retries = Retries::new(BACKOFF, at, self.limit, u32::MAX);
         let result = loop {
             of_call.requests += 1;
             let (error, repeatable) = match self
-                .attempt(&outgoing, (place.take(), room), landing.take(), (at, &mut of_call))
+                .attempt(&outgoing, permit.take(), landing.take(), at, &mut of_call)
                 .await
             {
                 Attempt::Done(reply) => {
@@ -183,31 +184,32 @@ impl Pool {
                 Attempt::Failed(error) => (error, false),
             };
             let repeatable = repeatable && !matches!(error, CallError::Late);
-            if !repeatable || Instant::now() + backoff >= outgoing.deadline {
+            let Some(wait) = repeatable.then(|| retries.next(Duration::ZERO)).flatten() else {
                 break Err(error);
-            }
+            };
             landing = again.as_ref().map(Landing::again);
             of_call.retries += 1;
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            tokio::time::sleep(wait).await;
             at = Instant::now();
         };
         cost.merge(&of_call);
         result
     }
 
-    /// One attempt, begun at a time, with the place given or, once that is used up, with another.
+    /// One attempt, begun at a time, with the permit given or, once that is used up, with another.
     async fn attempt(
         &self,
         outgoing: &Outgoing<'_>,
-        (place, room): (Option<Place>, usize),
+        permit: Option<CallPermit>,
         landing: Option<Landing>,
-        (began, cost): (Instant, &mut ReadCost),
+        began: Instant,
+        cost: &mut ReadCost,
     ) -> Attempt {
-        let place = match place.or_else(|| self.free_place(room)) {
-            Some(place) => place,
-            None => match tokio::time::timeout_at(outgoing.deadline.into(), self.place(room)).await {
-                Ok(Ok(place)) => place,
+        let room = landing.as_ref().map_or(0, |landing| landing.room);
+        let permit = match permit.or_else(|| self.try_permit(room)) {
+            Some(permit) => permit,
+            None => match tokio::time::timeout_at(outgoing.deadline.into(), self.permit(room)).await {
+                Ok(Ok(permit)) => permit,
                 Ok(Err(error)) => return Attempt::NotSent(error),
                 Err(_) => return Attempt::NotSent(CallError::Late),
             },
@@ -216,7 +218,7 @@ impl Pool {
         let Some(slot) = self.slots.iter().min_by_key(load) else {
             return Attempt::NotSent(CallError::Broken("no connections are allowed".to_owned()));
         };
-        let claim = Claim::new(Arc::clone(&slot.load), place);
+        let claim = Claim::new(Arc::clone(&slot.load), permit);
         let (connection, sent) = match slot.usable() {
             Some(connection) => (connection, began),
             None => match Box::pin(self.open(slot, outgoing.deadline)).await {
@@ -245,16 +247,16 @@ impl Pool {
     }
 
     /// A place among the calls under way, where there is one at once.
-    fn free_place(&self, room: usize) -> Option<Place> {
+    fn try_permit(&self, room: usize) -> Option<CallPermit> {
         let data = match self.units(room) {
             0 => None,
             units => Some(Arc::clone(&self.data).try_acquire_many_owned(units).ok()?),
         };
-        Some(Place::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
+        Some(CallPermit::new(Arc::clone(&self.calls).try_acquire_owned().ok()?, data))
     }
 
     /// A place among the calls under way. Each of those ends within the limit, so the wait does too, in turn.
-    async fn place(&self, room: usize) -> Result<Place, CallError> {
+    async fn permit(&self, room: usize) -> Result<CallPermit, CallError> {
         // The semaphores are never closed.
         let closed = |_| CallError::Broken("the pool is closed".to_owned());
         let data = match self.units(room) {
@@ -262,7 +264,7 @@ impl Pool {
             units => Some(Arc::clone(&self.data).acquire_many_owned(units).await.map_err(closed)?),
         };
         let call = Arc::clone(&self.calls).acquire_owned().await.map_err(closed)?;
-        Ok(Place::new(call, data))
+        Ok(CallPermit::new(call, data))
     }
 
     /// Opens the slot's connection, unless another call has done so meanwhile.

@@ -1,9 +1,7 @@
-//! Where a program of a server listens: at a port that was given, or at one that its portmapper tells (RFC 1833,
-//! version 2).
-//!
-//! In: a host, and a program. Out: an address, which is asked for again when nobody answers there any more. Knows nothing
-//! of what the program does.
+//! Portmappers (RFC 1833, version 2). In: a portmapper's address, and a program. Out: where the program listens. Knows
+//! nothing of what the program does.
 
+use super::address::Resolve;
 use super::pool::{Limits, Pool, Repeat};
 use super::rpc::{Call, pack};
 use crate::error::{ErrorKind, StorageError};
@@ -15,11 +13,7 @@ use nfs3_types::rpc::opaque_auth;
 use nfs3_types::xdr_codec::Unpack;
 use std::io::Cursor;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// How long asking again may take: the program may be back at its old port before the portmapper is.
-const AGAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// A program, as portmappers know it.
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +33,9 @@ pub(super) struct Portmapper {
     pub(super) about: String,
 }
 
-/// An address that may change.
-#[derive(Debug)]
-pub(super) struct Address {
-    known: Mutex<SocketAddr>,
-    portmapper: Option<Portmapper>,
-}
-
-impl Portmapper {
-    /// Where the program listens now. The future's type has no end of its own: the portmapper is called over a pool, and
-    /// pools ask portmappers.
-    fn ask(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
+impl Resolve for Portmapper {
+    /// Where the program listens now. The portmapper itself is called over a pool.
+    fn resolve(&self, limit: Duration) -> BoxFuture<'_, Result<SocketAddr, StorageError>> {
         async move {
             let Program { number, version, name } = self.program;
             let limits = Limits {
@@ -95,55 +81,9 @@ impl Portmapper {
     }
 }
 
-impl From<SocketAddr> for Address {
-    fn from(fixed: SocketAddr) -> Self {
-        Self {
-            known: Mutex::new(fixed),
-            portmapper: None,
-        }
-    }
-}
-
-impl Address {
-    /// Asks a portmapper, within a limit.
-    pub(super) async fn ask(portmapper: Portmapper, limit: Duration) -> Result<Self, StorageError> {
-        let known = portmapper.ask(limit).await?;
-        Ok(Self {
-            known: Mutex::new(known),
-            portmapper: Some(portmapper),
-        })
-    }
-
-    // Nothing panics while the lock is held.
-    fn lock(&self) -> MutexGuard<'_, SocketAddr> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn get(&self) -> SocketAddr {
-        *self.lock()
-    }
-
-    /// Nobody answers at `tried`: another address, if there is one.
-    pub(super) async fn instead_of(&self, tried: SocketAddr) -> Option<SocketAddr> {
-        let moved = |address: SocketAddr| (address != tried).then_some(address);
-        if let Some(address) = moved(self.get()) {
-            return Some(address);
-        }
-        match self.portmapper.as_ref()?.ask(AGAIN_LIMIT).await {
-            Ok(address) => {
-                *self.lock() = address;
-                moved(address)
-            }
-            Err(error) => {
-                tracing::debug!("{error}");
-                None
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::address::Address;
     use super::*;
     use nfs3_types::rpc::fragment_header;
     use std::sync::Arc;
@@ -208,11 +148,11 @@ mod tests {
             about: "nfs://test/export".to_owned(),
         };
         let limit = Duration::from_secs(10);
-        let unknown = Address::ask(portmapper.clone(), limit).await.unwrap_err();
+        let unknown = Address::resolved(portmapper.clone(), limit).await.unwrap_err();
         assert!(unknown.to_string().contains("knows no NFS"), "{unknown}");
         let (first, task) = server(|| 1).await;
         port.store(first.port(), Ordering::Relaxed);
-        let address = Address::ask(portmapper, limit).await.unwrap();
+        let address = Address::resolved(portmapper, limit).await.unwrap();
         assert_eq!(address.get(), first);
         let limits = Limits {
             connections: 2,

@@ -5,9 +5,10 @@
 //! the last byte.
 
 use super::fault::Fault;
-use super::tree::{Known, Mark, Tree};
+use super::tree::{FileHandle, Tree, VersionMark};
 use crate::error::{ErrorKind, StorageError};
-use crate::limits::buffer_for;
+use crate::limits::{buffer_for, rejoin, split_front};
+use crate::ranges;
 use crate::tier::{Object, ReadCost, ReadMany, check_ranges};
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 const LOOKUPS: u32 = 2;
 
 /// What one chain of READs brings.
-struct Piece {
+struct ReadBytes {
     data: BytesMut,
     cost: ReadCost,
     /// Whether every reply had attributes.
@@ -29,40 +30,7 @@ struct Piece {
 /// A read under way.
 struct Reading<'a> {
     tree: &'a Tree,
-    known: Arc<Known>,
-}
-
-/// Ranges that are read as one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Joined {
-    range: Range<u64>,
-    /// How many of the ranges asked for.
-    members: usize,
-}
-
-/// Joins ranges that follow each other at no more than `gap` bytes, up to `most` bytes; in the order asked.
-fn join(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Joined> {
-    let mut joined: Vec<Joined> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        let fits = |last: &&mut Joined| {
-            range.start >= last.range.end
-                && range.start - last.range.end <= gap
-                && range.end - last.range.start <= most
-                && !range.is_empty()
-                && !last.range.is_empty()
-        };
-        match joined.last_mut().filter(fits) {
-            Some(last) => {
-                last.range.end = range.end;
-                last.members += 1;
-            }
-            None => joined.push(Joined {
-                range: range.clone(),
-                members: 1,
-            }),
-        }
-    }
-    joined
+    known: Arc<FileHandle>,
 }
 
 pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -126,7 +94,7 @@ impl Reading<'_> {
                 .client(&self.known.name, &mut after)
                 .getattr(&self.known.handle)
                 .await?;
-            if Mark::of(&attributes) != self.known.mark {
+            if VersionMark::of(&attributes) != self.known.mark {
                 return Err(changed(&self.known.name, "it changed during the read").into());
             }
             of_reads.device += std::mem::take(&mut after.device);
@@ -141,7 +109,7 @@ impl Reading<'_> {
 
     /// Many ranges, those that touch as one. Out: their bytes, what they cost, and whether they are proven.
     async fn joined(&self, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, ReadCost, bool), Fault> {
-        let joined = join(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
+        let joined = ranges::runs(ranges, self.tree.coalesce_bytes, u64::from(self.tree.read_bytes));
         let pieces = try_join_all(joined.iter().map(|joined| self.range(joined.range.clone()))).await?;
         let (mut cost, mut proven) = (ReadCost::default(), true);
         let mut parts = Vec::with_capacity(ranges.len());
@@ -164,7 +132,7 @@ impl Reading<'_> {
     }
 
     /// One range.
-    async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
+    async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         if range.end - range.start <= u64::from(self.tree.read_bytes) {
             return self.chain(range, None).await;
         }
@@ -172,32 +140,25 @@ impl Reading<'_> {
     }
 
     /// A range longer than one READ: as many as it takes, all at once, each into its part of one buffer.
-    async fn parallel(&self, range: Range<u64>) -> Result<Piece, Fault> {
+    async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid =
             |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
         let mut rest = buffer_for(&self.known.name, range.end - range.start)?;
         let mut chains = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let end = range.end.min(at + step);
-            // Cut by capacity: full pieces of one allocation join again without a copy.
-            let tail = rest.split_off(usize::try_from(end - at).map_err(invalid)?);
-            chains.push(self.chain(at..end, Some(std::mem::replace(&mut rest, tail))));
-            at = end;
+        for piece in ranges::pieces(&range, step) {
+            let len = usize::try_from(piece.end - piece.start).map_err(invalid)?;
+            let into = split_front(&mut rest, len);
+            chains.push(self.chain(piece, Some(into)));
         }
         let mut whole = BytesMut::new();
         let (mut cost, mut proven) = (ReadCost::default(), true);
         for piece in try_join_all(chains).await? {
             cost.merge(&piece.cost);
             proven &= piece.proven;
-            if whole.is_empty() {
-                whole = piece.data;
-            } else {
-                whole.unsplit(piece.data);
-            }
+            rejoin(&mut whole, piece.data);
         }
-        Ok(Piece {
+        Ok(ReadBytes {
             data: whole,
             cost,
             proven,
@@ -205,7 +166,7 @@ impl Reading<'_> {
     }
 
     /// READs from the start of a range until it is whole: one, unless the server answers short.
-    async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<Piece, Fault> {
+    async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<ReadBytes, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
@@ -222,7 +183,7 @@ impl Reading<'_> {
             cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
             cost.merge(&of_call);
             match &reply.attributes {
-                Some(attributes) if Mark::of(attributes) == self.known.mark => {}
+                Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(&self.known.name, "its attributes are others").into()),
                 None => proven = false,
             }
@@ -243,48 +204,10 @@ impl Reading<'_> {
                 cost.copy += began.elapsed();
             }
         }
-        Ok(Piece {
+        Ok(ReadBytes {
             data: whole,
             cost,
             proven,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn neighbours_are_joined() {
-        let joined = |range, members| Joined { range, members };
-        assert_eq!(
-            join(&[0..4, 4..8, 9..10, 20..30, 25..31], 1, 100),
-            [joined(0..10, 3), joined(20..30, 1), joined(25..31, 1)]
-        );
-        assert_eq!(join(&[0..4, 4..8, 8..9], 0, 8), [joined(0..8, 2), joined(8..9, 1)]);
-        assert_eq!(
-            join(&[0..4, 4..4, 4..8], 0, 8),
-            [joined(0..4, 1), joined(4..4, 1), joined(4..8, 1)]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn every_range_lies_in_what_it_was_joined_to(
-            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, most in 20..100_u64,
-        ) {
-            let mut ranges: Vec<_> = starts.into_iter().map(|(start, len)| start..start + len).collect();
-            ranges.sort_by_key(|range| range.start);
-            let mut rest = ranges.as_slice();
-            for Joined { range, members } in join(&ranges, gap, most) {
-                let (these, after) = rest.split_at(members);
-                prop_assert!(these.iter().all(|one| one.start >= range.start && one.end <= range.end));
-                prop_assert!(range.end - range.start <= most || members == 1);
-                rest = after;
-            }
-            prop_assert!(rest.is_empty());
-        }
     }
 }

@@ -4,9 +4,10 @@
 //! out of one buffer; the bulk data of a large one goes from the socket to where its caller wants it. Records that
 //! nobody waits for are read to their end and dropped, so that the next one is found.
 
-use super::connection::{Bulk, Reply, Shared, Waiter};
+use super::call::{Bulk, Reply, SMALL_RECORD_BYTES, Waiter};
 use super::moderation::{AT_ONCE, Moderation};
 use super::rpc::{CallError, result_at, xid_of};
+use super::waiting::Waiting;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nfs3_types::rpc::fragment_header;
 use nix::sys::socket::setsockopt;
@@ -14,12 +15,11 @@ use nix::sys::socket::sockopt::SetUsize;
 use std::io;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// The largest reply taken: the largest READ asked for, and room for its head.
 const MAX_RECORD_BYTES: usize = (1 << 20) + (64 << 10);
-/// Records up to this are taken whole before they are looked at.
-pub(super) const SMALL_RECORD_BYTES: usize = 32 << 10;
 /// What a large record is recognised by: RPC's head with the longest verifier, and attributes.
 const HEAD_BYTES: usize = 1 << 10;
 /// Bytes taken at once while records are small.
@@ -27,38 +27,40 @@ const MANY_BYTES: usize = 128 << 10;
 /// Bytes taken at once where a large record is to be expected, so that its data is not taken along.
 const FEW_BYTES: usize = HEAD_BYTES;
 /// The wait for a low-water mark to be reached, at the coarseness of the runtime's timer.
-const PATIENCE: Duration = Duration::from_millis(1);
+const MARK_WAIT: Duration = Duration::from_millis(1);
 /// How often deadlines are looked at: this share of the limit, within bounds.
 const CHECKS_PER_LIMIT: u32 = 8;
 
 /// The state of receiving.
 pub(super) struct Receiver<'a> {
-    shared: &'a Shared,
+    stream: &'a TcpStream,
+    waiting: &'a Waiting,
     limit: Duration,
     buffer: BytesMut,
     /// Bytes to take at once.
-    appetite: usize,
+    read_bytes: usize,
     /// When the server last sent something.
     heard: Instant,
     check: Pin<Box<Sleep>>,
     moderation: Moderation,
     /// Ends the wait for a low-water mark.
-    patience: Pin<Box<Sleep>>,
+    mark_wait: Pin<Box<Sleep>>,
     /// The reply whose data is arriving: it may come too late as well.
     arriving: Option<Waiter>,
 }
 
 impl<'a> Receiver<'a> {
-    pub(super) fn new(shared: &'a Shared, limit: Duration) -> Self {
+    pub(super) fn new(stream: &'a TcpStream, waiting: &'a Waiting, limit: Duration) -> Self {
         Self {
-            shared,
+            stream,
+            waiting,
             limit,
             buffer: BytesMut::new(),
-            appetite: MANY_BYTES,
+            read_bytes: MANY_BYTES,
             heard: Instant::now(),
             check: Box::pin(tokio::time::sleep(check_period(limit))),
             moderation: Moderation::new(Instant::now()),
-            patience: Box::pin(tokio::time::sleep(PATIENCE)),
+            mark_wait: Box::pin(tokio::time::sleep(MARK_WAIT)),
             arriving: None,
         }
     }
@@ -78,9 +80,9 @@ impl<'a> Receiver<'a> {
             return self.fragments(len).await;
         }
         if len > SMALL_RECORD_BYTES {
-            self.appetite = FEW_BYTES;
+            self.read_bytes = FEW_BYTES;
             self.fill(len.min(HEAD_BYTES)).await?;
-            let Some(waiter) = xid_of(&self.buffer).and_then(|xid| self.shared.take(xid)) else {
+            let Some(waiter) = xid_of(&self.buffer).and_then(|xid| self.waiting.take(xid)) else {
                 return self.skip(len).await;
             };
             let start = result_at(&self.buffer);
@@ -95,10 +97,10 @@ impl<'a> Receiver<'a> {
             let record = self.buffer.split_to(len);
             return settle(waiter, &record);
         }
-        self.appetite = MANY_BYTES;
+        self.read_bytes = MANY_BYTES;
         self.fill(len).await?;
         let record = &self.buffer[..len];
-        if let Some(waiter) = xid_of(record).and_then(|xid| self.shared.take(xid)) {
+        if let Some(waiter) = xid_of(record).and_then(|xid| self.waiting.take(xid)) {
             settle(waiter, record)?;
         }
         self.buffer.advance(std::mem::take(&mut len));
@@ -132,7 +134,7 @@ impl<'a> Receiver<'a> {
             }
             (len, last) = self.mark().await?;
         }
-        match xid_of(&record).and_then(|xid| self.shared.take(xid)) {
+        match xid_of(&record).and_then(|xid| self.waiting.take(xid)) {
             Some(waiter) => settle(waiter, &record),
             None => Ok(()),
         }
@@ -173,7 +175,7 @@ impl<'a> Receiver<'a> {
     /// Makes the buffer hold at least so many bytes.
     async fn fill(&mut self, bytes: usize) -> Result<(), CallError> {
         while self.buffer.len() < bytes {
-            let more = (bytes - self.buffer.len()).max(self.appetite);
+            let more = (bytes - self.buffer.len()).max(self.read_bytes);
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.reserve(more);
             let held = buffer.len();
@@ -196,9 +198,9 @@ impl<'a> Receiver<'a> {
 
     /// Takes what there is, waiting until there is something. So many bytes of replies not yet found are here already.
     async fn take_into(&mut self, buffer: &mut impl BufMut, held: usize) -> Result<(), CallError> {
-        let stream = &self.shared.stream;
+        let stream = self.stream;
         loop {
-            let expected = self.shared.expected_bytes().saturating_sub(held);
+            let expected = self.waiting.expected_bytes().saturating_sub(held);
             if let Some(mark) = self.moderation.choose(expected) {
                 self.wake_at(mark)?;
             }
@@ -206,11 +208,11 @@ impl<'a> Receiver<'a> {
                 biased;
                 ready = stream.readable() => ready?,
                 () = &mut self.check => {
-                    self.look_at_deadlines()?;
+                    self.check_deadlines()?;
                     continue;
                 }
-                () = &mut self.patience, if self.moderation.is_on() => {
-                    self.lose_patience()?;
+                () = &mut self.mark_wait, if self.moderation.is_on() => {
+                    self.end_mark_wait()?;
                     continue;
                 }
             }
@@ -234,9 +236,9 @@ impl<'a> Receiver<'a> {
     /// Has the socket wake this task once so many bytes are there, or the server closes.
     fn wake_at(&mut self, mark: usize) -> io::Result<()> {
         if mark > AT_ONCE {
-            self.patience.as_mut().reset((Instant::now() + PATIENCE).into());
+            self.mark_wait.as_mut().reset((Instant::now() + MARK_WAIT).into());
         }
-        match setsockopt(&self.shared.stream, LowWater, &mark) {
+        match setsockopt(self.stream, LowWater, &mark) {
             // Not every kernel offers it; then every reply wakes.
             Err(error) if mark > AT_ONCE => {
                 tracing::debug!(%error, "replies are not bundled");
@@ -248,18 +250,18 @@ impl<'a> Receiver<'a> {
     }
 
     /// After a while without a wake-up takes what lies there. While replies come, the wait begins anew.
-    fn lose_patience(&mut self) -> io::Result<()> {
-        if self.heard.elapsed() < PATIENCE {
-            self.patience.as_mut().reset((self.heard + PATIENCE).into());
+    fn end_mark_wait(&mut self) -> io::Result<()> {
+        if self.heard.elapsed() < MARK_WAIT {
+            self.mark_wait.as_mut().reset((self.heard + MARK_WAIT).into());
             return Ok(());
         }
         self.moderation.calm().map_or(Ok(()), |mark| self.wake_at(mark))
     }
 
-    fn look_at_deadlines(&mut self) -> Result<(), CallError> {
+    fn check_deadlines(&mut self) -> Result<(), CallError> {
         let now = Instant::now();
         self.check.as_mut().reset((now + check_period(self.limit)).into());
-        let oldest = self.shared.expire(now).into_iter();
+        let oldest = self.waiting.expire(now).into_iter();
         let oldest = oldest.chain(self.arriving.as_ref().map(|waiter| waiter.sent)).min();
         if let Some(waiter) = self.arriving.take_if(|waiter| waiter.deadline <= now) {
             let _ = waiter.answer.send(Err(CallError::Late));

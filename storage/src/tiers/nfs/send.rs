@@ -3,7 +3,7 @@
 //! In: records of any task. Out: bytes on the stream, in order and whole, also when the caller has gone. A record with
 //! nothing else under way is sent by its caller at once; others wait until every task that is ready has added its own.
 
-use super::connection::Outgoing;
+use super::call::Outgoing;
 use super::rpc::{CallError, padding};
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;

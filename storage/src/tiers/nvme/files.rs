@@ -1,9 +1,9 @@
 //! Files opened for reading, and a bounded set of them kept open. In: objects. Out: open files of that very version.
 
-use super::blocking;
 use super::buffer::BUFFER_ALIGN;
-use super::engine::Shared;
 use super::root::{DirectIo, FileId, Root, c_path, not_a_file, stat_fd};
+use super::signals::Signals;
+use crate::blocking::blocking;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::Object;
@@ -43,12 +43,12 @@ pub(crate) struct OpenFile {
 #[derive(Debug)]
 pub(super) struct Registration {
     place: Option<u32>,
-    shared: Arc<Shared>,
+    signals: Arc<Signals>,
 }
 
 impl Registration {
-    pub(super) const fn new(place: Option<u32>, shared: Arc<Shared>) -> Self {
-        Self { place, shared }
+    pub(super) const fn new(place: Option<u32>, signals: Arc<Signals>) -> Self {
+        Self { place, signals }
     }
 
     pub(super) const fn place(&self) -> Option<u32> {
@@ -59,7 +59,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.shared.file_closed(place);
+            self.signals.file_closed(place);
         }
     }
 }
@@ -138,16 +138,16 @@ fn usable(memory: u32, offset: u32) -> bool {
 /// The files kept open, the least recently used leaving first. Holding a version is no promise that the path still
 /// names it: each read asks that again after its last byte.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<Kept>);
+pub(crate) struct OpenFiles(Mutex<RecentFiles>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentFiles {
     uses: u64,
     files: HashMap<ObjectPath, (Arc<OpenFile>, u64)>,
 }
 
 impl OpenFiles {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, RecentFiles> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

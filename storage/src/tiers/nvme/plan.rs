@@ -1,6 +1,7 @@
 //! Which aligned stretches of a file to read for the ranges asked for. In: ranges and an alignment. Out: a [`Plan`].
 //! Pure arithmetic; knows nothing of files.
 
+use crate::ranges;
 use std::ops::Range;
 
 /// An aligned stretch of the file that one buffer takes.
@@ -38,8 +39,6 @@ impl Plan {
     /// Widens each range to `align` (a power of two) and joins those that then touch or overlap, so that no block is
     /// read twice.
     pub(crate) fn new(ranges: &[Range<u64>], align: u64) -> Self {
-        let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
-        order.sort_unstable_by_key(|&i| ranges[i].start);
         let mut segments: Vec<Segment> = Vec::new();
         let mut parts = vec![
             Part {
@@ -49,7 +48,7 @@ impl Plan {
             };
             ranges.len()
         ];
-        for i in order {
+        for i in ranges::by_start(ranges) {
             let range = &ranges[i];
             let start = range.start & !(align - 1);
             let end = range.end.next_multiple_of(align);

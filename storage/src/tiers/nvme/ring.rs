@@ -2,8 +2,9 @@
 //! nothing of jobs.
 
 use super::buffer::Arena;
-use super::engine::{Driver, Shared};
+use super::config::Driver;
 use super::files::{OpenFile, Registration};
+use super::signals::Signals;
 use io_uring::{IoUring, cqueue, opcode, types};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -36,7 +37,7 @@ pub(super) struct Entry<'a> {
 /// The ring. Where a thread drives it, that is the thread that made it.
 pub(super) struct Ring {
     ring: IoUring,
-    shared: Arc<Shared>,
+    signals: Arc<Signals>,
     /// Free places of the table of files; empty, too, where the kernel refused the table.
     free_files: Vec<u32>,
     has_arena: bool,
@@ -56,7 +57,7 @@ enum Wake {
 impl Ring {
     /// A ring for `depth` reads in flight. The arena and the table of files are registered as far as the kernel lets
     /// us ([`has_arena`](Self::has_arena)); without them reads work as well.
-    pub(super) fn new(shared: Arc<Shared>, depth: u32, arena: Option<&Arena>, driver: Driver) -> io::Result<Self> {
+    pub(super) fn new(signals: Arc<Signals>, depth: u32, arena: Option<&Arena>, driver: Driver) -> io::Result<Self> {
         // One more than the depth, for the wake-up event.
         let entries = (depth + 1).next_power_of_two();
         let mut tuned = IoUring::builder();
@@ -80,7 +81,7 @@ impl Ring {
         };
         Ok(Self {
             ring,
-            shared,
+            signals,
             free_files,
             has_arena,
             wake: Wake::Unarmed,
@@ -115,7 +116,7 @@ impl Ring {
             self.free_files.extend(place);
         }
         // Full now is full for this file: it is asked once only, for it is read by its descriptor as well as ever.
-        let registration = Registration::new(placed, self.shared.clone());
+        let registration = Registration::new(placed, self.signals.clone());
         file.registration.get_or_init(|| registration).place()
     }
 
@@ -125,7 +126,7 @@ impl Ring {
 
     /// Takes files out of the table that were closed meanwhile, so that the kernel lets go of them.
     pub(super) fn release_closed_files(&mut self) {
-        for place in self.shared.take_closed() {
+        for place in self.signals.take_closed() {
             // A place that cannot be cleared is not used again.
             if self.update_file(place, -1) {
                 self.free_files.push(place);
@@ -149,7 +150,7 @@ impl Ring {
             Wake::UnarmedOnce => (true, Wake::ArmedOnce),
             Wake::Armed | Wake::ArmedOnce => return,
         };
-        let fd = types::Fd(self.shared.wake_event().as_raw_fd());
+        let fd = types::Fd(self.signals.wake_event().as_raw_fd());
         let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(!once);
         // SAFETY: points to nothing; the descriptor lives as long as the ring.
         unsafe { self.push(&poll.build().user_data(WAKE)) };
@@ -221,7 +222,7 @@ impl Ring {
         if cqueue::more(entry.flags()) {
             return;
         }
-        self.shared.drain_wake_event();
+        self.signals.drain_wake_event();
         let refused = entry.result() == -libc::EINVAL || self.wake == Wake::ArmedOnce;
         self.wake = if refused { Wake::UnarmedOnce } else { Wake::Unarmed };
     }

@@ -5,7 +5,8 @@
 //! takes the completions. So a read costs no switch to another thread and back, which on a busy machine is what most of
 //! its time beyond the device's goes into. With nothing in flight nothing runs.
 
-use super::engine::{Job, Shared};
+use super::job::Job;
+use super::signals::Signals;
 use super::worker::Worker;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,18 +26,18 @@ pub(super) struct RuntimeDriver {
 struct Core {
     /// `None` once it has been closed or its ring has failed.
     worker: Mutex<Option<Worker>>,
-    shared: Arc<Shared>,
+    signals: Arc<Signals>,
 }
 
 impl RuntimeDriver {
     /// Starts the task that takes completions, on the runtime that this is called from; its I/O driver is needed.
-    pub(super) fn start(worker: Worker, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn start(worker: Worker, signals: Arc<Signals>) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         // A descriptor of its own: it stays good for as long as the task polls it.
         let ring = worker.ring_fd()?;
         let core = Arc::new(Core {
             worker: Mutex::new(Some(worker)),
-            shared,
+            signals,
         });
         // SAFETY: an `OwnedFd` is open, and the same, until it is dropped; `AsyncFd` drops it after its registration.
         let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) }?;
@@ -53,8 +54,8 @@ impl RuntimeDriver {
 
 #[cfg(test)]
 impl RuntimeDriver {
-    pub(super) fn shared(&self) -> &Shared {
-        &self.core.shared
+    pub(super) fn signals(&self) -> &Signals {
+        &self.core.signals
     }
 }
 
@@ -89,7 +90,7 @@ impl Core {
 
     /// Waits for what is in flight and starts nothing more.
     fn close(&self) {
-        self.shared.stop();
+        self.signals.stop();
         if let Some(worker) = self.lock().take() {
             worker.wind_down();
         }

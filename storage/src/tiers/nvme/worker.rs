@@ -2,11 +2,12 @@
 //! a thread of its own ([`Worker::run`]), or its callers ([`Worker::advance`]).
 
 use super::active::Active;
-use super::engine::{Done, EngineOptions, Job, Shared};
 use super::files::OpenFile;
+use super::job::{Done, EngineOptions, Job};
 use super::op::{Op, Progress, progress};
 use super::ring::{Entry, Ring};
 use super::root::{FileId, Root};
+use super::signals::Signals;
 use super::slots::Slots;
 use crate::error::{ErrorKind, StorageError};
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ const ATTEMPTS: u32 = 32;
 pub(super) struct Worker {
     ring: Ring,
     root: Arc<Root>,
-    shared: Arc<Shared>,
+    signals: Arc<Signals>,
     depth: usize,
     chunk_bytes: usize,
     jobs: Slots<Active>,
@@ -48,7 +49,7 @@ impl fmt::Debug for Worker {
 
 impl Worker {
     /// Where a thread drives it, made on that thread: the ring takes submissions from no other.
-    pub(super) fn new(root: Arc<Root>, shared: Arc<Shared>, options: EngineOptions) -> io::Result<Self> {
+    pub(super) fn new(root: Arc<Root>, signals: Arc<Signals>, options: EngineOptions) -> io::Result<Self> {
         let EngineOptions {
             depth,
             chunk_bytes,
@@ -57,9 +58,9 @@ impl Worker {
             ..
         } = options;
         Ok(Self {
-            ring: Ring::new(shared.clone(), depth, arena.as_deref(), driver)?,
+            ring: Ring::new(signals.clone(), depth, arena.as_deref(), driver)?,
             root,
-            shared,
+            signals,
             depth: depth as usize,
             chunk_bytes,
             jobs: Slots::default(),
@@ -88,16 +89,16 @@ impl Worker {
             self.ring.release_closed_files();
             self.submit_reads();
             self.answer_finished();
-            if self.shared.is_stopping() && self.in_flight == 0 {
+            if self.signals.is_stopping() && self.in_flight == 0 {
                 return Ok(());
             }
             self.ring.arm_wake();
-            self.shared.park();
-            let surprised = self.take_job(queue) || self.shared.has_closed();
+            self.signals.park();
+            let surprised = self.take_job(queue) || self.signals.has_closed();
             if !surprised {
                 self.ring.enter()?;
             }
-            self.shared.unpark();
+            self.signals.unpark();
             self.reap();
             self.answer_finished();
         }
@@ -111,8 +112,8 @@ impl Worker {
         self.answer_finished();
         self.ring.arm_wake();
         // From here on, a file that is closed sets the wake-up event, and thereby makes the ring readable.
-        self.shared.park();
-        if self.shared.has_closed() {
+        self.signals.park();
+        if self.signals.has_closed() {
             self.ring.release_closed_files();
         }
         self.ring.submit(self.in_flight > 0)
@@ -144,7 +145,7 @@ impl Worker {
         while let Some((mark, result)) = self.ring.next_completion() {
             self.in_flight -= 1;
             #[cfg(test)]
-            let result = self.shared.injected.lock().unwrap().pop().unwrap_or(result);
+            let result = self.signals.injected.lock().unwrap().pop().unwrap_or(result);
             self.complete(mark as usize, result);
         }
     }
@@ -152,7 +153,7 @@ impl Worker {
     /// Takes one job off the queue. When stopping, jobs are dropped, which tells their callers.
     fn take_job(&mut self, queue: &Receiver<Job>) -> bool {
         match queue.try_recv() {
-            Ok(_) if self.shared.is_stopping() => true,
+            Ok(_) if self.signals.is_stopping() => true,
             Ok(job) => {
                 self.accept(job);
                 true
@@ -161,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// Lets a job stand in for its first turn.
+    /// Queues a job for its first turn.
     pub(super) fn accept(&mut self, job: Job) {
         let slot = self.jobs.insert(Active::new(job));
         self.turn.push_back(slot);
@@ -169,7 +170,7 @@ impl Worker {
 
     /// Queues reads until the depth is reached or nothing is left.
     fn submit_reads(&mut self) {
-        let stopping = self.shared.is_stopping();
+        let stopping = self.signals.is_stopping();
         while self.in_flight < self.depth {
             if let Some(op) = self.again.pop_front() {
                 self.push_read(op);

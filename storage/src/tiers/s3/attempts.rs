@@ -3,7 +3,7 @@
 //! before the request left is not seen here.
 
 use crate::tier::ReadCost;
-use crate::unclaimed::Unclaimed;
+use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
 use bytes::BytesMut;
 use futures::StreamExt;
@@ -28,11 +28,11 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attempts(Arc<Tally>);
 
-/// Dropped before it is claimed, it tells what was sent for nothing.
+/// Dropped before a read has reported it, it adds what was sent to the unreported cost.
 #[derive(Debug, Default)]
 struct Tally {
-    unclaimed: Option<Arc<Unclaimed>>,
-    claimed: AtomicBool,
+    unreported: Option<Arc<UnreportedCost>>,
+    reported: AtomicBool,
     requests: AtomicU32,
     hedges: AtomicU32,
     lost_bytes: AtomicU64,
@@ -41,10 +41,10 @@ struct Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let (requests, claimed) = (*self.requests.get_mut(), *self.claimed.get_mut());
-        if let Some(unclaimed) = self.unclaimed.as_ref().filter(|_| requests > 0 && !claimed) {
+        let (requests, reported) = (*self.requests.get_mut(), *self.reported.get_mut());
+        if let Some(unreported) = self.unreported.as_ref().filter(|_| requests > 0 && !reported) {
             let hedges = *self.hedges.get_mut();
-            unclaimed.add(&ReadCost {
+            unreported.add(&ReadCost {
                 requests,
                 retries: requests.saturating_sub(1 + hedges),
                 hedges,
@@ -56,16 +56,16 @@ impl Drop for Tally {
 }
 
 impl Attempts {
-    /// A tally that goes to `unclaimed` unless it is claimed.
-    pub(super) fn billed(unclaimed: &Arc<Unclaimed>) -> Self {
+    /// A tally that goes to `unreported` unless it is reported.
+    pub(super) fn of_read(unreported: &Arc<UnreportedCost>) -> Self {
         let mut tally = Tally::default();
-        tally.unclaimed = Some(Arc::clone(unclaimed));
+        tally.unreported = Some(Arc::clone(unreported));
         Self(Arc::new(tally))
     }
 
     /// What was counted is told by the read itself.
-    pub(super) fn claim(&self) {
-        self.0.claimed.store(true, Ordering::Relaxed);
+    pub(super) fn report(&self) {
+        self.0.reported.store(true, Ordering::Relaxed);
     }
 
     /// Requests that went out.

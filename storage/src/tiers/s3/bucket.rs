@@ -3,14 +3,14 @@
 //! In: a config. Out: the calls that the tier is made of. Credentials stay inside `object_store` and are never printed.
 
 use super::client::{self, Clients};
+use super::config::S3Config;
+use super::error_reply::code_and_message;
 use super::hedge::Hedging;
-use super::patience::Patience;
-use super::told::told;
-use crate::config::S3Config;
+use super::policy::RetryPolicy;
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
-use crate::unclaimed::Unclaimed;
+use crate::unreported::UnreportedCost;
 use object_store::aws::AmazonS3;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path as Key;
@@ -30,10 +30,10 @@ pub(super) struct Bucket {
     pub(super) store: AmazonS3,
     /// For reads alone: it does not retry.
     pub(super) reads: AmazonS3,
-    pub(super) patience: Patience,
+    pub(super) policy: RetryPolicy,
     pub(super) hedging: Option<Hedging>,
     /// What GETs cost whose read failed or was given up.
-    pub(super) unclaimed: Arc<Unclaimed>,
+    pub(super) unreported: Arc<UnreportedCost>,
     name: String,
     endpoint: String,
     /// Without slashes at its ends; empty for the whole bucket.
@@ -47,9 +47,9 @@ impl Bucket {
         Ok(Self {
             store,
             reads,
-            patience: Patience::new(config),
+            policy: RetryPolicy::new(config),
             hedging: Hedging::new(&config.bucket, config.hedge_after_quantile, config.hedge_max_share)?,
-            unclaimed: Arc::default(),
+            unreported: Arc::default(),
             name: config.bucket.clone(),
             endpoint: config.endpoint.clone().unwrap_or_else(|| "AWS".to_owned()),
             prefix: config
@@ -119,7 +119,7 @@ impl Bucket {
         key: &Key,
         call: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, StorageError> {
-        let limit = deadline::remaining(self.patience.limit);
+        let limit = deadline::remaining(self.policy.limit);
         match tokio::time::timeout(limit, call).await {
             Ok(done) => done.map_err(|e| self.error(key, &e)),
             Err(_) => {
@@ -144,7 +144,7 @@ impl Bucket {
     pub(super) fn error(&self, key: &Key, error: &object_store::Error) -> StorageError {
         let text = chain(error);
         let status = status(error, &text);
-        let said = told(&text).map_or_else(String::new, |told| format!("; the server says {told}"));
+        let said = code_and_message(&text).map_or_else(String::new, |said| format!("; the server says {said}"));
         let (kind, what) = match status {
             // The address of a cloud machine's own credentials, asked when there are no others.
             _ if text.contains("169.254.16") => {

@@ -3,9 +3,9 @@
 //! that retries by itself for everything but reads, one that does not for reads. Sends nothing.
 
 use super::attempts::CountingConnector;
+use super::config::S3Config;
 use super::http;
 use super::profile::Profile;
-use crate::config::S3Config;
 use crate::error::{ErrorKind, StorageError};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};

@@ -6,16 +6,16 @@
 use super::attempts::Attempts;
 use super::bucket::{Bucket, version_of};
 use crate::error::{ErrorKind, StorageError};
+use crate::retry::Retries;
 use bytes::BytesMut;
 use futures::StreamExt;
 use object_store::GetOptions;
 use object_store::path::Path as Key;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A range's bytes, and how often it was asked for.
-pub(super) struct Got {
+pub(super) struct Fetched {
     pub(super) bytes: BytesMut,
     /// GETs that went out, hedges included.
     pub(super) requests: u32,
@@ -38,19 +38,20 @@ pub(super) struct Wanted<'a> {
 
 impl Bucket {
     /// Reads a range into `into`, whose capacity must be the range's length.
-    pub(super) async fn get(&self, wanted: Wanted<'_>, mut into: BytesMut) -> Result<Got, StorageError> {
+    pub(super) async fn get(&self, wanted: Wanted<'_>, mut into: BytesMut) -> Result<Fetched, StorageError> {
         let Wanted { key, range, .. } = &wanted;
         let began = Instant::now();
-        let until = began + self.patience.limit;
-        let until = wanted.deadline.map_or(until, |deadline| until.min(deadline));
-        let left = || until.saturating_duration_since(Instant::now());
+        let asker = wanted
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(began));
+        let limit = asker.map_or(self.policy.limit, |limit| limit.min(self.policy.limit));
+        let mut retries = Retries::new(self.policy.backoff(), began, limit, self.policy.retries);
         let len = range.end - range.start;
-        let attempts = Attempts::billed(&self.unclaimed);
-        let mut retries = 0;
+        let attempts = Attempts::of_read(&self.unreported);
         loop {
             let rest = range.start + into.len() as u64..range.end;
-            let may_follow = self.patience.retries - retries;
-            let limit = self.patience.of_attempt(rest.end - rest.start, left(), may_follow);
+            let missing = rest.end - rest.start;
+            let limit = self.policy.of_attempt(missing, retries.left(), retries.remaining());
             let attempt = self.attempt(&wanted, rest, &mut into, &attempts);
             let failure = match tokio::time::timeout(limit, attempt).await {
                 Ok(Ok(())) => None,
@@ -59,31 +60,31 @@ impl Bucket {
             };
             // All bytes may have come before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
-                attempts.claim();
-                return Ok(Got {
+                attempts.report();
+                return Ok(Fetched {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes(),
                     bytes: into,
                     requests: attempts.requests(),
-                    retries,
+                    retries: retries.made(),
                     hedges: attempts.hedges(),
                 });
             };
             let asked = attempts.take_retry_after();
-            let backoff = self.patience.backoff(retries + 1, RandomState::new().hash_one(retries));
-            let wait = backoff.max(asked.unwrap_or_default());
-            if !failure.kind().is_transient() || may_follow == 0 || left() <= wait {
-                let tried = Tried {
-                    attempts: retries + 1,
-                    took: began.elapsed(),
+            let wait = match failure.kind().is_transient() {
+                true => retries.next(asked.unwrap_or_default()),
+                false => None,
+            };
+            let Some(wait) = wait else {
+                let tried = FailedGet {
+                    given_up: retries.given_up(),
                     asked,
                     got: into.len(),
                     wanted: len,
                 };
                 attempts.count_lost(into.len() as u64);
                 return Err(tried.give_up(&failure));
-            }
+            };
             tracing::debug!("retried from byte {} on: {failure}", range.start + into.len() as u64);
-            retries += 1;
             tokio::time::sleep(wait).await;
         }
     }
@@ -145,24 +146,23 @@ impl Bucket {
 }
 
 /// What was done before a failure was let through.
-struct Tried {
-    attempts: u32,
-    took: Duration,
+struct FailedGet {
+    /// How many attempts, in what time.
+    given_up: String,
     /// How long the server asked to be left alone.
     asked: Option<Duration>,
     got: usize,
     wanted: u64,
 }
 
-impl Tried {
+impl FailedGet {
     /// The last failure, and what was done before.
     fn give_up(&self, failure: &StorageError) -> StorageError {
         if !failure.kind().is_transient() {
             return failure.clone();
         }
         let Self {
-            attempts,
-            took,
+            given_up,
             asked,
             got,
             wanted,
@@ -170,11 +170,7 @@ impl Tried {
         let asked = asked.map_or_else(String::new, |asked| {
             format!("; it asked to be left alone for {} s", asked.as_secs())
         });
-        let detail = format!(
-            "{}{asked}; given up after {attempts} attempts in {} ms with {got} of {wanted} bytes",
-            failure.detail(),
-            took.as_millis()
-        );
+        let detail = format!("{}{asked}; {given_up} with {got} of {wanted} bytes", failure.detail());
         StorageError::new(failure.kind(), failure.object(), detail)
     }
 }

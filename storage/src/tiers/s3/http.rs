@@ -2,7 +2,7 @@
 //! a redirect is followed only to the same scheme, host and port, since the headers of a request hold its session token
 //! and its signature. Knows nothing of S3.
 
-use crate::config::S3Config;
+use super::config::S3Config;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Certificate, Client, Url};

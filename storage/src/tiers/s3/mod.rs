@@ -13,23 +13,25 @@
 mod attempts;
 mod bucket;
 mod client;
+mod config;
+mod error_reply;
 mod fetch;
 mod hedge;
 mod http;
-mod patience;
-mod plan;
+mod policy;
 mod profile;
 mod put;
 mod reply;
-mod told;
 
-use crate::config::S3Config;
+pub use config::S3Config;
+
 use crate::deadline;
 use crate::error::{ErrorKind, StorageError};
-use crate::limits::{Listing, buffer_for};
+use crate::limits::{Listing, buffer_for, rejoin, split_front};
 use crate::path::ObjectPath;
+use crate::ranges::{self, Span};
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
-use crate::unclaimed::Bill;
+use crate::unreported::PendingCost;
 use async_trait::async_trait;
 use bucket::{Bucket, version_of};
 use bytes::{Bytes, BytesMut};
@@ -37,7 +39,6 @@ use fetch::Wanted;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use plan::Span;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,11 +119,9 @@ impl S3Tier {
     async fn fetch(&self, key: &Key, version: &str, spans: &[Span]) -> Result<(Vec<Bytes>, ReadCost), StorageError> {
         let mut gets = Vec::new();
         for (of, span) in spans.iter().enumerate() {
-            // Cut by capacity into one piece per GET; full pieces of one allocation join again without a copy.
             let mut rest = buffer_for(&self.bucket.object(key), span.bytes.end - span.bytes.start)?;
-            for range in span.parts(self.part_bytes) {
-                let tail = rest.split_off(length(key, &range)?.min(rest.capacity()));
-                let into = std::mem::replace(&mut rest, tail);
+            for range in ranges::pieces(&span.bytes, self.part_bytes) {
+                let into = split_front(&mut rest, length(key, &range)?);
                 gets.push(Get { of, range, into });
             }
         }
@@ -141,12 +140,12 @@ impl S3Tier {
                 get.run(&bucket, &slots, wanted).await
             }
         };
-        let mut bill = Bill::open(&self.bucket.unclaimed);
+        let mut cost = PendingCost::new(&self.bucket.unreported);
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
         if gets.len() <= 1 {
             for get in gets {
                 let (of, _, bytes, of_get) = one(get).await?;
-                bill.add(&of_get);
+                cost.add(&of_get);
                 wholes[of] = bytes;
             }
         } else {
@@ -160,19 +159,15 @@ impl S3Tier {
                 let ended =
                     ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, key.as_ref(), e.to_string()))?;
                 let (of, start, bytes, of_get) = ended?;
-                bill.add(&of_get);
+                cost.add(&of_get);
                 pieces.push((of, start, bytes));
             }
             pieces.sort_unstable_by_key(|(of, start, _)| (*of, *start));
             for (of, _, bytes) in pieces {
-                if wholes[of].is_empty() {
-                    wholes[of] = bytes;
-                } else {
-                    wholes[of].unsplit(bytes);
-                }
+                rejoin(&mut wholes[of], bytes);
             }
         }
-        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), bill.settle()))
+        Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
     }
 }
 
@@ -253,7 +248,7 @@ impl Tier for S3Tier {
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
         let key = self.bucket.key(&object.path)?;
-        let spans = plan::spans(ranges, self.coalesce_bytes);
+        let spans = ranges::spans(ranges, self.coalesce_bytes);
         let (replies, mut cost) = self.fetch(&key, &object.version, &spans).await?;
         let mut parts = vec![Bytes::new(); ranges.len()];
         for (span, reply) in spans.iter().zip(replies) {
@@ -267,8 +262,8 @@ impl Tier for S3Tier {
         Ok(ReadMany { parts, cost })
     }
 
-    fn take_unclaimed(&self) -> Option<ReadCost> {
-        self.bucket.unclaimed.take()
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.bucket.unreported.take()
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {

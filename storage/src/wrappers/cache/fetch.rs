@@ -1,9 +1,11 @@
 //! What a cache holds, and the fetches for what it has not. In: extents of objects. Out: their bytes, fetched once.
 
-use super::super::single_flight::{Boarded, ExtentKey, Lead, SingleFlight, joined};
-use super::{CacheConfig, CacheMetrics, Policy};
+use super::config::{CacheConfig, ENTRY_BYTES, Policy};
 use crate::error::StorageError;
+use crate::ranges;
 use crate::tier::{Object, ReadCost, Tier};
+use crate::wrappers::metrics::CacheMetrics;
+use crate::wrappers::single_flight::{Boarded, ExtentKey, Lead, SingleFlight};
 use bytes::Bytes;
 use moka::policy::EvictionPolicy;
 use std::collections::HashMap;
@@ -13,29 +15,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierlab_protocol::via::Via;
 
-/// Bytes that an entry takes beside those it holds: the key, its place in the table and in the queues of the policy,
-/// reference counts, and what the allocator adds. As measured: `tests/cache_memory.rs` holds it to that.
-pub(super) const ENTRY_BYTES: u64 = 480;
-
 /// What a fetch brought.
 #[derive(Debug, Default)]
-pub(super) struct Landed {
+pub(super) struct Fetched {
     pub(super) extents: HashMap<Range<u64>, Bytes>,
     pub(super) cost: ReadCost,
 }
 
 /// The extents and the fetches of a cache.
-pub(super) struct Kept {
+pub(super) struct CachedExtents {
     inner: Arc<dyn Tier>,
     extents: moka::future::Cache<ExtentKey, Bytes>,
-    flights: Arc<SingleFlight<Landed>>,
+    flights: Arc<SingleFlight<Fetched>>,
     capacity_bytes: u64,
     metrics: CacheMetrics,
-    /// What the gauge of held bytes has been told: several caches may share one gauge.
-    told_bytes: AtomicU64,
+    /// What the gauge of held bytes was last set to: several caches may share one gauge.
+    reported_bytes: AtomicU64,
 }
 
-impl Kept {
+impl CachedExtents {
     pub(super) fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Self {
         let weight = |_: &ExtentKey, bytes: &Bytes| u32::try_from(bytes.len() as u64 + ENTRY_BYTES).unwrap_or(u32::MAX);
         let evictions = metrics.evictions.clone();
@@ -61,7 +59,7 @@ impl Kept {
             flights: Arc::default(),
             capacity_bytes: config.capacity_bytes,
             metrics,
-            told_bytes: AtomicU64::new(0),
+            reported_bytes: AtomicU64::new(0),
         }
     }
 
@@ -88,7 +86,7 @@ impl Kept {
     }
 
     /// Joins the fetches under way for `missing` extents (ascending), and begins one for all the others.
-    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Landed> {
+    pub(super) fn board(self: &Arc<Self>, object: &Object, missing: Vec<ExtentKey>) -> Boarded<Fetched> {
         let mut boarded = self.flights.board(missing);
         if let Some(lead) = boarded.lead.take() {
             let (kept, object) = (self.clone(), object.clone());
@@ -98,16 +96,16 @@ impl Kept {
     }
 
     /// One fetch, on a task of its own.
-    async fn fetch(&self, object: &Object, mut lead: Lead<Landed>) {
+    async fn fetch(&self, object: &Object, mut lead: Lead<Fetched>) {
         let landed = self.fetch_extents(object, lead.keys()).await;
         // They are in the cache by now, so whoever comes after this finds them there.
         lead.leave();
         lead.answer().land(landed.map(Arc::new));
-        self.tell_bytes().await;
+        self.report_bytes().await;
     }
 
-    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Landed, StorageError> {
-        let mut landed = Landed::default();
+    async fn fetch_extents(&self, object: &Object, keys: &[ExtentKey]) -> Result<Fetched, StorageError> {
+        let mut landed = Fetched::default();
         let mut fetched = Vec::with_capacity(keys.len());
         for key in keys {
             // Between the look-up and the boarding, another fetch may have landed.
@@ -121,7 +119,7 @@ impl Kept {
         if fetched.is_empty() {
             return Ok(landed);
         }
-        let runs = joined(fetched.iter().map(|key| key.extent()));
+        let runs = ranges::adjacent(fetched.iter().map(|key| key.extent()));
         let read = self.inner.read_many(object, &runs).await?;
         landed.cost.merge(&read.cost);
         let mut pieces = runs.iter().zip(&read.parts).peekable();
@@ -147,19 +145,19 @@ impl Kept {
     }
 
     /// Brings the gauge up to date. Housekeeping first, which also bounds what moka still has queued.
-    async fn tell_bytes(&self) {
+    async fn report_bytes(&self) {
         self.extents.run_pending_tasks().await;
         let held = self.extents.weighted_size();
-        let told = self.told_bytes.swap(held, Ordering::Relaxed);
+        let told = self.reported_bytes.swap(held, Ordering::Relaxed);
         self.metrics.bytes.add(held.cast_signed() - told.cast_signed());
     }
 }
 
-impl Drop for Kept {
+impl Drop for CachedExtents {
     fn drop(&mut self) {
         self.metrics
             .bytes
-            .sub(self.told_bytes.load(Ordering::Relaxed).cast_signed());
+            .sub(self.reported_bytes.load(Ordering::Relaxed).cast_signed());
         self.metrics.capacity_bytes.sub(self.capacity_bytes.cast_signed());
     }
 }

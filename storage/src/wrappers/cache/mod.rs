@@ -7,19 +7,22 @@
 //!   the call that began it is dropped. Its error reaches everyone who waits, and is not kept.
 //! - A range of more than [`BYPASS_BLOCKS`] blocks is read around the cache: a model file would only push rows out.
 
+mod config;
 mod fetch;
+
+pub use config::{CacheConfig, Granularity, Policy};
 
 use super::metrics::CacheMetrics;
 use super::single_flight::{ExtentKey, Version, share_of};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::buffer_for;
 use crate::path::ObjectPath;
+use crate::ranges;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
 use bytes::Bytes;
-use fetch::{ENTRY_BYTES, Kept};
+use fetch::CachedExtents;
 use futures::future::try_join;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -29,107 +32,9 @@ use tierlab_protocol::via::{Via, ViaSet};
 
 /// A range that touches more blocks than this, or is as long, is read around the cache.
 pub const BYPASS_BLOCKS: u64 = 64;
-/// The smallest and the largest block, in bytes.
-const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
-/// The longest time to live: the library refuses a thousand years.
-const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
-
-/// Which parts leave a full cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// What was used rarely of late: a scan does not push the popular out, and a newcomer is kept only when it was
-    /// asked for more often than what it would replace.
-    #[default]
-    TinyLfu,
-    /// What was not used for longest.
-    Lru,
-}
-
-/// What is kept as one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Granularity {
-    /// Blocks of `block_bytes`: neighbours of what was asked for come along.
-    #[default]
-    Block,
-    /// Exactly the ranges asked for, such as rows: nothing comes along, and only the very same range is a hit.
-    Range,
-}
-
-/// How a cache works: `[cache]` of the server's configuration, or of a tier's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CacheConfig {
-    /// Bytes of memory at most, bookkeeping of about 500 bytes for each part included; 0 is no cache.
-    pub capacity_bytes: u64,
-    /// Bytes of a block: a power of two from 512 to 1 MiB.
-    pub block_bytes: u64,
-    /// Which parts leave a full cache.
-    pub policy: Policy,
-    /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
-    /// version: another version has other keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_ms: Option<u64>,
-    /// What is kept as one.
-    pub granularity: Granularity,
-}
-
-impl CacheConfig {
-    /// No cache.
-    #[must_use]
-    pub const fn off() -> Self {
-        Self {
-            capacity_bytes: 0,
-            block_bytes: 4096,
-            policy: Policy::TinyLfu,
-            ttl_ms: None,
-            granularity: Granularity::Block,
-        }
-    }
-
-    /// Blocks that fit at most.
-    #[must_use]
-    pub const fn most_blocks(&self) -> u64 {
-        self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
-    }
-
-    fn check(&self) -> Result<(), StorageError> {
-        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
-        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
-        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
-            let detail = format!("must be a power of two from 512 to 1048576, is {block}");
-            return refuse("cache.block_bytes", detail);
-        }
-        if capacity < block + ENTRY_BYTES {
-            let detail = format!(
-                "must hold at least one block of {block} bytes and {ENTRY_BYTES} bytes of bookkeeping, is {capacity}"
-            );
-            return refuse("cache.capacity_bytes", detail);
-        }
-        match self.ttl_ms {
-            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
-                let detail = format!("must be from 1 to {LONGEST_TTL_MS}, is {ttl_ms}; leave it out for no limit");
-                refuse("cache.ttl_ms", detail)
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Default for CacheConfig {
-    /// 64 MiB in blocks of 4 KiB.
-    fn default() -> Self {
-        Self {
-            capacity_bytes: 64 << 20,
-            ..Self::off()
-        }
-    }
-}
-
 /// A tier behind a cache.
 pub struct Cache {
-    kept: Arc<Kept>,
+    extents: Arc<CachedExtents>,
     config: CacheConfig,
 }
 
@@ -148,7 +53,7 @@ impl Cache {
     pub fn new(inner: Arc<dyn Tier>, config: &CacheConfig, metrics: CacheMetrics) -> Result<Self, StorageError> {
         config.check()?;
         Ok(Self {
-            kept: Arc::new(Kept::new(inner, config, metrics)),
+            extents: Arc::new(CachedExtents::new(inner, config, metrics)),
             config: *config,
         })
     }
@@ -164,11 +69,11 @@ impl Cache {
         let units = match range.is_empty() {
             true => 0..0,
             false if unit == 0 => 0..1,
-            false => range.start / unit..range.end.div_ceil(unit),
+            false => ranges::blocks(&range, unit),
         };
         units.map(move |at| match unit {
             0 => range.clone(),
-            unit => at * unit..((at + 1) * unit).min(size),
+            unit => ranges::block(at, unit, size),
         })
     }
 
@@ -188,7 +93,7 @@ impl Cache {
         let mut missing: Vec<ExtentKey> = Vec::new();
         for extent in needed {
             let key = version.extent(extent);
-            match self.kept.get(&key).await {
+            match self.extents.get(&key).await {
                 Some(bytes) => {
                     gathered.extents.insert(extent.clone(), bytes);
                 }
@@ -201,11 +106,11 @@ impl Cache {
             gathered.cost.via.insert(Via::Memory);
         }
         if missing.is_empty() {
-            self.kept.record(&gathered.cost, 0);
+            self.extents.record(&gathered.cost, 0);
             return Ok((gathered, Duration::ZERO));
         }
-        let boarded = self.kept.board(object, missing);
-        self.kept.record(&gathered.cost, boarded.joined);
+        let boarded = self.extents.board(object, missing);
+        self.extents.record(&gathered.cost, boarded.joined);
         let waiting = Instant::now();
         for ticket in &boarded.tickets {
             let landed = ticket.landed(object).await?;
@@ -256,7 +161,7 @@ fn count(n: usize) -> u32 {
 #[async_trait]
 impl Tier for Cache {
     fn info(&self) -> TierInfo {
-        let mut info = self.kept.inner().info();
+        let mut info = self.extents.inner().info();
         let config = &self.config;
         let mut name = format!("cache({} bytes, ", config.capacity_bytes);
         let _ = match config.granularity {
@@ -274,14 +179,14 @@ impl Tier for Cache {
     }
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
-        self.kept.inner().stat(path).await
+        self.extents.inner().stat(path).await
     }
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         check_ranges(object, std::slice::from_ref(&range))?;
         // A read around the cache keeps the tier's own way of reading one large range.
         if self.bypasses(&range) {
-            return self.kept.inner().read(object, range).await;
+            return self.extents.inner().read(object, range).await;
         }
         let ReadMany { mut parts, cost } = self.read_many(object, &[range]).await?;
         Ok(Read {
@@ -303,7 +208,7 @@ impl Tier for Cache {
                 return Ok((ReadMany::default(), Duration::ZERO));
             }
             let begun = Instant::now();
-            let read = self.kept.inner().read_many(object, &around).await?;
+            let read = self.extents.inner().read_many(object, &around).await?;
             Ok((read, begun.elapsed()))
         };
         let ((gathered, waited), (around, waited_around)) = try_join(self.gather(object, &needed), read_around).await?;
@@ -320,31 +225,31 @@ impl Tier for Cache {
     }
 
     fn shortfall(&self, took: ViaSet) -> Option<String> {
-        self.kept.inner().shortfall(took)
+        self.extents.inner().shortfall(took)
     }
 
-    fn take_unclaimed(&self) -> Option<ReadCost> {
-        self.kept.inner().take_unclaimed()
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.extents.inner().take_unreported()
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {
         let version = Version::of(object);
         for extent in ranges.iter().flat_map(|range| self.extents_of(object, range)) {
-            self.kept.forget(&version.extent(&extent)).await;
+            self.extents.forget(&version.extent(&extent)).await;
         }
-        self.kept.inner().forget(object, ranges).await;
+        self.extents.inner().forget(object, ranges).await;
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
-        self.kept.inner().list(prefix).await
+        self.extents.inner().list(prefix).await
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
-        self.kept.inner().put(path, body).await
+        self.extents.inner().put(path, body).await
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        self.kept.inner().delete(path).await
+        self.extents.inner().delete(path).await
     }
 }
 

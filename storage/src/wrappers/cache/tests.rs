@@ -1,3 +1,4 @@
+use super::config::ENTRY_BYTES;
 use super::*;
 use crate::conformance::content;
 use crate::tiers::memory::MemoryTier;

@@ -226,8 +226,8 @@ impl Tier for Emulated {
         self.inner.shortfall(took)
     }
 
-    fn take_unclaimed(&self) -> Option<ReadCost> {
-        self.inner.take_unclaimed()
+    fn take_unreported(&self) -> Option<ReadCost> {
+        self.inner.take_unreported()
     }
 
     async fn forget(&self, object: &Object, ranges: &[Range<u64>]) {

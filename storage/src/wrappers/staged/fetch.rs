@@ -1,11 +1,12 @@
 //! Fetching what is not staged. In: blocks. Out: their bytes from the tier, once for all who ask, and a job for the
 //! writer.
 
-use super::Stage;
-use super::writer::{Job, PENDING_BYTES};
+use super::stage::Stage;
+use super::task::{Fetched, PENDING_BYTES, WriterTask};
 use crate::error::{ErrorKind, StorageError};
+use crate::ranges;
 use crate::tier::{Object, ReadCost};
-use crate::wrappers::single_flight::{ExtentKey, Lead, Version, joined, share_of};
+use crate::wrappers::single_flight::{ExtentKey, Lead, Version, share_of};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,30 +14,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tierlab_protocol::via::{Via, ViaSet};
 
-/// What a fetch brought: the bytes of joined blocks, in order.
-#[derive(Debug)]
-pub(super) struct Landed {
-    pub(super) parts: Vec<(Range<u64>, Bytes)>,
-    pub(super) cost: ReadCost,
-}
-
 /// The cost of a fetch on its way from the task that makes it to the call that began it; whoever comes last passes it on.
 #[derive(Debug, Default)]
-struct Handover(Mutex<Handed>);
+struct Handover(Mutex<HandoverState>);
 
 #[derive(Debug, Default)]
-struct Handed {
+struct HandoverState {
     cost: Option<ReadCost>,
     caller_gone: bool,
 }
 
 impl Handover {
-    fn lock(&self) -> MutexGuard<'_, Handed> {
+    fn lock(&self) -> MutexGuard<'_, HandoverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The call that began a fetch. Dropped before it has taken the cost, it leaves it unclaimed.
+/// The call that began a fetch. Dropped before it has taken the cost, it leaves it unreported.
 struct Caller {
     stage: Arc<Stage>,
     handover: Arc<Handover>,
@@ -44,7 +38,7 @@ struct Caller {
 
 impl Caller {
     /// The call reports the cost itself.
-    fn claim(&self) {
+    fn take_over(&self) {
         self.handover.lock().cost = None;
     }
 }
@@ -54,19 +48,15 @@ impl Drop for Caller {
         let mut handed = self.handover.lock();
         handed.caller_gone = true;
         if let Some(cost) = handed.cost.take() {
-            self.stage.unclaimed.add(&cost);
+            self.stage.unreported.add(&cost);
         }
     }
 }
 
 impl Stage {
-    pub(super) fn extent(&self, object: &Object, block: u64) -> Range<u64> {
-        block * self.block_bytes..((block + 1) * self.block_bytes).min(object.size)
-    }
-
     /// Blocks from the tier: from fetches under way, and from one of this call's own.
-    pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Landed, StorageError> {
-        let mut landed = Landed {
+    pub(super) async fn fetch(self: &Arc<Self>, object: &Object, blocks: &[u64]) -> Result<Fetched, StorageError> {
+        let mut landed = Fetched {
             parts: Vec::new(),
             cost: ReadCost::default(),
         };
@@ -108,18 +98,18 @@ impl Stage {
             landed.parts.extend(other.parts.iter().cloned());
         }
         if let Some(caller) = caller {
-            caller.claim();
+            caller.take_over();
         }
         Ok(landed)
     }
 
-    /// Makes a fetch, has it staged, and answers it: the writer has it in hand when a reader has its bytes.
-    async fn lead(&self, object: &Object, lead: Lead<Landed>, handover: &Handover) {
+    /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
+    async fn lead(&self, object: &Object, lead: Lead<Fetched>, handover: &Handover) {
         let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
         if let Ok(landed) = &landed {
             let mut handed = handover.lock();
             if handed.caller_gone {
-                self.unclaimed.add(&landed.cost);
+                self.unreported.add(&landed.cost);
             } else {
                 handed.cost = Some(landed.cost);
             }
@@ -133,12 +123,12 @@ impl Stage {
         answer.land(landed);
     }
 
-    async fn fetch_from_tier(&self, object: &Object, lead: &Lead<Landed>) -> Result<Landed, StorageError> {
-        let mut runs = joined(lead.keys().iter().map(ExtentKey::extent));
+    async fn fetch_from_tier(&self, object: &Object, lead: &Lead<Fetched>) -> Result<Fetched, StorageError> {
+        let mut runs = ranges::adjacent(lead.keys().iter().map(ExtentKey::extent));
         let (parts, cost) = if runs.len() == 1 {
             // The tier's own way of reading one large range.
             let read = self.inner.read(object, runs.swap_remove(0)).await?;
-            runs = joined(lead.keys().iter().map(ExtentKey::extent));
+            runs = ranges::adjacent(lead.keys().iter().map(ExtentKey::extent));
             (vec![read.bytes], read.cost)
         } else {
             let read = self.inner.read_many(object, &runs).await?;
@@ -150,11 +140,11 @@ impl Stage {
             return Err(StorageError::new(ErrorKind::Corrupt, object.path.as_str(), detail));
         }
         let parts = runs.into_iter().zip(parts).collect();
-        Ok(Landed { parts, cost })
+        Ok(Fetched { parts, cost })
     }
 
     /// Hands blocks to the writer, unless too many are waiting.
-    fn stage(&self, object: &Object, landed: &Landed, lead: Lead<Landed>) {
+    fn stage(&self, object: &Object, landed: &Fetched, lead: Lead<Fetched>) {
         let mut blocks = Vec::with_capacity(lead.keys().len());
         let mut len = 0;
         for key in lead.keys() {
@@ -177,6 +167,6 @@ impl Stage {
         }
         let header = self.header(object);
         // An error would mean that the thread has ended: then nothing is staged any more.
-        let _ = self.jobs.send(Job::Store { header, blocks, lead });
+        let _ = self.jobs.send(WriterTask::Store { header, blocks, lead });
     }
 }

@@ -15,50 +15,38 @@ mod folder;
 mod journal;
 mod ledger;
 mod read;
+mod stage;
 mod tally;
+mod task;
 mod writer;
 
 use super::metrics::StagedMetrics;
-use super::single_flight::SingleFlight;
+use crate::blocking::blocking;
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::buffer_for;
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
-use crate::tiers::nvme::{LocalOptions, NvmeTier, blocking};
-use crate::unclaimed::Unclaimed;
+use crate::tiers::nvme::{LocalOptions, NvmeTier};
+use crate::unreported::UnreportedCost;
 use async_trait::async_trait;
 use bytes::Bytes;
-use fetch::Landed;
 use folder::{Folder, Found};
 use futures::future::try_join;
-use journal::Header;
 use ledger::{Ledger, Lookup};
+use stage::Stage;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use tally::Tally;
+use task::WriterTask;
 use tierlab_protocol::via::ViaSet;
 use tokio::sync::oneshot;
-use writer::{Job, Writer};
+use writer::Writer;
 
 pub use config::{StagedConfig, StagedCounts};
-
-/// What the tier's own calls and its fetches share.
-struct Stage {
-    inner: Arc<dyn Tier>,
-    local: NvmeTier,
-    ledger: Arc<Ledger>,
-    tally: Arc<Tally>,
-    flights: Arc<SingleFlight<Landed>>,
-    /// What fetches cost whose caller had gone.
-    unclaimed: Unclaimed,
-    jobs: Sender<Job>,
-    origin: String,
-    block_bytes: u64,
-}
 
 /// A tier whose reads are copied to a local folder. Dropping it stops and joins its writing thread; what was not
 /// written by then is not staged.
@@ -96,14 +84,15 @@ impl Staged {
         let (root, block_bytes) = (config.root.clone(), config.block_bytes);
         let name = root.display().to_string();
         let (folder, found) = blocking(&name, move || Folder::open(&root, block_bytes)).await?;
-        Self::with_folder(inner, config, metrics, (folder, found)).await
+        Self::with_folder(inner, config, metrics, folder, found).await
     }
 
     async fn with_folder(
         inner: Arc<dyn Tier>,
         config: &StagedConfig,
         metrics: StagedMetrics,
-        (folder, found): (Folder, Vec<Found>),
+        folder: Folder,
+        found: Vec<Found>,
     ) -> Result<Self, StorageError> {
         let options = LocalOptions {
             root: config.root.clone(),
@@ -132,7 +121,7 @@ impl Staged {
             ledger,
             tally,
             flights: Arc::default(),
-            unclaimed: Unclaimed::default(),
+            unreported: UnreportedCost::default(),
             jobs,
             block_bytes: config.block_bytes,
         };
@@ -146,7 +135,7 @@ impl Staged {
     /// Waits until everything read so far is staged or given up.
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
-        if self.stage.jobs.send(Job::Settle(done)).is_ok() {
+        if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
             // An error would mean that the thread has ended, with everything given up.
             let _ = settled.await;
         }
@@ -174,31 +163,9 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         self.stage.tally.stopped.store(true, Ordering::Release);
-        let _ = self.stage.jobs.send(Job::Stop);
+        let _ = self.stage.jobs.send(WriterTask::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-    }
-}
-
-impl Stage {
-    /// The blocks that hold the ranges, in order, none twice.
-    fn blocks_of(&self, ranges: &[Range<u64>]) -> Vec<u64> {
-        let full = ranges.iter().filter(|range| !range.is_empty());
-        let blocks = full.flat_map(|range| range.start / self.block_bytes..range.end.div_ceil(self.block_bytes));
-        let mut blocks: Vec<u64> = blocks.collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        blocks
-    }
-
-    fn header(&self, object: &Object) -> Header {
-        Header {
-            origin: self.origin.clone(),
-            path: object.path.as_str().to_owned(),
-            version: object.version.clone(),
-            size: object.size,
-            block_bytes: self.block_bytes,
         }
     }
 }
@@ -306,9 +273,9 @@ impl Tier for Staged {
         self.stage.inner.shortfall(took)
     }
 
-    fn take_unclaimed(&self) -> Option<ReadCost> {
-        let own = self.stage.unclaimed.take();
-        let below = self.stage.inner.take_unclaimed();
+    fn take_unreported(&self) -> Option<ReadCost> {
+        let own = self.stage.unreported.take();
+        let below = self.stage.inner.take_unreported();
         match (own, below) {
             (Some(mut own), Some(below)) => {
                 own.merge(&below);

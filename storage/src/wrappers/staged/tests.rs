@@ -395,7 +395,7 @@ async fn a_full_disk_costs_only_the_staging() {
     let (stage_folder, found) = Folder::open(folder.path(), BLOCK).unwrap();
     let fault = stage_folder.fault.clone();
     let config = config(folder.path(), 64 << 20);
-    let tier = Staged::with_folder(origin.clone(), &config, uncounted(), (stage_folder, found)).await;
+    let tier = Staged::with_folder(origin.clone(), &config, uncounted(), stage_folder, found).await;
     let tier = tier.unwrap();
     let (x, y) = (origin.get("x"), origin.get("y"));
     expect(&tier, &x, 1, 0..5 * BLOCK).await;
@@ -470,8 +470,8 @@ async fn concurrent_misses_make_one_read_that_outlives_its_leader() {
     tier.settle().await;
     assert_eq!(tier.counts().staged, 1);
     // Who counts what reached the tier is told of it, once.
-    assert_eq!(tier.take_unclaimed().map(|cost| cost.requests), Some(1));
-    assert_eq!(tier.take_unclaimed(), None);
+    assert_eq!(tier.take_unreported().map(|cost| cost.requests), Some(1));
+    assert_eq!(tier.take_unreported(), None);
     // What the folder has was not asked of the tier.
     let read = tier.read(&object, 0..10).await.unwrap();
     assert_eq!((read.cost.requests, read.cost.wire_bytes), (0, 0));

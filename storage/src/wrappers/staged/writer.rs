@@ -5,12 +5,11 @@
 //! ledger. A failure is counted, told to the log, and costs nothing but the staging: whoever asks again goes to the
 //! tier. After one, nothing is staged for a moment, so that a full disk is not hammered.
 
-use super::fetch::Landed;
 use super::folder::{Files, Folder};
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
 use super::tally::Tally;
-use crate::wrappers::single_flight::Lead;
+use super::task::WriterTask;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,10 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
-/// Bytes waiting to be written at most, unless it is one read alone.
-pub(super) const PENDING_BYTES: u64 = 64 << 20;
 /// Bytes written before they are made durable.
 const BATCH_BYTES: u64 = 16 << 20;
 /// Versions whose files are kept open.
@@ -30,24 +26,6 @@ const OPEN_FILES: usize = 64;
 const PAUSE: Duration = Duration::from_millis(200);
 /// A journal this much longer than twice what it says is written anew.
 const SLACK_BYTES: u64 = 64 << 10;
-
-/// What the thread is asked to do, in order.
-pub(super) enum Job {
-    /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
-    Store {
-        header: Header,
-        blocks: Vec<(u64, Bytes)>,
-        lead: Lead<Landed>,
-    },
-    /// Record that a block is gone from the ledger.
-    Drop { id: u64, block: u64 },
-    /// Take blocks out that turned out to be damaged, now that what was to be staged before this is.
-    Forget { header: Header, blocks: Vec<u64> },
-    /// Say when everything before is done.
-    Settle(oneshot::Sender<()>),
-    /// End.
-    Stop,
-}
 
 /// The thread's own.
 pub(super) struct Writer {
@@ -74,7 +52,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+    pub(super) fn run(mut self, jobs: &Receiver<WriterTask>) {
         // The bound may be lower than it was when this was staged.
         self.make_room(0, None);
         self.flush();
@@ -86,22 +64,22 @@ impl Writer {
                     return;
                 }
                 match job {
-                    Job::Store { header, blocks, lead } => {
+                    WriterTask::Store { header, blocks, lead } => {
                         let len: u64 = blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                         self.store(&header, &blocks);
                         self.tally.pending.fetch_sub(len, Ordering::AcqRel);
                         leads.push(lead);
                         bytes += len;
                     }
-                    Job::Drop { id, block } => self.drop_block(id, block),
-                    Job::Forget { header, blocks } => self.forget(&header, &blocks),
-                    Job::Settle(done) => {
+                    WriterTask::Drop { id, block } => self.drop_block(id, block),
+                    WriterTask::Forget { header, blocks } => self.forget(&header, &blocks),
+                    WriterTask::Settle(done) => {
                         self.flush();
                         self.tally.tell_bytes(self.ledger.bytes());
                         leads.clear();
                         let _ = done.send(());
                     }
-                    Job::Stop => return,
+                    WriterTask::Stop => return,
                 }
                 if bytes < BATCH_BYTES {
                     next = jobs.try_recv().ok();

@@ -10,7 +10,8 @@ mod layout;
 mod tests;
 
 use super::root::Root;
-use super::{NvmeTier, blocking};
+use super::tier::NvmeTier;
+use crate::blocking::blocking;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};

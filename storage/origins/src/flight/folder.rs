@@ -1,0 +1,138 @@
+//! The objects and tables below a root folder. In: tickets. Out: the version that they are about, tables with their
+//! headers, reads of that version, and writes. Reading is the nvme tier's, through the page cache; what this adds is the
+//! tables. Knows nothing of Flight.
+
+use arrow_schema::SchemaRef;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::{ALIGN, EXTENSION, TableHeader, header_len};
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::{Object, Tier};
+use tierlab_storage::tiers::flight::schema;
+use tierlab_storage::tiers::flight::ticket::{Ticket, table_path};
+use tierlab_storage::tiers::nvme::{LocalOptions, NvmeTier};
+
+/// Reads in flight at most.
+const QUEUE_DEPTH: u32 = 128;
+/// Tables whose headers are kept at most.
+const MAX_OPEN: usize = 64;
+
+/// A feature table of one version.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) object: Object,
+    pub(super) header: TableHeader,
+    /// [`TableHeader::header_len`], which costs a serialisation of the schema.
+    pub(super) first_row: u64,
+    /// Its rows as typed columns.
+    pub(super) schema: SchemaRef,
+}
+
+/// A root folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) tier: Arc<NvmeTier>,
+    open: Mutex<HashMap<ObjectPath, Arc<Table>>>,
+}
+
+fn corrupt(object: &Object, what: &impl ToString) -> StorageError {
+    StorageError::new(ErrorKind::Corrupt, object.path.as_str(), what.to_string())
+}
+
+impl Folder {
+    pub(super) async fn open(root: &Path) -> Result<Self, StorageError> {
+        let failed = |e: &std::io::Error| StorageError::from_io(root.display().to_string(), e);
+        tokio::fs::create_dir_all(root).await.map_err(|e| failed(&e))?;
+        let options = LocalOptions {
+            root: root.to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth: QUEUE_DEPTH,
+            direct: false,
+        };
+        Ok(Self {
+            tier: Arc::new(NvmeTier::open_with(options).await?),
+            open: Mutex::default(),
+        })
+    }
+
+    /// What a ticket is about, which must be of the ticket's version.
+    pub(super) async fn object(&self, ticket: &Ticket) -> Result<Object, StorageError> {
+        let path = ticket
+            .object()
+            .map_err(|what| StorageError::new(ErrorKind::Invalid, "ticket", what))?;
+        let object = self.tier.stat(&path).await?;
+        match ticket.version() {
+            Some(version) if version != object.version => {
+                let detail = format!("it is version {} now, not {version}", object.version);
+                Err(StorageError::new(ErrorKind::Changed, path.as_str(), detail))
+            }
+            _ => Ok(object),
+        }
+    }
+
+    /// The table that an object is.
+    pub(super) async fn table(&self, object: Object) -> Result<Arc<Table>, StorageError> {
+        let known = self
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&object.path)
+            .cloned();
+        if let Some(table) = known.filter(|table| table.object == object) {
+            return Ok(table);
+        }
+        let first = self.tier.read(&object, 0..object.size.min(ALIGN)).await?;
+        let len = header_len(&first.bytes).map_err(|e| corrupt(&object, &e))?;
+        let head = if len > first.bytes.len() as u64 && len <= object.size {
+            self.tier.read(&object, 0..len).await?
+        } else {
+            first
+        };
+        let header = TableHeader::decode(&head.bytes, object.size).map_err(|e| corrupt(&object, &e))?;
+        let schema = schema::of_table(&header, &object.version).map_err(|e| corrupt(&object, &e))?;
+        let table = Arc::new(Table {
+            first_row: header.header_len(),
+            schema: Arc::new(schema),
+            header,
+            object,
+        });
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= MAX_OPEN {
+            open.clear();
+        }
+        open.insert(table.object.path.clone(), Arc::clone(&table));
+        Ok(table)
+    }
+
+    /// Every feature table; what is damaged or has another name is left out with a warning.
+    pub(super) async fn tables(&self) -> Result<Vec<Arc<Table>>, StorageError> {
+        let features = ObjectPath::new(FEATURES_PREFIX)?;
+        let mut tables = Vec::new();
+        for object in self.tier.list(Some(&features)).await? {
+            let path = object.path.clone();
+            match self.table(object).await {
+                Ok(table) if table_path(&table.header.schema.name).as_ref() == Ok(&path) => tables.push(table),
+                Ok(table) => {
+                    let name = &table.header.schema.name;
+                    tracing::warn!(%path, "left out of the flights: its name should be {name}.{EXTENSION}");
+                }
+                Err(e) => tracing::warn!("left out of the flights: {e}"),
+            }
+        }
+        Ok(tables)
+    }
+
+    /// Writes what `source` gives, which blocks, as an object.
+    pub(super) async fn put(
+        &self,
+        path: &ObjectPath,
+        source: impl Read + Send + 'static,
+    ) -> Result<Object, StorageError> {
+        self.tier.put_from(path, source).await
+    }
+}

@@ -1,0 +1,90 @@
+//! An Arrow Flight server over a folder: the feature tables below it as typed columns, and every object as bytes.
+//!
+//! In: a listener and a root folder. Out: Flight over gRPC, without TLS. `features/NAME.rows` is the flight of the path
+//! `[NAME]`; what tickets and commands say stands in [`ticket`](tierlab_storage::tiers::flight::ticket), which the tier uses as
+//! well. Beyond what every Flight client can do (list, get info, get schema, get) an object can
+//! be put (DoPut with the command `{"object":PATH,"size":BYTES}` and a binary column) and removed (the action
+//! `tierlab.delete`). Every reply is of one version; a ticket without one reads the newest. Made for tests and for the lab
+//! on loopback: every client is served with the rights of this process.
+//!
+//! `folder` has the objects and tables, `answer` the replies of DoGet, `upload` takes what is put, `service` speaks Flight,
+//! on `connections`.
+
+mod answer;
+mod connections;
+mod folder;
+mod service;
+mod upload;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use folder::Folder;
+use service::Service;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tierlab_storage::error::StorageError;
+use tokio::net::TcpListener;
+use tonic::transport::Server;
+
+/// Bytes of one message from a client at most: a ticket of some hundred thousand ids, or a piece of an upload.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Connections served at a time; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 1024;
+/// Calls under way on one connection at most.
+const MAX_STREAMS: u32 = 256;
+/// Bytes that an upload may send ahead.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// How long calls under way may take to end at shutdown.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// A root folder, ready to be served.
+#[derive(Debug, Clone)]
+pub struct FlightOrigin {
+    folder: Arc<Folder>,
+}
+
+impl FlightOrigin {
+    /// Opens a root folder, making it when missing.
+    ///
+    /// # Errors
+    /// A folder that cannot be made or opened.
+    pub async fn open(root: &Path) -> Result<Self, StorageError> {
+        let folder = Arc::new(Folder::open(root).await?);
+        Ok(Self { folder })
+    }
+
+    /// Serves until `shutdown` resolves, then lets the calls under way end.
+    ///
+    /// # Errors
+    /// A listener that fails for good.
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let service = FlightServiceServer::new(Service::new(self.folder))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(usize::MAX);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let incoming = connections::accept(listener, MAX_CONNECTIONS);
+        let server = Server::builder()
+            .max_concurrent_streams(MAX_STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .add_service(service)
+            .serve_with_incoming_shutdown(incoming, async {
+                // Told to stop, or nobody is left to tell.
+                let _ = stopped.await;
+            });
+        let mut server = std::pin::pin!(server);
+        tokio::select! {
+            ended = &mut server => return ended.map_err(io::Error::other),
+            () = shutdown => drop(stop),
+        }
+        match tokio::time::timeout(DRAIN_LIMIT, server).await {
+            Ok(ended) => ended.map_err(io::Error::other),
+            Err(_) => {
+                tracing::warn!("Flight origin: calls still under way after {DRAIN_LIMIT:?} are cut off");
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Flight's calls. In: requests. Out: replies, or a status that names object and kind. What is in them is up to the
+//! other files.
+
+use super::answer::{self, Messages};
+use super::folder::{Folder, Table};
+use super::upload;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria as Expression, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket as Opaque,
+};
+use arrow_schema::Schema;
+use futures::stream::{self, BoxStream, StreamExt};
+use std::sync::Arc;
+use tierlab_storage::error::{ErrorKind, StorageError};
+use tierlab_storage::path::ObjectPath;
+use tierlab_storage::tier::{Object, Tier};
+use tierlab_storage::tiers::flight::status::{refusal, to_status};
+use tierlab_storage::tiers::flight::ticket::{About, Criteria, DELETE_ACTION, DeleteCommand, Form, Ticket};
+use tonic::{Request, Response, Status, Streaming};
+
+/// What a client may ask of a folder.
+#[derive(Debug)]
+pub(super) struct Service {
+    folder: Arc<Folder>,
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+type Several<T> = BoxStream<'static, Result<T, Status>>;
+
+fn invalid(what: String) -> Status {
+    refusal(ErrorKind::Invalid, what)
+}
+
+impl Service {
+    pub(super) const fn new(folder: Arc<Folder>) -> Self {
+        Self { folder }
+    }
+
+    /// What a descriptor is about, and the ticket for it, with the version that is there now.
+    async fn describe(&self, descriptor: &FlightDescriptor) -> Result<FlightInfo, Status> {
+        let ticket = Ticket::of_descriptor(descriptor).map_err(invalid)?;
+        let object = self.folder.object(&ticket).await.map_err(|e| to_status(&e))?;
+        match ticket {
+            Ticket::Object { .. } => object_info(&object, Some(descriptor)),
+            Ticket::Table { ids, form, .. } => {
+                let table = self.folder.table(object).await.map_err(|e| to_status(&e))?;
+                table_info(&table, ids, form, Some(descriptor))
+            }
+        }
+    }
+}
+
+/// A table's flight.
+fn table_info(
+    table: &Table,
+    ids: Option<Vec<i64>>,
+    form: Form,
+    descriptor: Option<&FlightDescriptor>,
+) -> Result<FlightInfo, Status> {
+    let name = &table.header.schema.name;
+    let records = ids.as_ref().map_or(table.header.rows, |ids| ids.len() as u64);
+    let bytes = records.saturating_mul(u64::from(table.header.stride));
+    let schema = answer::table_schema(table, form);
+    let ticket = Ticket::Table {
+        table: name.clone(),
+        ids,
+        form,
+        version: Some(table.object.version.clone()),
+    };
+    let path = || FlightDescriptor::new_path(vec![name.clone()]);
+    let info = info(&schema, &ticket, &table.object)?
+        .with_descriptor(descriptor.cloned().unwrap_or_else(path))
+        .with_total_records(i64::try_from(records).unwrap_or(-1))
+        .with_total_bytes(i64::try_from(bytes).unwrap_or(-1));
+    Ok(info)
+}
+
+/// An object's flight.
+fn object_info(object: &Object, descriptor: Option<&FlightDescriptor>) -> Result<FlightInfo, Status> {
+    let whole = |version| Ticket::Object {
+        object: object.path.clone(),
+        ranges: None,
+        version,
+    };
+    let command = || FlightDescriptor::new_cmd(whole(None).encode());
+    let schema = answer::bytes_schema(object, None);
+    let info = info(&schema, &whole(Some(object.version.clone())), object)?
+        .with_descriptor(descriptor.cloned().unwrap_or_else(command))
+        .with_total_records(-1)
+        .with_total_bytes(i64::try_from(object.size).unwrap_or(-1));
+    Ok(info)
+}
+
+fn info(schema: &Schema, ticket: &Ticket, object: &Object) -> Result<FlightInfo, Status> {
+    let mut info = FlightInfo::new()
+        .with_endpoint(FlightEndpoint::new().with_ticket(Opaque::new(ticket.encode())))
+        .with_ordered(true)
+        .with_app_metadata(About::encode(object));
+    info.schema = answer::encoded(schema).map_err(|e| to_status(&e))?;
+    Ok(info)
+}
+
+fn path(text: &str) -> Result<ObjectPath, Status> {
+    ObjectPath::new(text).map_err(|e| to_status(&e))
+}
+
+fn unsupported<T>(call: &str) -> Result<T, Status> {
+    Err(refusal(ErrorKind::Unsupported, format!("{call} is not offered")))
+}
+
+#[tonic::async_trait]
+impl FlightService for Service {
+    type HandshakeStream = Several<HandshakeResponse>;
+    type ListFlightsStream = Several<FlightInfo>;
+    type DoGetStream = Messages;
+    type DoPutStream = Several<PutResult>;
+    type DoActionStream = Several<arrow_flight::Result>;
+    type ListActionsStream = Several<ActionType>;
+    type DoExchangeStream = Several<FlightData>;
+
+    async fn list_flights(&self, request: Request<Expression>) -> Reply<Self::ListFlightsStream> {
+        let expression = request.into_inner().expression;
+        let criteria = if expression.is_empty() {
+            Criteria::default()
+        } else {
+            let parsed = serde_json::from_slice(&expression);
+            parsed.map_err(|e| {
+                invalid(format!(
+                    "no criteria: {e}; they are {{\"objects\":true,\"below\":PATH}}"
+                ))
+            })?
+        };
+        let below = criteria.below.as_deref().map(path).transpose()?;
+        let infos: Vec<Result<FlightInfo, Status>> = if criteria.objects {
+            let objects = self.folder.tier.list(below.as_ref()).await.map_err(|e| to_status(&e))?;
+            objects.iter().map(|object| object_info(object, None)).collect()
+        } else {
+            let tables = self.folder.tables().await.map_err(|e| to_status(&e))?;
+            let inside = |table: &Arc<Table>| below.as_ref().is_none_or(|below| table.object.path.is_below(below));
+            let tables = tables.iter().filter(|table| inside(table));
+            tables
+                .map(|table| table_info(table, None, Form::default(), None))
+                .collect()
+        };
+        Ok(Response::new(stream::iter(infos).boxed()))
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
+        Ok(Response::new(self.describe(request.get_ref()).await?))
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Reply<SchemaResult> {
+        let schema = self.describe(request.get_ref()).await?.schema;
+        Ok(Response::new(SchemaResult { schema }))
+    }
+
+    async fn do_get(&self, request: Request<Opaque>) -> Reply<Self::DoGetStream> {
+        let ticket = Ticket::parse(&request.get_ref().ticket).map_err(invalid)?;
+        let messages = async {
+            let object = self.folder.object(&ticket).await?;
+            match ticket {
+                Ticket::Object { ranges, .. } => answer::ranges(&self.folder, object, ranges),
+                Ticket::Table { ids, form, .. } => {
+                    let table = self.folder.table(object).await?;
+                    answer::rows(&self.folder, &table, ids, form)
+                }
+            }
+        };
+        let messages = messages.await.map_err(|e: StorageError| to_status(&e))?;
+        Ok(Response::new(messages))
+    }
+
+    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Reply<Self::DoPutStream> {
+        let object = upload::take(&self.folder, request.into_inner()).await?;
+        let result = PutResult {
+            app_metadata: About::encode(&object).into(),
+        };
+        Ok(Response::new(stream::iter([Ok(result)]).boxed()))
+    }
+
+    async fn do_action(&self, request: Request<Action>) -> Reply<Self::DoActionStream> {
+        let action = request.into_inner();
+        if action.r#type != DELETE_ACTION {
+            return unsupported(&format!("the action `{}`", action.r#type));
+        }
+        let command: DeleteCommand = serde_json::from_slice(&action.body)
+            .map_err(|e| invalid(format!("no command: {e}; it is {{\"object\":PATH}}")))?;
+        let path = path(&command.object)?;
+        self.folder.tier.delete(&path).await.map_err(|e| to_status(&e))?;
+        Ok(Response::new(stream::empty().boxed()))
+    }
+
+    async fn list_actions(&self, _: Request<Empty>) -> Reply<Self::ListActionsStream> {
+        let delete = ActionType {
+            r#type: DELETE_ACTION.to_owned(),
+            description: "removes an object: {\"object\":PATH}".to_owned(),
+        };
+        Ok(Response::new(stream::iter([Ok(delete)]).boxed()))
+    }
+
+    async fn handshake(&self, _: Request<Streaming<HandshakeRequest>>) -> Reply<Self::HandshakeStream> {
+        unsupported("Handshake")
+    }
+
+    async fn poll_flight_info(&self, _: Request<FlightDescriptor>) -> Reply<PollInfo> {
+        unsupported("PollFlightInfo")
+    }
+
+    async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Reply<Self::DoExchangeStream> {
+        unsupported("DoExchange")
+    }
+}

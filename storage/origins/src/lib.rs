@@ -1,0 +1,8 @@
+//! Embedded servers for the tiers that read over a network: S3, NFSv3 and Arrow Flight.
+//!
+//! In: a folder and an address. Out: a real server over real sockets, until it is told to stop. Made for tests and for
+//! the lab on loopback; the binary `tierlab-origin` starts them. Nothing that serves inference links this crate.
+
+pub mod flight;
+pub mod nfs;
+pub mod s3;

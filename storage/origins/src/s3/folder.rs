@@ -1,0 +1,424 @@
+//! Objects as files: a root folder whose sub-folders are buckets.
+//!
+//! In: bucket names, keys and staged files. Out: open files with their version marks, listings, or a [`FolderError`].
+//! Blocking; the caller moves it off the async threads. Knows nothing of HTTP.
+//!
+//! A version mark is made of inode, modification time and size, so no read ever hashes a file. Every write lands in a
+//! file of its own that is synced and renamed into place with a modification time of its own, so two writes never share
+//! a mark. Symbolic links are not followed: what a key names lies inside its bucket or is not there.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierlab_storage::path::ObjectPath;
+
+/// Where writes wait until they are whole. A bucket's name cannot begin with a dot.
+const STAGING: &str = ".tierlab-origin";
+/// What a crash left in the staging folder is removed at a later start, once it is this old.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// What can go wrong with a bucket or an object.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FolderError {
+    #[error("no such bucket")]
+    NoSuchBucket,
+    #[error("the bucket is already there")]
+    BucketExists,
+    #[error("no such key")]
+    NoSuchKey,
+    #[error("no such upload")]
+    NoSuchUpload,
+    #[error("{0}")]
+    BadKey(String),
+    #[error("a condition of the request does not hold")]
+    Precondition,
+    #[error("part {0} was not uploaded, or with another ETag")]
+    BadPart(i32),
+    #[error("the parts are not in ascending order")]
+    PartOrder,
+    #[error("part {0} is below 5 MiB and not the last")]
+    PartTooSmall(i32),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What is known of a stored object without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Length in bytes.
+    pub(super) size: u64,
+    /// When it was written.
+    pub(super) modified: SystemTime,
+    /// The version mark, fit for an ETag. Holds dashes, so no client takes it for an MD5.
+    pub(super) version: String,
+}
+
+impl Stored {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        let (size, ino, seconds, nanos) = (meta.size(), meta.ino(), meta.mtime(), meta.mtime_nsec());
+        Self {
+            size,
+            modified: meta.modified().unwrap_or(UNIX_EPOCH),
+            version: format!("{ino:x}-{seconds:x}{nanos:08x}-{size:x}"),
+        }
+    }
+}
+
+/// What must hold of the object that a write replaces.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// There is none.
+    Absent,
+    /// It has this version mark; `None` is any.
+    Matches(Option<String>),
+}
+
+/// A file on its way to becoming an object; removed when dropped before that.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) file: File,
+    path: Option<PathBuf>,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            // Nobody is left to tell; a later start clears what stays.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The root folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    staging: PathBuf,
+    /// The last modification time handed out, in nanoseconds since 1970.
+    clock: AtomicU64,
+    /// Held while names change, so that conditions are checked and folders pruned without races.
+    names: Mutex<()>,
+}
+
+impl Folder {
+    /// Opens a root, making it when missing.
+    pub(super) fn open(root: &Path) -> io::Result<Self> {
+        fs::create_dir_all(root)?;
+        let root = fs::canonicalize(root)?;
+        let staging = root.join(STAGING);
+        fs::create_dir_all(&staging)?;
+        clear_leftovers(&staging)?;
+        Ok(Self {
+            root,
+            staging,
+            clock: AtomicU64::new(0),
+            names: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn buckets(&self) -> Result<Vec<(String, SystemTime)>, FolderError> {
+        let mut buckets = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string()
+                && !name.starts_with('.')
+                && entry.file_type()?.is_dir()
+            {
+                buckets.push((name, entry.metadata()?.modified()?));
+            }
+        }
+        buckets.sort();
+        Ok(buckets)
+    }
+
+    pub(super) fn create_bucket(&self, bucket: &str) -> Result<(), FolderError> {
+        match fs::create_dir(self.root.join(bucket_name(bucket)?)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(FolderError::BucketExists),
+            other => Ok(other?),
+        }
+    }
+
+    /// The folder of a bucket that exists.
+    pub(super) fn bucket(&self, bucket: &str) -> Result<PathBuf, FolderError> {
+        let path = self.root.join(bucket_name(bucket)?);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => Ok(path),
+            _ => Err(FolderError::NoSuchBucket),
+        }
+    }
+
+    fn target(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
+        let bucket = self.bucket(bucket)?;
+        let key = ObjectPath::new(key).map_err(|_| {
+            FolderError::BadKey(format!(
+                "this origin keeps objects as files: `{key}` is no relative path of plain segments"
+            ))
+        })?;
+        Ok(bucket.join(key.as_str()))
+    }
+
+    /// Opens an object for reading.
+    pub(super) fn get(&self, bucket: &str, key: &str) -> Result<(File, Stored), FolderError> {
+        let path = self.target(bucket, key)?;
+        // Equal only where no symbolic link is on the way.
+        if !matches!(fs::canonicalize(&path), Ok(real) if real == path) {
+            return Err(FolderError::NoSuchKey);
+        }
+        // O_NONBLOCK: a FIFO in the folder must not hang the thread.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path);
+        let file = opened.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FolderError::NoSuchKey,
+            _ => FolderError::Io(e),
+        })?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(FolderError::NoSuchKey);
+        }
+        Ok((file, Stored::of(&meta)))
+    }
+
+    /// A new, empty file to write an object into.
+    pub(super) fn stage(&self) -> Result<Staged, FolderError> {
+        let path = self.staging.join(format!("{}.part", self.unique()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        Ok(Staged { file, path: Some(path) })
+    }
+
+    /// Makes a staged file the object of `key`: durable first, then visible at once.
+    pub(super) fn commit(
+        &self,
+        staged: Staged,
+        bucket: &str,
+        key: &str,
+        condition: &Condition,
+    ) -> Result<Stored, FolderError> {
+        let target = self.target(bucket, key)?;
+        self.seal(&staged.file)?;
+        let _names = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = match self.get(bucket, key) {
+            Ok((_, stored)) => Some(stored.version),
+            Err(FolderError::NoSuchKey) => None,
+            Err(e) => return Err(e),
+        };
+        let holds = match condition {
+            Condition::Always => true,
+            Condition::Absent => current.is_none(),
+            Condition::Matches(None) => current.is_some(),
+            Condition::Matches(wanted) => current == *wanted,
+        };
+        if !holds {
+            return Err(FolderError::Precondition);
+        }
+        let parent = make_parent(&target, key)?;
+        self.publish(staged, &target, key)?;
+        File::open(parent)?.sync_all()?;
+        Ok(Stored::of(&fs::symlink_metadata(&target)?))
+    }
+
+    /// Gives a file a modification time that no other has had, and makes it durable.
+    pub(super) fn seal(&self, file: &File) -> Result<(), FolderError> {
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.tick()))?;
+        Ok(file.sync_all()?)
+    }
+
+    /// Renames a staged file to its final name.
+    pub(super) fn publish(&self, mut staged: Staged, target: &Path, key: &str) -> Result<(), FolderError> {
+        let Some(from) = staged.path.take() else { return Ok(()) };
+        fs::rename(&from, target).map_err(|e| {
+            staged.path = Some(from);
+            match e.kind() {
+                io::ErrorKind::IsADirectory => FolderError::BadKey(format!("`{key}` is a folder of other keys here")),
+                _ => FolderError::Io(e),
+            }
+        })
+    }
+
+    /// Removes an object, and the folders that this leaves empty. A key that is not there is no error, as on S3.
+    pub(super) fn delete(&self, bucket: &str, key: &str) -> Result<(), FolderError> {
+        let bucket_folder = self.bucket(bucket)?;
+        let _names = self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match self.get(bucket, key) {
+            Ok(_) => {}
+            Err(FolderError::NoSuchKey) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let path = self.target(bucket, key)?;
+        fs::remove_file(&path)?;
+        for folder in path.ancestors().skip(1).take_while(|folder| *folder != bucket_folder) {
+            if fs::remove_dir(folder).is_err() {
+                break; // not empty
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn staging(&self) -> &Path {
+        &self.staging
+    }
+
+    /// A name that no other call in any process has had.
+    pub(super) fn unique(&self) -> String {
+        format!("{:016x}{:08x}", self.tick(), std::process::id())
+    }
+
+    /// Now, in nanoseconds since 1970, and later than ever before.
+    fn tick(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX - 1);
+        let next = |last: u64| Some(now.max(last + 1));
+        let last = self
+            .clock
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or_default();
+        now.max(last + 1)
+    }
+}
+
+/// A bucket's name as a folder's: what S3 allows has no dot in front, no slash and no upper case.
+fn bucket_name(name: &str) -> Result<&str, FolderError> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+    let valid = (3..=63).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain);
+    valid.then_some(name).ok_or(FolderError::NoSuchBucket)
+}
+
+/// Makes the folder that `target` lies in, and nothing beyond a link.
+fn make_parent<'a>(target: &'a Path, key: &str) -> Result<&'a Path, FolderError> {
+    let parent = target.parent().ok_or(FolderError::NoSuchBucket)?;
+    let taken = || FolderError::BadKey(format!("a leading part of `{key}` is an object or a link here"));
+    let Some(existing) = parent.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
+        return Err(FolderError::NoSuchBucket);
+    };
+    // Checked before anything is made, so that no folder is made beyond a link.
+    if fs::canonicalize(existing)? != existing || !fs::metadata(existing)?.is_dir() {
+        return Err(taken());
+    }
+    fs::create_dir_all(parent)?;
+    Ok(parent)
+}
+
+fn clear_leftovers(staging: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(staging)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        if meta.modified()?.elapsed().unwrap_or_default() < LEFTOVER_AGE {
+            continue;
+        }
+        if meta.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        folder.create_bucket("tierlab").unwrap();
+        (dir, folder)
+    }
+
+    fn put(folder: &Folder, key: &str, bytes: &[u8], condition: &Condition) -> Result<Stored, FolderError> {
+        let mut staged = folder.stage()?;
+        staged.file.write_all(bytes)?;
+        folder.commit(staged, "tierlab", key, condition)
+    }
+
+    #[test]
+    fn equal_writes_in_one_tick_have_their_own_versions() {
+        let (_dir, folder) = folder();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..50 {
+            assert!(seen.insert(put(&folder, "a", b"same", &Condition::Always).unwrap().version));
+        }
+        assert_eq!(
+            fs::read_dir(folder.staging()).unwrap().count(),
+            0,
+            "nothing is left behind"
+        );
+    }
+
+    #[test]
+    fn keys_stay_in_their_bucket() {
+        let (dir, folder) = folder();
+        fs::write(dir.path().join("outside"), b"secret").unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("tierlab/link")).unwrap();
+        for key in ["../outside", "/etc/passwd", "a/../../outside", "", "a//b"] {
+            assert!(
+                matches!(folder.get("tierlab", key), Err(FolderError::BadKey(_))),
+                "{key}"
+            );
+            assert!(
+                matches!(put(&folder, key, b"x", &Condition::Always), Err(FolderError::BadKey(_))),
+                "{key}"
+            );
+        }
+        assert!(matches!(
+            folder.get("tierlab", "link/outside"),
+            Err(FolderError::NoSuchKey)
+        ));
+        assert!(matches!(
+            put(&folder, "link/new/x", b"x", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
+        assert!(!dir.path().join("new").exists());
+        for bucket in ["..", ".tierlab-origin", "a/b", "Upper", ""] {
+            assert!(
+                matches!(folder.get(bucket, "a"), Err(FolderError::NoSuchBucket)),
+                "{bucket}"
+            );
+        }
+    }
+
+    #[test]
+    fn conditions_decide() {
+        let (_dir, folder) = folder();
+        let first = put(&folder, "k", b"1", &Condition::Absent).unwrap();
+        assert!(matches!(
+            put(&folder, "k", b"2", &Condition::Absent),
+            Err(FolderError::Precondition)
+        ));
+        let other = Condition::Matches(Some("other".to_owned()));
+        assert!(matches!(
+            put(&folder, "k", b"2", &other),
+            Err(FolderError::Precondition)
+        ));
+        put(&folder, "k", b"2", &Condition::Matches(Some(first.version))).unwrap();
+        assert!(matches!(
+            put(&folder, "new", b"2", &Condition::Matches(None)),
+            Err(FolderError::Precondition)
+        ));
+    }
+
+    #[test]
+    fn a_key_cannot_be_object_and_folder() {
+        let (_dir, folder) = folder();
+        put(&folder, "a/b", b"1", &Condition::Always).unwrap();
+        assert!(matches!(
+            put(&folder, "a", b"1", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
+        assert!(matches!(
+            put(&folder, "a/b/c", b"1", &Condition::Always),
+            Err(FolderError::BadKey(_))
+        ));
+        folder.delete("tierlab", "a/b").unwrap();
+        put(&folder, "a", b"1", &Condition::Always).unwrap();
+    }
+}

@@ -1,0 +1,15 @@
+//! An object, as it was looked up.
+
+use crate::path::ObjectPath;
+
+/// An object as it was when it was looked up. Reads go against this version: a tier answers
+/// [`ErrorKind::Changed`](crate::ErrorKind::Changed) rather than bytes of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// Where it lies.
+    pub path: ObjectPath,
+    /// Length in bytes.
+    pub size: u64,
+    /// The tier's own mark of this version (ETag, or inode with modification time); equal marks mean equal bytes.
+    pub version: String,
+}

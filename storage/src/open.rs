@@ -1,0 +1,90 @@
+//! Opening a tier. In: a [`TierConfig`]. Out: the tier with its wrappers. Nothing here reads files or the environment, but
+//! for S3 credentials, which come from the usual AWS environment and profile through `object_store`.
+
+use crate::config::TierConfig;
+#[cfg(not(all(feature = "flight", feature = "gds")))]
+use crate::error::ErrorKind;
+use crate::error::StorageError;
+use crate::tier::Tier;
+#[cfg(feature = "flight")]
+use crate::tiers::flight::FlightTier;
+#[cfg(feature = "gds")]
+use crate::tiers::gds::GdsTier;
+use crate::tiers::memory::MemoryTier;
+use crate::tiers::nfs::NfsTier;
+use crate::tiers::nvme;
+use crate::tiers::s3::S3Tier;
+use crate::wrappers::StorageMetrics;
+use std::sync::Arc;
+
+/// Builds a tier with what lies directly around it: `[emulated]`, then `[staged]`. What is left to the caller is to
+/// meter and to cache it ([`compose`](crate::wrappers::compose)). Reaches out: a root must exist, a server must answer.
+///
+/// # Errors
+/// What is missing, where, and what to do.
+pub async fn open(config: &TierConfig) -> Result<Arc<dyn Tier>, StorageError> {
+    open_counted(config, &StorageMetrics::unscraped()?).await
+}
+
+/// As [`open`], with the metrics of what lies around the tier.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_counted(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
+    let tier = open_bare(config, metrics).await?;
+    match config {
+        TierConfig::Wrapped(wrapped) => wrapped.wrappers.wrap(tier, metrics).await,
+        _ => Ok(tier),
+    }
+}
+
+/// Builds the tier itself, without its wrappers.
+async fn open_bare(config: &TierConfig, metrics: &StorageMetrics) -> Result<Arc<dyn Tier>, StorageError> {
+    Ok(match config {
+        TierConfig::Memory { root: None } => Arc::new(MemoryTier::new()),
+        TierConfig::Memory { root: Some(root) } => Arc::new(MemoryTier::load(root).await?),
+        TierConfig::Nvme(config) => nvme::open(config).await?,
+        TierConfig::Nfs(config) => Arc::new(NfsTier::connect(config).await?),
+        TierConfig::S3(config) => Arc::new(S3Tier::connect(config).await?),
+        #[cfg(feature = "flight")]
+        TierConfig::Flight(config) => Arc::new(FlightTier::connect(config).await?),
+        #[cfg(not(feature = "flight"))]
+        TierConfig::Flight(_) => return Err(left_out("flight")),
+        #[cfg(feature = "gds")]
+        TierConfig::Gds(config) => Arc::new(GdsTier::open_counted(config, metrics).await?),
+        #[cfg(not(feature = "gds"))]
+        TierConfig::Gds(_) => return Err(left_out("gds")),
+        TierConfig::Wrapped(wrapped) => Box::pin(open_bare(&wrapped.tier, metrics)).await?,
+    })
+}
+
+/// The error of a tier that this build has not; its feature has the name of its kind.
+#[cfg(not(all(feature = "flight", feature = "gds")))]
+fn left_out(kind: &str) -> StorageError {
+    let detail = format!("this build has no {kind} tier: build it with `--features {kind}`");
+    StorageError::new(ErrorKind::Unsupported, kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(all(feature = "flight", feature = "gds"))]
+    use crate::error::ErrorKind;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_tier_opens_with_what_lies_around_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "kind = \"memory\"\n[emulated]\nprofile = \"gp3\"\n[staged]\nroot = \"{}\"",
+            folder.path().display()
+        );
+        let tier = open(&TierConfig::parse("t", &text).unwrap()).await.unwrap();
+        let info = tier.info();
+        assert_eq!(info.kind, "memory");
+        assert!(info.wrappers[0].starts_with("staged(") && info.wrappers[1].starts_with("emulated("));
+        assert_eq!(info.notes[0], "emulated: gp3");
+        let bad = TierConfig::parse("t", "kind = \"memory\"\n[emulated]\nprofile = \"floppy\"");
+        let error = open(&bad.unwrap()).await.err().unwrap();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Invalid, "emulated.profile"));
+    }
+}

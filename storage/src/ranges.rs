@@ -1,0 +1,182 @@
+//! Joining and cutting of byte ranges, for every tier and wrapper. Pure; knows nothing of objects.
+
+use std::ops::Range;
+
+/// Indices of the ranges that are not empty, by where they start.
+pub(crate) fn by_start(ranges: &[Range<u64>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
+    order.sort_unstable_by_key(|&i| ranges[i].start);
+    order
+}
+
+/// A range cut into pieces of at most `most` bytes, in order.
+pub(crate) fn pieces(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+    let end = range.end;
+    let starts = (range.start..end).step_by(usize::try_from(most).unwrap_or(usize::MAX).max(1));
+    starts.map(move |start| start..end.min(start.saturating_add(most)))
+}
+
+/// Numbers of the blocks of `block_bytes` that hold a range; none for an empty one.
+pub(crate) const fn blocks(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
+    if range.start >= range.end {
+        return 0..0;
+    }
+    range.start / block_bytes..range.end.div_ceil(block_bytes)
+}
+
+/// The bytes of a block, of an object of `size` bytes.
+pub(crate) fn block(number: u64, block_bytes: u64, size: u64) -> Range<u64> {
+    number * block_bytes..((number + 1) * block_bytes).min(size)
+}
+
+/// A contiguous piece of the object that is read whole, and the ranges that it answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The bytes read.
+    pub(crate) bytes: Range<u64>,
+    /// Indices of the ranges that lie in it.
+    pub(crate) answers: Vec<usize>,
+}
+
+/// Joins ranges that overlap, touch or lie at most `gap` bytes apart. Empty ranges need no read and are left out.
+pub(crate) fn spans(ranges: &[Range<u64>], gap: u64) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for i in by_start(ranges) {
+        let range = &ranges[i];
+        match spans.last_mut() {
+            Some(span) if range.start <= span.bytes.end.saturating_add(gap) => {
+                span.bytes.end = span.bytes.end.max(range.end);
+                span.answers.push(i);
+            }
+            _ => spans.push(Span {
+                bytes: range.clone(),
+                answers: vec![i],
+            }),
+        }
+    }
+    spans
+}
+
+/// Ranges that follow each other and are read as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) range: Range<u64>,
+    /// How many of the ranges asked for.
+    pub(crate) members: usize,
+}
+
+/// Joins ranges that follow each other at no more than `gap` bytes, up to `most` bytes; in the order asked.
+pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let fits = |last: &&mut Run| {
+            range.start >= last.range.end
+                && range.start - last.range.end <= gap
+                && range.end - last.range.start <= most
+                && !range.is_empty()
+                && !last.range.is_empty()
+        };
+        match runs.last_mut().filter(fits) {
+            Some(last) => {
+                last.range.end = range.end;
+                last.members += 1;
+            }
+            None => runs.push(Run {
+                range: range.clone(),
+                members: 1,
+            }),
+        }
+    }
+    runs
+}
+
+/// Extents joined where one ends as the next begins. In ascending order, as given.
+pub(crate) fn adjacent(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for extent in extents {
+        match runs.last_mut() {
+            Some(run) if run.end == extent.start => run.end = extent.end,
+            _ => runs.push(extent),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn gaps_decide() {
+        let ranges = [100..200, 0..10, 210..220, 5..5];
+        let bytes = |gap| spans(&ranges, gap).into_iter().map(|s| s.bytes).collect::<Vec<_>>();
+        assert_eq!(bytes(0), [0..10, 100..200, 210..220]);
+        assert_eq!(bytes(9), [0..10, 100..200, 210..220]);
+        assert_eq!(bytes(10), [0..10, 100..220]);
+        assert_eq!((bytes(90).len(), bytes(90)[0].clone()), (1, 0..220));
+    }
+
+    #[test]
+    fn neighbours_are_joined() {
+        let joined = |range, members| Run { range, members };
+        assert_eq!(
+            runs(&[0..4, 4..8, 9..10, 20..30, 25..31], 1, 100),
+            [joined(0..10, 3), joined(20..30, 1), joined(25..31, 1)]
+        );
+        assert_eq!(runs(&[0..4, 4..8, 8..9], 0, 8), [joined(0..8, 2), joined(8..9, 1)]);
+        assert_eq!(
+            runs(&[0..4, 4..4, 4..8], 0, 8),
+            [joined(0..4, 1), joined(4..4, 1), joined(4..8, 1)]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_range_is_answered_once_and_little_more_is_read(
+            ranges in prop::collection::vec((0_u64..1000, 0_u64..200).prop_map(|(at, len)| at..at + len), 0..30),
+            gap in 0_u64..50,
+            part_bytes in 1_u64..300,
+        ) {
+            let spans = spans(&ranges, gap);
+            let mut answered = vec![0; ranges.len()];
+            for span in &spans {
+                for &i in &span.answers {
+                    answered[i] += 1;
+                    prop_assert!(span.bytes.start <= ranges[i].start && ranges[i].end <= span.bytes.end);
+                }
+                let parts: Vec<_> = pieces(&span.bytes, part_bytes).collect();
+                prop_assert_eq!(parts.first().map(|p| p.start), Some(span.bytes.start));
+                prop_assert_eq!(parts.last().map(|p| p.end), Some(span.bytes.end));
+                prop_assert!(parts.windows(2).all(|w| w[0].end == w[1].start));
+                prop_assert!(parts.iter().all(|p| !p.is_empty() && p.end - p.start <= part_bytes));
+                // No run of unwanted bytes is longer than the gap.
+                let mut end = span.bytes.start;
+                for &i in &span.answers {
+                    prop_assert!(ranges[i].start <= end + gap);
+                    end = end.max(ranges[i].end);
+                }
+            }
+            prop_assert!(spans.windows(2).all(|w| w[0].bytes.end + gap < w[1].bytes.start));
+            for (i, range) in ranges.iter().enumerate() {
+                prop_assert_eq!(answered[i], usize::from(!range.is_empty()));
+            }
+        }
+
+        #[test]
+        fn every_range_lies_in_what_it_was_joined_to(
+            starts in prop::collection::vec((0..200_u64, 0..20_u64), 0..20), gap in 0..10_u64, most in 20..100_u64,
+        ) {
+            let mut ranges: Vec<_> = starts.into_iter().map(|(start, len)| start..start + len).collect();
+            ranges.sort_by_key(|range| range.start);
+            let mut rest = ranges.as_slice();
+            for Run { range, members } in runs(&ranges, gap, most) {
+                let (these, after) = rest.split_at(members);
+                prop_assert!(these.iter().all(|one| one.start >= range.start && one.end <= range.end));
+                prop_assert!(range.end - range.start <= most || members == 1);
+                rest = after;
+            }
+            prop_assert!(rest.is_empty());
+        }
+    }
+}

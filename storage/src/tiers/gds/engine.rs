@@ -1,0 +1,386 @@
+//! The thread that reads into device memory: one device, one path. In: jobs. Out: their ranges in device memory, with
+//! what cuFile's counters prove of the way.
+//!
+//! Jobs that wait are read together, so that many small reads share a submission, a wait and a look at the counters. A
+//! job owns its memory until it has ended, so that dropping its future is sound.
+
+use super::options::EngineOptions;
+use super::routes;
+use super::routes::route::{ALIGN, PhaseTimes, Piece, Route};
+use crate::device::counters::{Reads, WORDS};
+use crate::device::{DeviceBytes, DeviceError, DevicePath, DevicePool, Gpu, Landed};
+use crate::error::{ErrorKind, StorageError};
+use crate::tier::{ReadCost, ReadMany};
+use crate::tiers::nvme::files::OpenFile;
+use crate::tiers::nvme::plan::Plan;
+use crate::tiers::nvme::root::Root;
+use crate::wrappers::DeviceMetrics;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_protocol::via::{Via, ViaSet};
+use tokio::sync::{mpsc, oneshot};
+
+/// Jobs waiting for the thread at most; further callers wait.
+const BACKLOG: usize = 1024;
+/// Jobs, and bytes of them, that are read together at most.
+const MOST_TOGETHER: usize = 64;
+const MOST_BYTES_TOGETHER: u64 = 64 << 20;
+
+/// Where a job's bytes are wanted.
+enum ReplyTo {
+    Device(oneshot::Sender<Result<Landed, StorageError>>),
+    Host(oneshot::Sender<Result<ReadMany, StorageError>>),
+}
+
+impl ReplyTo {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Device(reply) => reply.is_closed(),
+            Self::Host(reply) => reply.is_closed(),
+        }
+    }
+
+    fn send(self, landed: Result<Landed, StorageError>, path: &str) {
+        // Nobody may be waiting any more; what was read is then given back here.
+        match self {
+            Self::Device(reply) => drop(reply.send(landed)),
+            Self::Host(reply) => drop(reply.send(landed.and_then(|landed| on_host(landed, path)))),
+        }
+    }
+}
+
+struct ReadJob {
+    file: Arc<OpenFile>,
+    ranges: Vec<Range<u64>>,
+    started: Instant,
+    reply: ReplyTo,
+}
+
+impl ReadJob {
+    fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+/// The callers' side. Dropping it ends the thread after what it is at.
+#[derive(Debug)]
+pub(super) struct Engine {
+    jobs: Option<mpsc::Sender<ReadJob>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread, and the path on it. Blocks.
+    pub(super) fn start(
+        root: Arc<Root>,
+        gpu: Arc<Gpu>,
+        options: EngineOptions,
+        metrics: DeviceMetrics,
+    ) -> Result<Self, StorageError> {
+        let (jobs, queue) = mpsc::channel::<ReadJob>(BACKLOG);
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+        let body = move || {
+            let opened = gpu
+                .make_current()
+                .and_then(|()| routes::open(&gpu, &options))
+                .map(|route| Worker {
+                    root,
+                    pool: DevicePool::new(&gpu, options.device_memory_bytes),
+                    gpu,
+                    route,
+                    path: options.path,
+                    chunk_bytes: options.chunk_bytes,
+                    metrics,
+                    words: Box::new([0; WORDS]),
+                    held: VecDeque::new(),
+                });
+            match opened {
+                Ok(worker) => {
+                    let _ = ready.send(Ok(()));
+                    worker.serve(queue);
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error.of("gds")));
+                }
+            }
+        };
+        let unavailable = |what: String| StorageError::new(ErrorKind::Unavailable, "gds", what);
+        let thread = std::thread::Builder::new().name("tierlab-gds".to_owned()).spawn(body);
+        let thread = thread.map_err(|e| unavailable(format!("cannot start a thread: {e}")))?;
+        match is_ready.recv() {
+            Ok(opened) => opened.map(|()| Self {
+                jobs: Some(jobs),
+                thread: Some(thread),
+            }),
+            Err(_) => Err(unavailable("the device's thread ended at once".to_owned())),
+        }
+    }
+
+    /// Reads into device memory.
+    pub(super) async fn read(&self, file: Arc<OpenFile>, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
+        self.ask(file, ranges, ReplyTo::Device).await
+    }
+
+    /// Reads into device memory, and copies what was asked for to the host.
+    pub(super) async fn read_to_host(
+        &self,
+        file: Arc<OpenFile>,
+        ranges: &[Range<u64>],
+    ) -> Result<ReadMany, StorageError> {
+        self.ask(file, ranges, ReplyTo::Host).await
+    }
+
+    async fn ask<T>(
+        &self,
+        file: Arc<OpenFile>,
+        ranges: &[Range<u64>],
+        reply_as: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> ReplyTo,
+    ) -> Result<T, StorageError> {
+        let name = file.path.clone();
+        let stopped = || StorageError::new(ErrorKind::Unavailable, name.as_str(), "the device's thread has stopped");
+        let (reply, answer) = oneshot::channel();
+        let job = ReadJob {
+            file,
+            ranges: ranges.to_vec(),
+            started: Instant::now(),
+            reply: reply_as(reply),
+        };
+        let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
+        jobs.send(job).await.map_err(|_| stopped())?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Closes the queue, which ends the thread's loop.
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the device's thread had panicked");
+        }
+    }
+}
+
+/// The bytes asked for, on the host.
+fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
+    let Landed { bytes, parts, mut cost } = landed;
+    let began = Instant::now();
+    let mut whole = Vec::with_capacity(parts.len());
+    for part in parts {
+        let mut copy = vec![0; part.len()];
+        bytes.to_host(part.start, &mut copy).map_err(|e| e.of(path))?;
+        whole.push(Bytes::from(copy));
+    }
+    cost.copy += began.elapsed();
+    Ok(ReadMany { parts: whole, cost })
+}
+
+/// A job that is being read.
+struct Reading {
+    job: ReadJob,
+    memory: DeviceBytes,
+    parts: Vec<Range<usize>>,
+    queue: Duration,
+}
+
+/// The thread's state. The route comes first: what it has registered goes before the device does.
+struct Worker {
+    route: Box<dyn Route>,
+    pool: Arc<DevicePool>,
+    root: Arc<Root>,
+    gpu: Arc<Gpu>,
+    path: DevicePath,
+    chunk_bytes: usize,
+    metrics: DeviceMetrics,
+    words: Box<[u64; WORDS]>,
+    /// A job that found no memory beside others.
+    held: VecDeque<ReadJob>,
+}
+
+impl Worker {
+    fn serve(mut self, mut queue: mpsc::Receiver<ReadJob>) {
+        while let Some(first) = self.held.pop_front().or_else(|| queue.blocking_recv()) {
+            let mut bytes = first.bytes();
+            let mut jobs = vec![first];
+            while jobs.len() < MOST_TOGETHER && bytes < MOST_BYTES_TOGETHER {
+                let Ok(next) = queue.try_recv() else { break };
+                bytes += next.bytes();
+                jobs.push(next);
+            }
+            // Those that nobody waits for any more are not read.
+            jobs.retain(|job| !job.reply.is_closed());
+            self.read(jobs);
+        }
+    }
+
+    fn read(&mut self, jobs: Vec<ReadJob>) {
+        let mut readings = Vec::with_capacity(jobs.len());
+        let mut pieces = Vec::new();
+        for job in jobs {
+            match self.lay_out(readings.len(), &job, &mut pieces) {
+                Ok((memory, parts)) => readings.push(Reading {
+                    queue: job.started.elapsed(),
+                    job,
+                    memory,
+                    parts,
+                }),
+                // There will be memory once the others have been answered.
+                Err(error) if error.kind == ErrorKind::Unavailable && !readings.is_empty() => self.held.push_back(job),
+                Err(error) => {
+                    let path = job.file.path.clone();
+                    job.reply.send(Err(error.of(path.as_str())), path.as_str());
+                }
+            }
+        }
+        if readings.is_empty() {
+            return;
+        }
+        let before = self.reads_so_far();
+        let times = self.route.run(&mut pieces);
+        let after = self.reads_so_far();
+        let direct = self.count(before, after, pieces.iter().map(|piece| piece.came as u64).sum());
+        for (index, reading) in readings.into_iter().enumerate() {
+            let own = pieces.iter().filter(|piece| piece.job == index);
+            let landed = self.settle(&reading, own, times, direct);
+            let Reading { job, memory, parts, .. } = reading;
+            let landed = landed.map(|cost| Landed {
+                bytes: memory,
+                parts,
+                cost,
+            });
+            job.reply.send(landed, job.file.path.as_str());
+        }
+    }
+
+    /// Takes memory for a job, and adds its pieces.
+    fn lay_out(
+        &self,
+        index: usize,
+        job: &ReadJob,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(DeviceBytes, Vec<Range<usize>>), DeviceError> {
+        let plan = Plan::new(&job.ranges, self.alignment(&job.file));
+        let mut starts = Vec::with_capacity(plan.segments.len());
+        let mut total = 0usize;
+        for segment in &plan.segments {
+            starts.push(total);
+            // Each begins where direct reads may: a multiple of the largest usual alignment.
+            let end = total.checked_add((segment.end - segment.start) as usize);
+            let aligned = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
+            total = aligned.ok_or_else(|| DeviceError::new(ErrorKind::OutOfRange, "ranges past any memory"))?;
+        }
+        let memory = self.pool.take(total)?;
+        for (segment, &start) in plan.segments.iter().zip(&starts) {
+            let mut at = 0;
+            let len = (segment.end - segment.start) as usize;
+            let wanted = (segment.wanted_end - segment.start) as usize;
+            while at < wanted {
+                let piece = self.chunk_bytes.min(len - at);
+                pieces.push(Piece {
+                    job: index,
+                    file: Arc::clone(&job.file),
+                    offset: segment.start + at as u64,
+                    len: piece,
+                    wanted: piece.min(wanted - at),
+                    base: memory.address(),
+                    into: start + at,
+                    came: 0,
+                    requests: 0,
+                    retries: 0,
+                    error: None,
+                });
+                at += piece;
+            }
+        }
+        let parts = plan.parts.iter().map(|part| match part.len {
+            0 => 0..0,
+            len => {
+                let from = starts[part.segment] + part.offset;
+                from..from + len
+            }
+        });
+        Ok((memory, parts.collect()))
+    }
+
+    /// What reads of a file must be multiples of. cuFile takes anything, and reads what is no multiple of 4 KiB through a
+    /// buffer of its own.
+    fn alignment(&self, file: &OpenFile) -> u64 {
+        let direct = file.direct_align.map_or(1, u64::from);
+        match self.path {
+            DevicePath::Gds | DevicePath::Compat => direct.max(ALIGN as u64),
+            DevicePath::Bounce | DevicePath::BounceDirect | DevicePath::Pageable => direct,
+        }
+    }
+
+    fn reads_so_far(&mut self) -> Option<Reads> {
+        self.gpu.cufile.as_ref()?.reads(&mut self.words)
+    }
+
+    /// Counts what cuFile counted, and tells whether that proves that `bytes` went to the device directly.
+    fn count(&self, before: Option<Reads>, after: Option<Reads>, bytes: u64) -> bool {
+        let Some((before, after)) = before.zip(after) else {
+            return false;
+        };
+        let since = after.since(&before);
+        if let Some(since) = &since {
+            self.metrics.count(since.peer_to_peer, since.nvidia_fs, since.posix);
+        }
+        bytes > 0 && since.is_some_and(|since| since.prove_direct(bytes))
+    }
+
+    /// What a job's pieces come to.
+    fn settle<'a>(
+        &self,
+        reading: &Reading,
+        pieces: impl Iterator<Item = &'a Piece>,
+        times: PhaseTimes,
+        direct: bool,
+    ) -> Result<ReadCost, StorageError> {
+        let file = &reading.job.file;
+        let path = file.path.as_str();
+        let mut cost = ReadCost {
+            queue: reading.queue,
+            device: times.reading,
+            copy: times.copying,
+            ..ReadCost::default()
+        };
+        for piece in pieces {
+            if let Some(error) = &piece.error {
+                return Err(error.clone().of(path));
+            }
+            cost.wire_bytes += piece.came as u64;
+            cost.requests += piece.requests;
+            cost.retries += piece.retries;
+        }
+        if cost.requests > 0 {
+            cost.via = ViaSet::of(self.via(file, direct));
+        }
+        // Asked after the last byte, as in the nvme tier: then every byte was of the version looked up.
+        match self.root.identity(&file.c_path) {
+            Ok(id) if id == file.id => Ok(cost),
+            Ok(_) => Err(StorageError::new(
+                ErrorKind::Changed,
+                path,
+                "changed since it was looked up",
+            )),
+            Err(e) => Err(self.root.explain(path, &e)),
+        }
+    }
+
+    fn via(&self, file: &OpenFile, direct: bool) -> Via {
+        match self.path {
+            DevicePath::Gds | DevicePath::Compat if direct => Via::Gds,
+            DevicePath::Gds | DevicePath::Compat => Via::CufilePosix,
+            DevicePath::Bounce => Via::Bounce,
+            DevicePath::BounceDirect if file.direct_align.is_some() => Via::BounceDirect,
+            DevicePath::BounceDirect => Via::Bounce,
+            DevicePath::Pageable => Via::Pageable,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Through pinned buffers, in turn: while one is copied to the device, the next one is read into. A buffer is read into
+//! again only after its copy has ended.
+
+use super::route::{PhaseTimes, Piece, Route, read_whole};
+use crate::device::memory::{Event, Pinned, Stream};
+use crate::device::{DeviceError, Gpu};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A pinned buffer, and the end of the last copy from it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) copied: Event,
+    pub(super) memory: Pinned,
+}
+
+/// A bounded number of slots.
+pub(super) fn slots(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Vec<Slot>, DeviceError> {
+    (0..count)
+        .map(|_| {
+            Ok(Slot {
+                memory: Pinned::new(gpu, bytes)?,
+                copied: Event::new(gpu)?,
+            })
+        })
+        .collect()
+}
+
+/// Begins to copy what was read for a piece from its slot.
+pub(super) fn begin_copy(slot: &Slot, piece: &mut Piece, stream: &Stream) {
+    // SAFETY: the piece's place is device memory of its length, owned by its job until the run is over; the slot is not
+    // written before its event, and the run waits for the stream before it returns.
+    let begun = unsafe { slot.memory.copy_to(0, piece.to(), piece.wanted, stream) };
+    if let Err(error) = begun.and_then(|()| slot.copied.record(stream)) {
+        piece.fail(error);
+    }
+}
+
+/// The stream comes first: dropping it waits for its copies, before the memory goes.
+pub(super) struct Bounce {
+    stream: Stream,
+    slots: Vec<Slot>,
+    next: usize,
+}
+
+impl Bounce {
+    pub(super) fn new(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Self, DeviceError> {
+        Ok(Self {
+            stream: Stream::new(gpu)?,
+            slots: slots(gpu, count, bytes)?,
+            next: 0,
+        })
+    }
+}
+
+impl Route for Bounce {
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+        let mut times = PhaseTimes::default();
+        for piece in pieces.iter_mut() {
+            let turn = self.next;
+            self.next = (self.next + 1) % self.slots.len().max(1);
+            let slot = &mut self.slots[turn];
+            let began = Instant::now();
+            if let Err(error) = slot.copied.wait() {
+                piece.fail(error);
+                continue;
+            }
+            let free = Instant::now();
+            times.copying += free - began;
+            read_whole(piece, slot.memory.as_mut_slice());
+            times.reading += free.elapsed();
+            if piece.error.is_none() {
+                begin_copy(slot, piece, &self.stream);
+            }
+        }
+        times.copying += finish(&self.stream, pieces);
+        times
+    }
+}
+
+/// Waits for all copies; what went wrong with any of them is every piece's.
+pub(super) fn finish(stream: &Stream, pieces: &mut [Piece]) -> std::time::Duration {
+    let began = Instant::now();
+    if let Err(error) = stream.wait() {
+        pieces.iter_mut().for_each(|piece| piece.fail(error.clone()));
+    }
+    began.elapsed()
+}

@@ -1,0 +1,141 @@
+//! cuFile: from the file to device memory by whatever way the driver has. Files are registered once and kept so; the
+//! pieces of large jobs are read by several threads, as each call of cuFile waits for its own read.
+
+use super::route::{PhaseTimes, Piece, Route};
+use crate::device::cufile::{CuFile, Handle, Target};
+use crate::device::{DeviceError, Gpu};
+use crate::error::ErrorKind;
+use crate::tiers::nvme::files::OpenFile;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Files registered with cuFile at most.
+const REGISTERED: usize = 64;
+/// Bytes from which on a run is worth more than one thread.
+const WORTH_THREADS: usize = 1 << 20;
+
+pub(super) struct CuFileRoute {
+    gpu: Arc<Gpu>,
+    threads: usize,
+    /// The least recently used one first.
+    files: VecDeque<(Arc<OpenFile>, Handle)>,
+}
+
+impl CuFileRoute {
+    pub(super) fn new(gpu: &Arc<Gpu>, threads: usize) -> Self {
+        Self {
+            gpu: Arc::clone(gpu),
+            threads,
+            files: VecDeque::new(),
+        }
+    }
+
+    /// The file's registration.
+    fn handle(&mut self, cufile: &CuFile, file: &Arc<OpenFile>) -> Result<Handle, DeviceError> {
+        if let Some(at) = self.files.iter().position(|(known, _)| Arc::ptr_eq(known, file))
+            && let Some(entry) = self.files.remove(at)
+        {
+            let handle = entry.1;
+            self.files.push_back(entry);
+            return Ok(handle);
+        }
+        let handle = cufile.register(std::os::fd::AsRawFd::as_raw_fd(&file.fd))?;
+        self.files.push_back((Arc::clone(file), handle));
+        Ok(handle)
+    }
+
+    /// Lets go of the oldest files. Between runs: then no read is under way.
+    fn trim(&mut self, cufile: &CuFile) {
+        while self.files.len() > REGISTERED
+            && let Some((_, oldest)) = self.files.pop_front()
+        {
+            // SAFETY: registered in `handle`, gone from the list, and no read is under way.
+            unsafe { cufile.deregister(oldest) };
+        }
+    }
+}
+
+/// Reads a piece until the bytes wanted are there.
+fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
+    while piece.came < piece.wanted {
+        let left = piece.len - piece.came;
+        let target = Target {
+            base: piece.base,
+            into: piece.into + piece.came,
+        };
+        piece.requests += 1;
+        // SAFETY: the handle is kept registered for the run, and the job owns the device memory that the piece lies in.
+        match unsafe { cufile.read(handle, target, left, piece.offset + piece.came as u64) } {
+            Ok(came) if came == 0 || came > left => return piece.cut_short(),
+            Ok(came) => piece.came += came,
+            Err(error) => return piece.fail(error),
+        }
+    }
+}
+
+impl Route for CuFileRoute {
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+        let gpu = Arc::clone(&self.gpu);
+        let began = Instant::now();
+        let Some(cufile) = &gpu.cufile else {
+            let absent = DeviceError::new(ErrorKind::Unsupported, "cuFile is not open");
+            pieces.iter_mut().for_each(|piece| piece.fail(absent.clone()));
+            return PhaseTimes::default();
+        };
+        let mut work = Vec::with_capacity(pieces.len());
+        for piece in pieces.iter_mut() {
+            match self.handle(cufile, &piece.file) {
+                Ok(handle) => work.push(Mutex::new((handle, piece))),
+                Err(error) => piece.fail(error),
+            }
+        }
+        let bytes: usize = work.iter().map(|work| lock(work).1.len).sum();
+        let threads = if bytes < WORTH_THREADS {
+            1
+        } else {
+            self.threads.min(work.len())
+        };
+        let next = AtomicUsize::new(0);
+        let drain = || {
+            while let Some(one) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let (handle, piece) = &mut *lock(one);
+                read(cufile, *handle, piece);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // A thread that cannot be had, or not use the device, leaves its share to the others.
+                let _ = std::thread::Builder::new()
+                    .name("tierlab-cufile".to_owned())
+                    .spawn_scoped(scope, || {
+                        if gpu.make_current().is_ok() {
+                            drain();
+                        }
+                    });
+            }
+            drain();
+        });
+        drop(work);
+        self.trim(cufile);
+        PhaseTimes {
+            reading: began.elapsed(),
+            ..PhaseTimes::default()
+        }
+    }
+}
+
+fn lock<'a, T>(mutex: &'a Mutex<T>) -> std::sync::MutexGuard<'a, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for CuFileRoute {
+    fn drop(&mut self) {
+        let Some(cufile) = &self.gpu.cufile else { return };
+        for (_, handle) in self.files.drain(..) {
+            // SAFETY: registered, and used no more.
+            unsafe { cufile.deregister(handle) };
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Direct reads through io_uring into pinned buffers that the kernel has registered: as many reads under way as there are
+//! buffers, each copied to the device as soon as it is there.
+
+use super::bounce::{Slot, begin_copy, finish, slots};
+use super::route::{ALIGN, PhaseTimes, Piece, Route};
+use crate::device::memory::Stream;
+use crate::device::{DeviceError, Gpu};
+use crate::error::ErrorKind;
+use io_uring::{IoUring, opcode, types};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The ring comes first: the kernel lets go of the buffers before they are unpinned.
+pub(super) struct Ring {
+    ring: IoUring,
+    stream: Stream,
+    slots: Vec<Slot>,
+    /// Whether the kernel has the buffers registered.
+    registered: bool,
+    /// After a failure of the ring itself nothing is read any more: a read may still be under way.
+    broken: Option<DeviceError>,
+}
+
+impl Ring {
+    pub(super) fn new(gpu: &Arc<Gpu>, count: usize, bytes: usize) -> Result<Self, DeviceError> {
+        let refused =
+            |e: std::io::Error| DeviceError::new(ErrorKind::Unsupported, format!("the kernel refuses io_uring: {e}"));
+        let entries = u32::try_from(count).unwrap_or(u32::MAX).next_power_of_two();
+        let ring = IoUring::new(entries).map_err(refused)?;
+        let stream = Stream::new(gpu)?;
+        let mut slots = slots(gpu, count, bytes)?;
+        let buffers: Vec<libc::iovec> = slots
+            .iter_mut()
+            .map(|slot| libc::iovec {
+                iov_len: slot.memory.as_slice().len(),
+                iov_base: slot.memory.as_mut_ptr().cast(),
+            })
+            .collect();
+        // SAFETY: the buffers live as long as the ring, which is dropped before them.
+        let registered = unsafe { ring.submitter().register_buffers(&buffers) };
+        if let Err(error) = &registered {
+            tracing::warn!(%error, "pinned buffers are not registered with the kernel (ulimit -l): reads map them each time");
+        }
+        Ok(Self {
+            ring,
+            stream,
+            slots,
+            registered: registered.is_ok(),
+            broken: None,
+        })
+    }
+
+    /// Queues the next read of a piece into its slot.
+    fn push(&mut self, at: usize, piece: &mut Piece) -> Result<(), DeviceError> {
+        // What came before it began at a multiple of the alignment.
+        let buffer = self.slots[at].memory.as_mut_ptr().wrapping_add(piece.came);
+        let len = u32::try_from(piece.len - piece.came).unwrap_or(u32::MAX);
+        let fd = types::Fd(piece.fd());
+        let offset = piece.offset + piece.came as u64;
+        let entry = match u16::try_from(at) {
+            Ok(index) if self.registered => opcode::ReadFixed::new(fd, buffer, len, index).offset(offset).build(),
+            _ => opcode::Read::new(fd, buffer, len).offset(offset).build(),
+        };
+        piece.requests += 1;
+        // SAFETY: the slot is that long, written by nobody else until the completion, and the piece holds the file open.
+        unsafe { self.ring.submission().push(&entry.user_data(at as u64)) }
+            .map_err(|_| DeviceError::new(ErrorKind::Unavailable, "the ring is full"))
+    }
+
+    /// Takes a read's result. True where the rest has to be asked for.
+    fn take(piece: &mut Piece, result: i32) -> bool {
+        match usize::try_from(result) {
+            Ok(0) => piece.cut_short(),
+            Ok(came) if piece.came + came >= piece.wanted => piece.came += came,
+            Ok(came) => {
+                // A short read: what is left must begin at a multiple of the alignment again.
+                let align = piece.file.direct_align.map_or(1, |align| align as usize).max(1);
+                let whole = (piece.came + came) / align * align;
+                if whole > piece.came {
+                    piece.came = whole;
+                    return true;
+                }
+                piece.came += came;
+                piece.cut_short();
+            }
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {
+                piece.retries += 1;
+                return true;
+            }
+            Err(_) => piece.fail_io(&std::io::Error::from_raw_os_error(-result)),
+        }
+        false
+    }
+
+    fn read_all(&mut self, pieces: &mut [Piece], times: &mut PhaseTimes) -> Result<(), DeviceError> {
+        let mut free: VecDeque<usize> = (0..self.slots.len()).collect();
+        let mut reading: Vec<Option<usize>> = vec![None; self.slots.len()];
+        let (mut next, mut under_way) = (0, 0);
+        while next < pieces.len() || under_way > 0 {
+            while next < pieces.len() {
+                let Some(slot) = free.pop_front() else { break };
+                let began = Instant::now();
+                self.slots[slot].copied.wait()?;
+                times.copying += began.elapsed();
+                self.push(slot, &mut pieces[next])?;
+                reading[slot] = Some(next);
+                (next, under_way) = (next + 1, under_way + 1);
+            }
+            let began = Instant::now();
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => continue,
+                Err(e) => return Err(DeviceError::new(ErrorKind::Unavailable, format!("io_uring: {e}"))),
+            }
+            times.reading += began.elapsed();
+            let done: Vec<(usize, i32)> = self
+                .ring
+                .completion()
+                .map(|entry| (entry.user_data() as usize, entry.result()))
+                .collect();
+            for (slot, result) in done {
+                let Some(index) = reading.get(slot).copied().flatten() else {
+                    continue;
+                };
+                let piece = &mut pieces[index];
+                if Self::take(piece, result) {
+                    self.push(slot, piece)?;
+                    continue;
+                }
+                if piece.error.is_none() {
+                    begin_copy(&self.slots[slot], piece, &self.stream);
+                }
+                reading[slot] = None;
+                under_way -= 1;
+                free.push_back(slot);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Route for Ring {
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+        debug_assert!(
+            self.slots
+                .iter()
+                .all(|slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN))
+        );
+        let mut times = PhaseTimes::default();
+        let read = match &self.broken {
+            Some(error) => Err(error.clone()),
+            None => self.read_all(pieces, &mut times),
+        };
+        if let Err(error) = read {
+            self.broken = Some(error.clone());
+            pieces.iter_mut().for_each(|piece| piece.fail(error.clone()));
+        }
+        times.copying += finish(&self.stream, pieces);
+        times
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.broken.is_some() {
+            // The kernel may still write to them.
+            std::mem::forget(std::mem::take(&mut self.slots));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A local folder and a CUDA device as a tier. In: object paths and ranges. Out: bytes, on the host or on the device.
+
+use super::config::GdsConfig;
+use super::engine::Engine;
+use super::options::EngineOptions;
+use crate::blocking::blocking;
+use crate::device::{DevicePath, DeviceReads, Gpu, Landed, Search, missing_for_gds, shortfall};
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadMany, Tier, TierInfo, check_ranges};
+use crate::tiers::nvme::files::{OpenFile, OpenFiles};
+use crate::tiers::nvme::root::Root;
+use crate::tiers::nvme::store;
+use crate::wrappers::StorageMetrics;
+use async_trait::async_trait;
+use std::ops::Range;
+use std::sync::Arc;
+use tierlab_protocol::via::ViaSet;
+
+/// Local files into device memory. Writing, listing and looking up are plain file operations.
+#[derive(Debug)]
+pub struct GdsTier {
+    root: Arc<Root>,
+    engine: Engine,
+    files: OpenFiles,
+    gpu: Arc<Gpu>,
+    path: DevicePath,
+    /// What GPUDirect Storage lacks here, as far as that can be seen.
+    missing: String,
+}
+
+impl GdsTier {
+    /// Opens a local folder and a CUDA device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] without CUDA, cuFile or the device: one error that lists what was looked for and
+    /// says what to do. The folder is missing. A value that is out of range.
+    pub async fn open(config: &GdsConfig) -> Result<Self, StorageError> {
+        Self::open_counted(config, &StorageMetrics::unscraped()?).await
+    }
+
+    pub(crate) async fn open_counted(config: &GdsConfig, metrics: &StorageMetrics) -> Result<Self, StorageError> {
+        let options = EngineOptions::of(config)?;
+        let (config, metrics) = (config.clone(), metrics.clone());
+        blocking("gds", move || {
+            // First what cannot be created by a `mkdir`.
+            let search = Search::in_folders(&config.libraries);
+            let gpu = Gpu::open_with(search, config.device, config.path.wants_cufile())?;
+            let root = Arc::new(Root::open(&config.root)?);
+            let missing = missing_for_gds(gpu.counts_reads(), root.is_page_cache());
+            let path = config.path;
+            let metrics = metrics.device("gds", path.as_str(), &missing, gpu.counts_reads());
+            let engine = Engine::start(Arc::clone(&root), Arc::clone(&gpu), options, metrics)?;
+            Ok(Self {
+                root,
+                engine,
+                files: OpenFiles::default(),
+                gpu,
+                path,
+                missing,
+            })
+        })
+        .await
+    }
+
+    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
+        let (root, direct) = (self.root.clone(), self.path.opens_direct());
+        self.files
+            .get_or_open(object, move |path| OpenFile::open(&root, path, direct))
+            .await
+    }
+
+    /// Lets go of a file that is no more what was looked up.
+    fn noticed<T>(&self, object: &Object, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        if let Err(e) = &read
+            && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)
+        {
+            self.files.forget(&object.path);
+        }
+        read
+    }
+}
+
+#[async_trait]
+impl DeviceReads for GdsTier {
+    fn ordinal(&self) -> u32 {
+        self.gpu.ordinal()
+    }
+
+    async fn read_to_device(&self, object: &Object, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
+        check_ranges(object, ranges)?;
+        let file = self.open_file(object).await?;
+        self.noticed(object, self.engine.read(file, ranges).await)
+    }
+}
+
+#[async_trait]
+impl Tier for GdsTier {
+    fn info(&self) -> TierInfo {
+        let mut notes = vec![
+            format!("CUDA device {}: {}", self.gpu.ordinal(), self.gpu.name()),
+            format!("path {}", self.path.as_str()),
+        ];
+        if self.path == DevicePath::Gds {
+            notes.push(format!("GPUDirect Storage lacks: {}", self.missing));
+        }
+        TierInfo {
+            kind: "gds",
+            location: self.root.location().display().to_string(),
+            wrappers: Vec::new(),
+            notes,
+        }
+    }
+
+    fn shortfall(&self, took: ViaSet) -> Option<String> {
+        shortfall(self.path, took, &self.missing)
+    }
+
+    fn device(&self) -> Option<&dyn DeviceReads> {
+        Some(self)
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || root.stat_file(&of).map(|id| id.describe(&of))).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let file = self.open_file(object).await?;
+        self.noticed(object, self.engine.read_to_host(file, ranges).await)
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let (root, prefix) = (self.root.clone(), prefix.cloned());
+        blocking("gds", move || store::list(&root, prefix.as_ref())).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || store::put(&root, &of, &body)).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
+        self.files.forget(path);
+        deleted
+    }
+}

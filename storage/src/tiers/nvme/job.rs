@@ -1,0 +1,51 @@
+//! What the reading engine is given and gives back: how to run, the reads of one call, and what became of them.
+
+use super::buffer::{Arena, Buffer};
+use super::config::Driver;
+use super::files::OpenFile;
+use super::plan::Segment;
+use crate::error::StorageError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// How to run an engine.
+#[derive(Debug)]
+pub(super) struct EngineOptions {
+    /// Ends the thread's name.
+    pub(super) name: &'static str,
+    /// Reads in flight at most.
+    pub(super) depth: u32,
+    /// Bytes of one read at most: longer segments are read in this many bytes at a time, several at once.
+    pub(super) chunk_bytes: usize,
+    /// Memory to register.
+    pub(super) arena: Option<Arc<Arena>>,
+    /// Who does its work.
+    pub(super) driver: Driver,
+}
+
+/// The reads of one call.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) file: Arc<OpenFile>,
+    /// What to read, and the buffer that takes it: one to one, each buffer as long as its segment.
+    pub(super) segments: Vec<(Segment, Buffer)>,
+    pub(super) started: Instant,
+    pub(super) reply: oneshot::Sender<Result<Done, StorageError>>,
+    /// The place in the backlog, free again when the job is gone.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// A finished job.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The segments and their filled buffers.
+    pub(super) segments: Vec<(Segment, Buffer)>,
+    /// From the call to its first read's submission.
+    pub(super) queue: Duration,
+    /// From there to the last completion and the check of the version.
+    pub(super) device: Duration,
+    pub(super) wire_bytes: u64,
+    pub(super) requests: u32,
+    pub(super) retries: u32,
+}

@@ -1,0 +1,108 @@
+//! Signals between the engine's worker and those who give it work: wake up, stop, a file was closed. Knows nothing of jobs
+//! or rings.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+/// What the worker and those who give it work tell each other.
+#[derive(Debug)]
+pub(super) struct Signals {
+    /// Set while the thread sleeps or is about to.
+    parked: AtomicBool,
+    stopping: AtomicBool,
+    wake: File,
+    /// Places in the table of registered files whose files are closed.
+    closed: Mutex<Vec<u32>>,
+    has_closed: AtomicBool,
+    /// Results that a test puts in the place of the next completions'.
+    #[cfg(test)]
+    pub(super) injected: Mutex<Vec<i32>>,
+}
+
+impl Signals {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        let wake = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self {
+            parked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            wake: wake.into(),
+            closed: Mutex::default(),
+            has_closed: AtomicBool::new(false),
+            #[cfg(test)]
+            injected: Mutex::default(),
+        })
+    }
+
+    /// Called after a job was sent: wakes the thread if it sleeps.
+    pub(super) fn notify(&self) {
+        // Pairs with the fence in `park`: either the thread sees the job, or this sees that it is parked.
+        fence(Ordering::SeqCst);
+        if self.parked.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the thread, whatever it does: the event is level-triggered.
+    pub(super) fn wake(&self) {
+        // A full counter refuses the write, and then the thread is being woken anyway.
+        let _ = (&self.wake).write(&1u64.to_ne_bytes());
+    }
+
+    /// Called before the thread looks for jobs a last time and sleeps.
+    pub(super) fn park(&self) {
+        self.parked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn unpark(&self) {
+        self.parked.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Called when a registered file was closed: the thread takes it out of the kernel's table, so that what was removed
+    /// from the folder gives its disk space back.
+    pub(super) fn file_closed(&self, place: u32) {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        self.has_closed.store(true, Ordering::SeqCst);
+        self.notify();
+    }
+
+    pub(super) fn has_closed(&self) -> bool {
+        self.has_closed.load(Ordering::SeqCst)
+    }
+
+    /// The places since the last call.
+    pub(super) fn take_closed(&self) -> Vec<u32> {
+        if !self.has_closed() {
+            return Vec::new();
+        }
+        self.has_closed.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) const fn wake_event(&self) -> &File {
+        &self.wake
+    }
+
+    /// Resets the wake-up event.
+    pub(super) fn drain_wake_event(&self) {
+        // Empty is fine: it was drained before.
+        let _ = (&self.wake).read(&mut [0; 8]);
+    }
+}

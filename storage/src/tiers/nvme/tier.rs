@@ -1,0 +1,266 @@
+//! One local folder as a tier. In: object paths and ranges. Out: bytes, and what reading them cost.
+
+use super::buffer::{Arena, Pool};
+use super::config::{Driver, Tuning};
+use super::engine::Engine;
+use super::files::{self, OpenFile, OpenFiles};
+use super::job::EngineOptions;
+use super::plan::{self, Plan};
+use super::root::Root;
+use super::store;
+use crate::blocking::blocking;
+use crate::error::{ErrorKind, StorageError};
+use crate::path::ObjectPath;
+use crate::tier::{Body, Object, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+use tierlab_protocol::via::{Via, ViaSet};
+
+/// How to open a folder as a tier.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// The folder.
+    pub root: PathBuf,
+    /// The kind that [`TierInfo`] tells: `nvme`, or `nfs` for a kernel mount.
+    pub kind: &'static str,
+    /// Notes that [`TierInfo`] tells, such as mount options.
+    pub notes: Vec<String>,
+    /// Reads in flight at most.
+    pub queue_depth: u32,
+    /// Whether to read with `O_DIRECT` where that is possible.
+    pub direct: bool,
+}
+
+/// A local folder read through io_uring. Dropping it ends its engine, and joins the thread where one drives it.
+#[derive(Debug)]
+pub struct NvmeTier {
+    pub(super) root: Arc<Root>,
+    engine: Engine,
+    pool: Pool,
+    files: OpenFiles,
+    options: LocalOptions,
+    /// Why reads are buffered, once a file has shown it.
+    buffered: OnceLock<&'static str>,
+}
+
+impl NvmeTier {
+    /// Opens a local folder.
+    ///
+    /// # Errors
+    /// As [`NvmeTier::open_with`].
+    pub async fn open(root: &Path, queue_depth: u32, direct: bool) -> Result<Self, StorageError> {
+        let options = LocalOptions {
+            root: root.to_owned(),
+            kind: "nvme",
+            notes: Vec::new(),
+            queue_depth,
+            direct,
+        };
+        Self::open_tuned(options, Tuning::default()).await
+    }
+
+    /// Opens a folder under another kind's name, such as a kernel mount: read by a thread of its own, since what lies
+    /// behind it may be slow to take reads.
+    ///
+    /// # Errors
+    /// The folder is missing, the depth is out of range, or the kernel refuses io_uring; the error says what to do.
+    pub async fn open_with(options: LocalOptions) -> Result<Self, StorageError> {
+        let tuning = Tuning {
+            driver: Driver::Thread,
+            ..Tuning::default()
+        };
+        Self::open_tuned(options, tuning).await
+    }
+
+    /// Opens a folder with settings of one's own.
+    ///
+    /// # Errors
+    /// As [`NvmeTier::open_with`], or the tuning is out of range.
+    pub async fn open_tuned(mut options: LocalOptions, tuning: Tuning) -> Result<Self, StorageError> {
+        tuning.check()?;
+        let location = options.root.display().to_string();
+        blocking(&location, move || {
+            let root = Arc::new(Root::open(&options.root)?);
+            let arena = arena(tuning.registered_buffers_bytes)?;
+            let engine_options = EngineOptions {
+                name: options.kind,
+                depth: options.queue_depth,
+                chunk_bytes: tuning.chunk_bytes as usize,
+                arena: arena.clone(),
+                driver: tuning.driver,
+            };
+            let (engine, has_arena) = Engine::start(root.clone(), engine_options)?;
+            let pool = match arena {
+                Some(arena) if has_arena => Pool::with_arena(arena),
+                Some(_) => {
+                    let note = "no registered buffers: the limit of locked memory is too low (ulimit -l)";
+                    options.notes.push(note.to_owned());
+                    Pool::default()
+                }
+                None => Pool::default(),
+            };
+            let buffered = OnceLock::new();
+            if options.direct && root.is_page_cache() {
+                let _ = buffered.set(files::PAGE_CACHE);
+            }
+            Ok(Self {
+                root,
+                engine,
+                pool,
+                files: OpenFiles::default(),
+                options,
+                buffered,
+            })
+        })
+        .await
+    }
+
+    /// Writes what `source` gives as an object, as [`put`](Tier::put) does. `source` is read on a thread that may block.
+    ///
+    /// # Errors
+    /// As [`put`](Tier::put), or what reading `source` fails with; then nothing is left.
+    pub async fn put_from(
+        &self,
+        path: &ObjectPath,
+        mut source: impl Read + Send + 'static,
+    ) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || store::put_from(&root, &of, &mut source)).await
+    }
+
+    /// The open file of the version that was looked up.
+    async fn open_file(&self, object: &Object) -> Result<Arc<OpenFile>, StorageError> {
+        let (root, direct) = (self.root.clone(), self.options.direct);
+        let file = self
+            .files
+            .get_or_open(object, move |path| OpenFile::open(&root, path, direct))
+            .await?;
+        if let Some(why) = file.refusal {
+            self.buffered.get_or_init(|| why);
+        }
+        Ok(file)
+    }
+
+    async fn read_file(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        let started = Instant::now();
+        let file = self.open_file(object).await?;
+        let plan = Plan::new(ranges, file.direct_align.map_or(1, u64::from));
+        if plan.segments.is_empty() {
+            return Ok(ReadMany {
+                parts: vec![Bytes::new(); ranges.len()],
+                cost: ReadCost::default(),
+            });
+        }
+        let place = self.engine.place(&file).await?;
+        let mut segments = Vec::with_capacity(plan.segments.len());
+        for segment in &plan.segments {
+            let len = segment.end - segment.start;
+            let buffer = usize::try_from(len)
+                .ok()
+                .and_then(|len| self.pool.take(len))
+                .ok_or_else(|| {
+                    let detail = format!("no memory for {len} bytes; read it in smaller ranges");
+                    StorageError::new(ErrorKind::Unavailable, object.path.as_str(), detail)
+                })?;
+            segments.push((*segment, buffer));
+        }
+        let done = self.engine.read(&file, segments, place, started).await?;
+        let buffers = done.segments.into_iter().map(|(_, buffer)| buffer);
+        let whole: Vec<Bytes> = buffers.map(Bytes::from_owner).collect();
+        let slice = |part: &plan::Part| match part.len {
+            0 => Bytes::new(),
+            len => whole[part.segment].slice(part.offset..part.offset + len),
+        };
+        let via = if file.direct_align.is_some() {
+            Via::Direct
+        } else {
+            Via::PageCache
+        };
+        let cost = ReadCost {
+            via: ViaSet::of(via),
+            queue: done.queue,
+            device: done.device,
+            wire_bytes: done.wire_bytes,
+            requests: done.requests,
+            retries: done.retries,
+            ..ReadCost::default()
+        };
+        Ok(ReadMany {
+            parts: plan.parts.iter().map(slice).collect(),
+            cost,
+        })
+    }
+}
+
+/// Memory to register, if any is wanted.
+fn arena(bytes: u64) -> Result<Option<Arc<Arena>>, StorageError> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let arena = usize::try_from(bytes).ok().and_then(Arena::new).ok_or_else(|| {
+        let detail = format!("no memory for {bytes} bytes; lower it");
+        StorageError::new(ErrorKind::Unavailable, "registered_buffers_bytes", detail)
+    })?;
+    Ok(Some(Arc::new(arena)))
+}
+
+#[async_trait]
+impl Tier for NvmeTier {
+    fn info(&self) -> TierInfo {
+        let mut notes = self.options.notes.clone();
+        match self.buffered.get() {
+            Some(why) => notes.push(format!("buffered: {why}")),
+            None if !self.options.direct => notes.push("buffered: configured".to_owned()),
+            None => {}
+        }
+        let location = self.root.location().display().to_string();
+        TierInfo {
+            kind: self.options.kind,
+            location,
+            wrappers: Vec::new(),
+            notes,
+        }
+    }
+
+    async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || root.stat_file(&of).map(|id| id.describe(&of))).await
+    }
+
+    async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
+        check_ranges(object, ranges)?;
+        let read = self.read_file(object, ranges).await;
+        if let Err(e) = &read
+            && matches!(e.kind(), ErrorKind::Changed | ErrorKind::NotFound)
+        {
+            self.files.forget(&object.path);
+        }
+        read
+    }
+
+    async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
+        let (root, prefix) = (self.root.clone(), prefix.cloned());
+        let location = self.root.location().display().to_string();
+        blocking(&location, move || store::list(&root, prefix.as_ref())).await
+    }
+
+    async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        blocking(path.as_str(), move || store::put(&root, &of, &body)).await
+    }
+
+    async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        let (root, of) = (self.root.clone(), path.clone());
+        let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
+        self.files.forget(path);
+        deleted
+    }
+}
+
+#[cfg(test)]
+mod tests;

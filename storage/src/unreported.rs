@@ -1,0 +1,85 @@
+//! What was asked of a tier for reads that report no cost: they failed, or their caller went away. In: costs. Out: their
+//! sum, once.
+
+use crate::tier::ReadCost;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Costs that no read has reported.
+#[derive(Debug, Default)]
+pub(crate) struct UnreportedCost {
+    any: AtomicBool,
+    cost: Mutex<ReadCost>,
+}
+
+impl UnreportedCost {
+    pub(crate) fn add(&self, cost: &ReadCost) {
+        self.cost.lock().unwrap_or_else(PoisonError::into_inner).merge(cost);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// What has come together since this was last called.
+    pub(crate) fn take(&self) -> Option<ReadCost> {
+        if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        let mut cost = self.cost.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(std::mem::take(&mut *cost))
+    }
+}
+
+/// The cost of a read under way. Dropped before it is reported, it goes to [`UnreportedCost`].
+#[derive(Debug)]
+pub(crate) struct PendingCost<'a> {
+    unreported: &'a UnreportedCost,
+    cost: ReadCost,
+}
+
+impl<'a> PendingCost<'a> {
+    pub(crate) fn new(unreported: &'a UnreportedCost) -> Self {
+        Self {
+            unreported,
+            cost: ReadCost::default(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, cost: &ReadCost) {
+        self.cost.merge(cost);
+    }
+
+    /// The sum, for the one who asked.
+    pub(crate) fn report(mut self) -> ReadCost {
+        std::mem::take(&mut self.cost)
+    }
+}
+
+impl Drop for PendingCost<'_> {
+    fn drop(&mut self) {
+        if self.cost.requests > 0 {
+            self.unreported.add(&self.cost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_reported_is_told_once() {
+        let unreported = UnreportedCost::default();
+        let two = ReadCost {
+            requests: 2,
+            ..ReadCost::default()
+        };
+        let mut pending = PendingCost::new(&unreported);
+        pending.add(&two);
+        assert_eq!(pending.report().requests, 2);
+        assert_eq!(unreported.take(), None);
+        for _ in 0..2 {
+            PendingCost::new(&unreported).add(&two);
+        }
+        assert_eq!(unreported.take().map(|cost| cost.requests), Some(4));
+        assert_eq!(unreported.take(), None);
+    }
+}

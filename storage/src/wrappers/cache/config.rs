@@ -1,0 +1,107 @@
+//! The `[cache]` table. In: TOML. Out: a checked configuration.
+
+use crate::error::{ErrorKind, StorageError};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Bytes that an entry takes beside those it holds: the key, its place in the table and in the queues of the policy,
+/// reference counts, and what the allocator adds. As measured: `tests/cache_memory.rs` holds it to that.
+pub(super) const ENTRY_BYTES: u64 = 480;
+
+/// The smallest and the largest block, in bytes.
+const BLOCK_LIMITS: Range<u64> = 512..(1 << 20) + 1;
+/// The longest time to live: the library refuses a thousand years.
+const LONGEST_TTL_MS: u64 = 365 * 24 * 3600 * 1000;
+
+/// Which parts leave a full cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// What was used rarely of late: a scan does not push the popular out, and a newcomer is kept only when it was
+    /// asked for more often than what it would replace.
+    #[default]
+    TinyLfu,
+    /// What was not used for longest.
+    Lru,
+}
+
+/// What is kept as one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Granularity {
+    /// Blocks of `block_bytes`: neighbours of what was asked for come along.
+    #[default]
+    Block,
+    /// Exactly the ranges asked for, such as rows: nothing comes along, and only the very same range is a hit.
+    Range,
+}
+
+/// How a cache works: `[cache]` of the server's configuration, or of a tier's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Bytes of memory at most, bookkeeping of about 500 bytes for each part included; 0 is no cache.
+    pub capacity_bytes: u64,
+    /// Bytes of a block: a power of two from 512 to 1 MiB.
+    pub block_bytes: u64,
+    /// Which parts leave a full cache.
+    pub policy: Policy,
+    /// Milliseconds after which a part is read again; never when left out. Without it a part still never outlives its
+    /// version: another version has other keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// What is kept as one.
+    pub granularity: Granularity,
+}
+
+impl CacheConfig {
+    /// No cache.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self {
+            capacity_bytes: 0,
+            block_bytes: 4096,
+            policy: Policy::TinyLfu,
+            ttl_ms: None,
+            granularity: Granularity::Block,
+        }
+    }
+
+    /// Blocks that fit at most.
+    #[must_use]
+    pub const fn most_blocks(&self) -> u64 {
+        self.capacity_bytes / (self.block_bytes + ENTRY_BYTES)
+    }
+
+    pub(super) fn check(&self) -> Result<(), StorageError> {
+        let refuse = |key, detail| Err(StorageError::new(ErrorKind::Invalid, key, detail));
+        let (capacity, block) = (self.capacity_bytes, self.block_bytes);
+        if !BLOCK_LIMITS.contains(&block) || !block.is_power_of_two() {
+            let detail = format!("must be a power of two from 512 to 1048576, is {block}");
+            return refuse("cache.block_bytes", detail);
+        }
+        if capacity < block + ENTRY_BYTES {
+            let detail = format!(
+                "must hold at least one block of {block} bytes and {ENTRY_BYTES} bytes of bookkeeping, is {capacity}"
+            );
+            return refuse("cache.capacity_bytes", detail);
+        }
+        match self.ttl_ms {
+            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > LONGEST_TTL_MS => {
+                let detail = format!("must be from 1 to {LONGEST_TTL_MS}, is {ttl_ms}; leave it out for no limit");
+                refuse("cache.ttl_ms", detail)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for CacheConfig {
+    /// 64 MiB in blocks of 4 KiB.
+    fn default() -> Self {
+        Self {
+            capacity_bytes: 64 << 20,
+            ..Self::off()
+        }
+    }
+}

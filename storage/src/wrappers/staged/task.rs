@@ -1,0 +1,35 @@
+//! What a fetch brings, and what the writing thread is asked to do with it.
+
+use super::journal::Header;
+use crate::tier::ReadCost;
+use crate::wrappers::single_flight::Lead;
+use bytes::Bytes;
+use std::ops::Range;
+use tokio::sync::oneshot;
+
+/// Bytes waiting to be written at most, unless it is one read alone.
+pub(super) const PENDING_BYTES: u64 = 64 << 20;
+/// What a fetch brought: the bytes of joined blocks, in order.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) parts: Vec<(Range<u64>, Bytes)>,
+    pub(super) cost: ReadCost,
+}
+
+/// What the thread is asked to do, in order.
+pub(super) enum WriterTask {
+    /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
+    Store {
+        header: Header,
+        blocks: Vec<(u64, Bytes)>,
+        lead: Lead<Fetched>,
+    },
+    /// Record that a block is gone from the ledger.
+    Drop { id: u64, block: u64 },
+    /// Take blocks out that turned out to be damaged, now that what was to be staged before this is.
+    Forget { header: Header, blocks: Vec<u64> },
+    /// Say when everything before is done.
+    Settle(oneshot::Sender<()>),
+    /// End.
+    Stop,
+}
