@@ -4,37 +4,18 @@
 //! The way of a request is written down in one file, `pipeline.rs`; a stage knows at most its
 //! right neighbour. [`config`] reads files, environment and flags; [`server`] runs.
 
-mod access;
-mod admission;
-mod batch;
 pub mod config;
-mod connections;
 mod drain;
 mod features;
-mod grpc;
-mod heavy;
-mod http;
-pub mod log;
-mod manage;
-mod management;
-mod metrics;
-mod model;
-mod passage;
+mod front;
+mod inference;
+mod models;
 mod pipeline;
-mod refusal;
-mod repository;
-mod routes;
-mod runtime;
-mod served;
 pub mod server;
-mod session;
-mod settings;
-mod state;
-mod stopwatch;
-mod tensors;
-mod trace;
+mod telemetry;
 
 pub use config::{Config, ConfigError, Sources};
-pub use connections::listen;
-pub use log::LogFormat;
+pub use front::connections::listen;
 pub use server::{Addresses, Listeners, ServerError, run};
+pub use telemetry::log;
+pub use telemetry::log::LogFormat;

@@ -6,16 +6,23 @@
 //! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
 //! Where there is no room, [`Pipeline::enter`] says so before the body is read.
 
-use crate::admission::{Account, AccountRoom, Admission};
-use crate::batch::Part;
-use crate::heavy::aside;
-use crate::metrics::Metrics;
-use crate::model::Model;
-use crate::model::accept::Accepted;
-use crate::model::submit::{Urgency, Work};
-use crate::passage::{Passage, Place};
-use crate::refusal::{Reason, Refusal};
-use crate::stopwatch::Stopwatch;
+pub(crate) mod admission;
+pub(crate) mod batch;
+pub(crate) mod guard;
+pub(crate) mod offload;
+pub(crate) mod refusal;
+pub(crate) mod stopwatch;
+
+use crate::models::serving::Model;
+use crate::models::serving::accept::Accepted;
+use crate::models::serving::submit::{Urgency, Work};
+use crate::pipeline::admission::{Account, AccountRoom, Admission};
+use crate::pipeline::batch::Part;
+use crate::pipeline::guard::{Passage, Place};
+use crate::pipeline::offload::aside;
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::telemetry::metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};

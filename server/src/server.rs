@@ -3,25 +3,25 @@
 //! In: a validated configuration, a listener, and a future that ends when the server shall. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
-use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
-use crate::connections::{Front, Terms, fit_files};
 use crate::drain;
 use crate::features::{FeatureTier, Landing, LiveTables};
-use crate::grpc;
-use crate::http;
-use crate::management::{Management, Workshop};
-use crate::metrics::gpu::GpuWatch;
-use crate::metrics::{BuildInfo, Metrics};
-use crate::model::fitting::Fitting;
-use crate::model::load::Loader;
+use crate::front::connections::{Front, Terms, fit_files};
+use crate::front::grpc;
+use crate::front::http;
+use crate::inference::runtime::Runtime;
+use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::optimized::OptimizedCache;
+use crate::models::loading::fitting::Fitting;
+use crate::models::loading::load::Loader;
+use crate::models::management::{Management, Workshop};
+use crate::models::repository::LoadError;
+use crate::models::state::State;
 use crate::pipeline::Pipeline;
-use crate::repository::LoadError;
-use crate::runtime::Runtime;
-use crate::runtime::mapped::MappedWeights;
-use crate::runtime::optimized::OptimizedCache;
-use crate::state::State;
-use crate::trace::otlp::Telemetry;
+use crate::pipeline::admission::Admission;
+use crate::telemetry::metrics::gpu::GpuWatch;
+use crate::telemetry::metrics::{BuildInfo, Metrics};
+use crate::telemetry::trace::otlp::Telemetry;
 use futures::future::OptionFuture;
 use prometheus::Registry;
 use std::collections::BTreeSet;

@@ -6,23 +6,23 @@
 //! `[cache]` and the feature tier's own.
 
 mod cache;
-mod door;
 mod files;
+mod listener;
 mod raw;
 mod telemetry;
 
 pub(crate) use telemetry::TelemetryConfig;
 
-use crate::admission::Limits;
-use crate::connections::Terms;
 use crate::features::Landing;
-use crate::log::LogFormat;
-use crate::management::{ALL_MODELS, Control, Settings};
-use crate::model::opening::LoadLimits;
-use crate::runtime::Search;
-use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
-use crate::runtime::provider::Providers;
-use crate::session::layout::{FitConfig, MAX_CORES};
+use crate::front::connections::Terms;
+use crate::inference::runtime::Search;
+use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::provider::Providers;
+use crate::inference::session::layout::{FitConfig, MAX_CORES};
+use crate::models::loading::opening::LoadLimits;
+use crate::models::management::{ALL_MODELS, Control, Settings};
+use crate::pipeline::admission::Limits;
+use crate::telemetry::log::LogFormat;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
@@ -158,7 +158,7 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
-            } else if name == door::TOKEN || name == door::ADMIN_TOKEN {
+            } else if name == listener::TOKEN || name == listener::ADMIN_TOKEN {
                 // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
@@ -274,7 +274,7 @@ impl Config {
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
             backlog: raw.connections.backlog,
-            connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
+            connections: listener::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
             search: Search {
                 environment: library,
                 config: raw.runtime.library,

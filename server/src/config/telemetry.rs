@@ -2,7 +2,7 @@
 //! looked at.
 
 use super::{ConfigError, fail};
-use crate::log::LogFormat;
+use crate::telemetry::log::LogFormat;
 use serde::Deserialize;
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 
 use super::FeatureTier;
 use super::table::OpenTable;
-use crate::refusal::{Reason, Refusal};
-use crate::repository::LoadError;
+use crate::models::repository::LoadError;
+use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};

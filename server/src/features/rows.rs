@@ -5,8 +5,8 @@
 
 use super::table::OpenTable;
 use super::{Joined, Landing};
-use crate::batch::Part;
-use crate::batch::elements::{DeviceRows, Elements};
+use crate::pipeline::batch::Part;
+use crate::pipeline::batch::elements::{DeviceRows, Elements};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! Knows nothing of requests.
 
 use super::work;
-use crate::repository::LoadError;
+use crate::models::repository::LoadError;
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;

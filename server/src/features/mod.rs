@@ -1,0 +1,379 @@
+//! The feature join: entity ids to the rows of a table on the feature tier, and rows to input tensors.
+//!
+//! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
+//! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
+//! ([`Landing`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
+//! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
+//! sessions.
+
+mod live;
+mod rows;
+mod table;
+
+use crate::models::repository::LoadError;
+use crate::pipeline::batch::Part;
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::pipeline::stopwatch::Stopwatch;
+use live::LiveTable;
+pub(crate) use live::LiveTables;
+use rows::Rows;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use table::OpenTable;
+use tierlab_protocol::metadata::JoinedMetadata;
+use tierlab_protocol::model::FEATURES_PREFIX;
+use tierlab_protocol::table::{self as format, Column, TableError};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_storage::device::DeviceReads;
+use tierlab_storage::wrappers::DamagedRows;
+use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError, Tier};
+
+/// Reads of all rows of a request, at most: one, and another for each version that comes in between.
+const READS: u32 = 8;
+/// Rows of this many bytes together are checked and laid out off the async threads.
+const HEAVY_BYTES: usize = 1 << 20;
+
+/// Where rows are read to, and what proves them there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Landing {
+    /// Host memory: each row is proven before it is used.
+    Host,
+    /// Device memory and nowhere else.
+    Device {
+        /// Of so many requests, one has its rows copied back and proven before they are used: 1 for all, 0 for none. Other
+        /// than with 1, the whole table is proven when it is opened.
+        prove_every: u32,
+    },
+}
+
+impl Landing {
+    /// Whether rows may be used that nothing has proven on their way, so that the table has to be proven as it lies.
+    fn trusts_the_table(self) -> bool {
+        matches!(self, Self::Device { prove_every } if prove_every != 1)
+    }
+
+    /// Whether the rows of a request are to be proven, by its number.
+    fn proves(self, request: u64) -> bool {
+        match self {
+            Self::Host => true,
+            Self::Device { prove_every } => prove_every != 0 && request.is_multiple_of(u64::from(prove_every)),
+        }
+    }
+
+    /// What belongs beside every figure; none on the host, where every row is proven.
+    pub(crate) fn note(self) -> Option<String> {
+        let Self::Device { prove_every } = self else {
+            return None;
+        };
+        Some(match prove_every {
+            0 => "rows on the device: the table was proven when it was opened, no row on its way".to_owned(),
+            1 => "rows on the device: each proven by a copy back".to_owned(),
+            n => format!(
+                "rows on the device: the table was proven when it was opened, and the rows of 1 request in {n} on their way"
+            ),
+        })
+    }
+}
+
+/// The tiers that tables are read from.
+#[derive(Clone)]
+pub(crate) struct FeatureTier {
+    /// For headers: without the cache, so that they do not push rows out of it.
+    pub(crate) uncached: Arc<dyn Tier>,
+    /// For rows.
+    pub(crate) rows: Arc<dyn Tier>,
+    /// The kind, for messages and metrics.
+    pub(crate) kind: &'static str,
+    /// Where rows are read to.
+    pub(crate) landing: Landing,
+    /// Rows that came damaged.
+    pub(crate) damaged: DamagedRows,
+    /// The tables that are read from it.
+    pub(crate) tables: Arc<LiveTables>,
+}
+
+impl FeatureTier {
+    /// The device that rows are read to, where they are; it must be that of the sessions.
+    pub(crate) fn device(&self) -> Option<u32> {
+        match self.landing {
+            Landing::Host => None,
+            Landing::Device { .. } => self.rows.device().map(DeviceReads::ordinal),
+        }
+    }
+
+    /// Opens a table, and proves it where its rows will be trusted. Of one that was replaced more is looked at.
+    async fn open_table(&self, path: &ObjectPath, replaced: bool) -> Result<OpenTable, LoadError> {
+        let open = match replaced {
+            true => OpenTable::open_replaced(&*self.uncached, path).await?,
+            false => OpenTable::open(&*self.uncached, path).await?,
+        };
+        if self.landing.trusts_the_table() {
+            open.prove(&*self.uncached).await?;
+            tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
+        }
+        Ok(open)
+    }
+}
+
+/// A feature table and the inputs that it fills.
+pub(crate) struct Join {
+    tier: FeatureTier,
+    path: ObjectPath,
+    table: Arc<LiveTable>,
+    /// Input of the graph, by index, and the column that fills it.
+    columns: Vec<(usize, Column)>,
+    inputs: Vec<String>,
+    /// Requests so far.
+    requests: AtomicU64,
+}
+
+/// What a join gives: the index of an input, and its tensor.
+pub(crate) type Joined = Vec<(usize, Part)>;
+
+impl Join {
+    /// Opens a table and matches its columns with the inputs that they fill: pairs of an input's index and a column's name.
+    ///
+    /// # Errors
+    /// A table that is missing or damaged, by object and offset; a column that does not fit its input, by name.
+    pub(crate) async fn open(
+        tier: FeatureTier,
+        table: &str,
+        inputs: &[TensorSpec],
+        wanted: &[(usize, String)],
+    ) -> Result<Self, LoadError> {
+        let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
+        let open = tier.open_table(&path, false).await?;
+        let mut columns = Vec::new();
+        for (input, name) in wanted {
+            let column = open.column_for(&inputs[*input], name);
+            let column = column.map_err(|what| LoadError::at(&path, what))?;
+            if tier.landing != Landing::Host && column.dtype == DataType::Bool {
+                let what =
+                    format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
+                return Err(LoadError::at(&path, what));
+            }
+            columns.push((*input, column));
+        }
+        let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
+        let taken: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+        let table = tier.tables.share(&tier, open, &taken);
+        Ok(Self {
+            tier,
+            path,
+            table,
+            columns,
+            inputs,
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// The kind of the tier that the rows come from.
+    pub(crate) fn tier_kind(&self) -> &'static str {
+        self.tier.kind
+    }
+
+    /// Whether an input is filled by the table.
+    pub(crate) fn fills(&self, input: usize) -> bool {
+        self.columns.iter().any(|(index, _)| *index == input)
+    }
+
+    /// Bytes that the rows of so many ids take: as read, and as laid out.
+    pub(crate) fn bytes(&self, ids: usize) -> usize {
+        let stride = self.current().header.stride as usize;
+        ids.saturating_mul(stride).saturating_mul(2)
+    }
+
+    /// For the model's metadata.
+    pub(crate) fn metadata(&self) -> JoinedMetadata {
+        let open = self.current();
+        JoinedMetadata {
+            table: open.header.schema.name.clone(),
+            first_id: open.header.first_id,
+            rows: open.header.rows,
+            row_bytes: open.header.stride,
+            inputs: self.inputs.clone(),
+        }
+    }
+
+    /// Reads the rows of `ids`, all of one version, and lays them out, giving the time to the stages cache, tier and join.
+    ///
+    /// # Errors
+    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails; a table that is replaced
+    /// faster than it can be read.
+    pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.table.current();
+        let mut reads = 0;
+        let rows = loop {
+            reads += 1;
+            if reads > READS {
+                let what = format!(
+                    "tier `{}`: {}: replaced {READS} times while its rows were read",
+                    self.tier.kind, self.path
+                );
+                return Err(Refusal::new(Reason::Tier, what));
+            }
+            let mut rows = match self.read(&open, ids, watch).await? {
+                Some(rows) => rows,
+                None => {
+                    open = self.table.reopen(&open).await?;
+                    continue;
+                }
+            };
+            if self.tier.landing.proves(request) {
+                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids))?;
+                if !damaged.is_empty()
+                    && let Err(refusal) = self.mend(&open, ids, &damaged, &mut rows, watch).await
+                {
+                    // What does not fit its header may be of another version than it.
+                    open = self.table.anew(&open).await.ok_or(refusal)?;
+                    continue;
+                }
+            }
+            if self.table.is_current(&open) {
+                break rows;
+            }
+            // Another read, or a look, has met a newer version meanwhile: nobody gets the old one any more.
+            open = self.table.current();
+        };
+        let joined = work(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
+        watch.mark(Stage::Join);
+        Ok(joined)
+    }
+
+    fn is_heavy(&self, open: &OpenTable, ids: &[i64]) -> bool {
+        ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES
+    }
+
+    /// The rows as the tier has them; `None` where the table is another version now.
+    async fn read(&self, open: &OpenTable, ids: &[i64], watch: &mut Stopwatch) -> Result<Option<Rows>, Refusal> {
+        let ranges = self.ranges(open, ids)?;
+        watch.mark(Stage::Join);
+        match Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await {
+            Ok((rows, cost)) => {
+                account(watch, &cost);
+                Ok(Some(rows))
+            }
+            Err(error) if error.kind() == ErrorKind::Changed => {
+                watch.mark(Stage::Tier);
+                Ok(None)
+            }
+            Err(error) => Err(self.failed(&error, watch)),
+        }
+    }
+
+    fn failed(&self, error: &StorageError, watch: &mut Stopwatch) -> Refusal {
+        watch.mark(Stage::Tier);
+        Refusal::tier(self.tier.kind, error)
+    }
+
+    fn damaged(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        rows: &Rows,
+        heavy: bool,
+    ) -> Result<Vec<(usize, TableError)>, Refusal> {
+        // A copy from the device waits.
+        let waits = heavy || matches!(rows, Rows::Device(_));
+        work(waits, || rows.damaged(open, ids)).map_err(|e| {
+            let error = StorageError::new(e.kind, self.path.as_str(), e.detail);
+            Refusal::tier(self.tier.kind, &error)
+        })
+    }
+
+    /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
+    async fn mend(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        damaged: &[(usize, TableError)],
+        rows: &mut Rows,
+        watch: &mut Stopwatch,
+    ) -> Result<(), Refusal> {
+        let damaged_ids: Vec<i64> = damaged.iter().map(|(at, _)| ids[*at]).collect();
+        let damaged_ranges = self.ranges(open, &damaged_ids)?;
+        watch.mark(Stage::Join);
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        let places = rows.to_read_again(damaged, ids.len());
+        let ids: Vec<i64> = places.iter().map(|&at| ids[at]).collect();
+        let ranges = self.ranges(open, &ids)?;
+        let read = Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await;
+        let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
+        account(watch, &cost);
+        let still = self.damaged(open, &ids, &again, false)?;
+        self.tier.damaged.refused.inc_by(still.len() as u64);
+        self.tier
+            .damaged
+            .mended
+            .inc_by(damaged.len().saturating_sub(still.len()) as u64);
+        let Some((_, error)) = still.first() else {
+            tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
+            rows.replace(&places, again);
+            return Ok(());
+        };
+        let refusal = Refusal::new(Reason::Corrupt, format!("{}: {error}", self.path));
+        tracing::error!(error = %refusal, "a damaged row is not served");
+        // Nobody keeps it, so that it is right once the object is.
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        Err(refusal)
+    }
+
+    fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
+        ids.iter()
+            .map(|&id| {
+                open.row_range(id).ok_or_else(|| {
+                    let have = open.header.ids();
+                    let what = format!(
+                        "no entity {id} in {}: ids run from {} to {}",
+                        self.path,
+                        have.start,
+                        have.end - 1
+                    );
+                    Refusal::new(Reason::UnknownEntity, what)
+                })
+            })
+            .collect()
+    }
+
+    fn current(&self) -> Arc<OpenTable> {
+        self.table.current()
+    }
+}
+
+/// Does some work, off the async threads' path where it is heavy.
+fn work<T>(heavy: bool, work: impl FnOnce() -> T) -> T {
+    if heavy {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
+}
+
+/// Splits the time of a read between cache and tier, and keeps how the rows were got.
+fn account(watch: &mut Stopwatch, cost: &ReadCost) {
+    if cost.cache_hits > 0 && cost.cache_misses == 0 {
+        watch.mark(Stage::Cache);
+    } else {
+        watch.mark_split(Stage::Cache, cost.cache, Stage::Tier);
+    }
+    let timings = watch.timings_mut();
+    // A second read comes after the first: their times add.
+    let TierSplit { queue, device, copy } = timings.tier_split;
+    timings.tier_split = TierSplit {
+        queue: queue + cost.queue,
+        device: device + cost.device,
+        copy: copy + cost.copy,
+    };
+    timings.via = timings.via.union(cost.via);
+    timings.tier_requests += cost.requests;
+    timings.cache_hits += cost.cache_hits;
+    timings.cache_misses += cost.cache_misses;
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod version_tests;

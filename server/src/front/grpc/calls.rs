@@ -1,0 +1,133 @@
+//! Calls: their messages are read here, their replies are laid on the wire by tonic.
+//!
+//! In: a request of a method. Out: its response. Every message of every method comes through [`Arriving`], so that all of them
+//! are bounded in size and time and stand on an account; how they are answered is the methods' business.
+
+use super::arriving::{Arrived, Arriving, Kind};
+use super::codec::{Raw, Reply};
+use super::cutter::Limit;
+use super::packing::Packing;
+use super::{Server, wire};
+use crate::pipeline::admission::Account;
+use crate::pipeline::refusal::Refusal;
+use axum::body::Body;
+use axum::extract::{Request, State as Shared};
+use axum::routing::{MethodRouter, post};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use prost::Message;
+use std::sync::Arc;
+use tonic::{Status, Streaming};
+
+/// Bytes of a message that is no infer request at most.
+const SMALL: Limit = Limit {
+    bytes: 64 << 10,
+    set_by: "fixed for this method",
+};
+/// What reading such a message takes at most for each of its bytes: an empty text is two bytes, and 24 in a list that grows; an
+/// entry of a map is five bytes and a few hundred.
+const SMALL_RATIO: usize = 64;
+
+/// A call before it is answered.
+pub(super) struct Messages {
+    state: Server,
+    head: http::request::Parts,
+    arriving: Arriving,
+    arrived: Arrived,
+}
+
+impl Messages {
+    pub(super) fn of(state: &Server, request: Request, kind: Kind, limit: Limit) -> Self {
+        let (head, body) = request.into_parts();
+        let arrived = Arrived::open(state);
+        Self {
+            arriving: Arriving::new(body, &head.headers, state, &arrived, (kind, limit)),
+            state: Arc::clone(state),
+            head,
+            arrived,
+        }
+    }
+
+    /// Has `answered` give the replies. A compression that is not spoken is refused before.
+    pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
+    where
+        A: FnOnce(Arriving, Arrived, Server) -> F + Send,
+        F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
+        R: Stream<Item = Result<Reply, Status>> + Send + 'static,
+    {
+        let mut grpc = wire(Raw, &self.head.headers);
+        // tonic calls it once, with a stream of what is no longer in the body.
+        let mut once = Some((answered, self.arriving, self.arrived, self.state));
+        let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
+            let call = once.take();
+            async move {
+                let (answered, arriving, arrived, state) = call.ok_or_else(|| Status::internal("called twice"))?;
+                answered(arriving, arrived, state).await
+            }
+        });
+        let request = http::Request::from_parts(self.head, Body::empty());
+        Packing::of(grpc.streaming(service, request).await)
+    }
+}
+
+/// The one small message of a call, and the account that it is on.
+async fn small<Q: Message + Default>(
+    arriving: Arriving,
+    arrived: Arrived,
+    state: &Server,
+) -> Result<(Q, Account), Status> {
+    let message = arriving.only().await?;
+    let mut account = arrived.take(state);
+    let counted = account.add(message.len().saturating_mul(SMALL_RATIO));
+    let message = counted.and_then(|()| {
+        let read = Q::decode(message.into_whole());
+        read.map_err(|error| Refusal::bad(format!("malformed message: {error}")))
+    });
+    message.map(|message| (message, account)).map_err(|refusal| {
+        state.metrics().count_refusal("", None, &refusal);
+        refusal.into()
+    })
+}
+
+fn encoded(message: &impl Message) -> Bytes {
+    message.encode_to_vec().into()
+}
+
+/// A method with one small message each way.
+pub(super) fn unary<Q, R, F, Answered>(handler: F) -> MethodRouter<Server>
+where
+    Q: Message + Default + 'static,
+    R: Message + 'static,
+    F: Fn(Server, Q) -> Answered + Clone + Send + Sync + 'static,
+    Answered: Future<Output = Result<R, Status>> + Send + 'static,
+{
+    post(async move |Shared(state): Shared<Server>, request: Request| {
+        let messages = Messages::of(&state, request, Kind::Call, SMALL);
+        let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+            let (message, account) = small(arriving, arrived, &state).await?;
+            let reply = Reply::new(encoded(&handler(state, message).await?), account);
+            Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
+        };
+        messages.answer(answered).await
+    })
+}
+
+/// A method with one small message, answered by any number of them.
+pub(super) async fn watching<Q, R>(
+    state: Server,
+    request: Request,
+    replies: impl FnOnce(Server, Q) -> BoxStream<'static, R> + Send,
+) -> http::Response<tonic::body::Body>
+where
+    Q: Message + Default + 'static,
+    R: Message + 'static,
+{
+    let messages = Messages::of(&state, request, Kind::Call, SMALL);
+    let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+        let (message, _) = small(arriving, arrived, &state).await?;
+        let admission = Arc::clone(&state.pipeline.admission);
+        let reply = move |message: R| Ok(Reply::new(encoded(&message), admission.open_account()));
+        Ok(tonic::Response::new(replies(state, message).map(reply)))
+    };
+    messages.answer(answered).await
+}

@@ -1,0 +1,66 @@
+//! Replies as they are on the wire: the pipeline writes them itself, so that its stages show what that costs.
+//!
+//! In: a reply's bytes. Out: the same, laid behind their frame's prefix. Nothing comes in this way: messages are read by
+//! [`Arriving`](super::arriving::Arriving).
+
+use crate::pipeline::admission::Account;
+use crate::pipeline::offload::aside;
+use bytes::{BufMut, Bytes};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// Hands replies through.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Raw;
+
+/// A reply, on its account until it is laid into the body.
+pub(super) struct Reply {
+    bytes: Bytes,
+    _account: Account,
+}
+
+impl Reply {
+    pub(super) fn new(bytes: Bytes, account: Account) -> Self {
+        Self {
+            bytes,
+            _account: account,
+        }
+    }
+}
+
+impl Codec for Raw {
+    type Encode = Reply;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Reply;
+    type Error = Status;
+
+    fn encode(&mut self, reply: Reply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        aside(reply.bytes.len(), || {
+            out.reserve(reply.bytes.len());
+            out.put_slice(&reply.bytes);
+        });
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(None)
+    }
+}

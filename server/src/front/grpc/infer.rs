@@ -1,0 +1,311 @@
+//! Infer calls, one by one and as a stream: a message in, the pipeline, a message out.
+//!
+//! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
+//! a status. A stream answers each request once, in order, several at a time.
+
+use super::Server;
+use super::arriving::{Arrived, Arriving, Kind};
+use super::calls::Messages;
+use super::codec::Reply;
+use super::cutter::Limit;
+use crate::models::calls::Target;
+use crate::pipeline::admission::{Account, AccountRoom};
+use crate::pipeline::offload::aside;
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{Exchange, Outcome};
+use crate::telemetry::trace::Link;
+use axum::extract::{Request, State as Shared};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::HeaderMap;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
+use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
+use tierlab_protocol::infer::{Data, InferReply, InferRequest, Room};
+use tierlab_protocol::timing::Stage;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
+
+/// Requests of one stream that are worked on at the same time.
+const STREAM_WINDOW: usize = 32;
+
+/// A request on its way into the pipeline.
+struct Call {
+    received: ReceivedRequest,
+    bytes: usize,
+    /// When the client gives up.
+    deadline: Option<Instant>,
+    kind: Kind,
+}
+
+impl Exchange for Call {
+    /// The message on the wire.
+    type Reply = Bytes;
+    type Form = Kind;
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(left)
+    }
+
+    fn form(&self) -> Kind {
+        self.kind
+    }
+
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let is_raw = !self.received.raw.is_empty();
+        let request = InferRequest::try_from(self.received)?;
+        if !is_raw {
+            // Nothing of the message is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, _: &[bool], kind: Kind, room: &AccountRoom<'_>) -> Option<Bytes> {
+        let bytes = reply.outputs.iter().map(|output| output.data.len());
+        let bytes = bytes.fold(0, usize::saturating_add);
+        // Once here and once in the frame that tonic makes of it; and once more where the data has to be brought together.
+        let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
+        let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
+        let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
+        taken.then(|| aside(bytes, || encoded(reply.into(), kind)))
+    }
+}
+
+/// What a reply takes for its names, and for each output's.
+const FIXED_REPLY_BYTES: usize = 256;
+
+/// A reply's bytes. In a stream every reply is its request's last one, and says so.
+fn encoded(mut message: ModelInferResponse, kind: Kind) -> Bytes {
+    if kind == Kind::Call {
+        return message.encode_to_vec().into();
+    }
+    message.parameters.insert("triton_final_response".into(), last());
+    let message = ModelStreamInferResponse {
+        error_message: String::new(),
+        infer_response: Some(message),
+    };
+    message.encode_to_vec().into()
+}
+
+fn last() -> InferParameter {
+    InferParameter {
+        parameter_choice: Some(ParameterChoice::Bool(true)),
+    }
+}
+
+/// Bytes of an infer message at most.
+fn limit(state: &Server) -> Limit {
+    Limit {
+        bytes: state.pipeline.admission.limits.max_body_bytes,
+        set_by: "`admission.max_body_bytes`",
+    }
+}
+
+/// When the client gives up: `grpc-timeout` after now.
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
+    let Some(value) = headers.get("grpc-timeout") else {
+        return Ok(None);
+    };
+    let parsed = value.to_str().ok().and_then(timeout);
+    let timeout = parsed.ok_or_else(|| Refusal::bad(format!("`grpc-timeout` is {value:?}, no time")))?;
+    Ok(Instant::now().checked_add(timeout))
+}
+
+/// A number of up to 8 digits and its unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (unit_at, unit) = text.char_indices().next_back()?;
+    let digits = &text[..unit_at];
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        'H' => Duration::from_secs(number * 3600),
+        'M' => Duration::from_secs(number * 60),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// `ModelInfer`.
+pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+    let deadline = match deadline(request.headers()) {
+        Ok(deadline) => deadline,
+        Err(refusal) => return Status::from(refusal).into_http(),
+    };
+    let messages = Messages::of(&state, request, Kind::Call, limit(&state));
+    let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+        let message = arriving.only().await?;
+        let answer = answer(&state, message, arrived.take(&state), (deadline, Kind::Call)).await;
+        Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
+    };
+    messages.answer(answered).await
+}
+
+/// What became of a call, and its stages where it came so far.
+struct Answer {
+    reply: Result<Bytes, Refusal>,
+    /// For the bytes of the reply.
+    account: Account,
+    /// The request's id, for a stream's errors.
+    id: String,
+    timings: Option<String>,
+}
+
+async fn answer(
+    state: &Server,
+    message: Data,
+    mut account: Account,
+    (deadline, kind): (Option<Instant>, Kind),
+) -> Answer {
+    let mut watch = Stopwatch::start();
+    let bytes = message.len();
+    let refused = |id: String, account: Account, refusal: Refusal| {
+        state.metrics().count_refusal("", None, &refusal);
+        Answer {
+            reply: Err(refusal),
+            account,
+            id,
+            timings: None,
+        }
+    };
+    let room = account.room(None);
+    let received = aside(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let no_room = room.into_refusal();
+    let mut received = match received {
+        Ok(received) => received,
+        Err(error) => return refused(String::new(), account, no_room.unwrap_or_else(|| error.into())),
+    };
+    drop(message);
+    let message = &mut received.message;
+    let target = Target {
+        model: std::mem::take(&mut message.model_name),
+        version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
+    };
+    let id = message.id.clone();
+    let model = match state.find(&target) {
+        Ok(model) => model,
+        Err(refusal) => return refused(id, account, refusal),
+    };
+    let call = Call {
+        received,
+        bytes,
+        deadline,
+        kind,
+    };
+    watch.mark(Stage::Decode);
+    // What has arrived is counted already; the account that comes with the passage stays empty.
+    let (passage, _) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => {
+            return Answer {
+                reply: Err(refusal),
+                account,
+                id,
+                timings: Some(watch.timings().to_header()),
+            };
+        }
+    };
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = state.pipeline.infer(passage, account, call, watch).await;
+    Answer {
+        reply,
+        account,
+        id,
+        timings: Some(timings.to_header()),
+    }
+}
+
+fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
+    let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
+    match answer.reply {
+        Ok(message) => {
+            let mut response = tonic::Response::new(Reply::new(message, answer.account));
+            if let Some(timings) = timings {
+                response.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Ok(response)
+        }
+        Err(refusal) => {
+            let mut status = Status::from(refusal);
+            if let Some(timings) = timings {
+                status.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Err(status)
+        }
+    }
+}
+
+/// `ModelStreamInfer`.
+pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+    let messages = Messages::of(&state, request, Kind::Stream, limit(&state));
+    let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
+    messages.answer(answered).await
+}
+
+fn replies(state: Server, arrived: Arrived, requests: Arriving) -> BoxStream<'static, Result<Reply, Status>> {
+    let link = Link::here();
+    let reply = move |message: Result<Data, Status>| {
+        let (state, account) = (Arc::clone(&state), arrived.take(&state));
+        link.clone()
+            .around(async move { Ok(streamed(answer(&state, message?, account, (None, Kind::Stream)).await)) })
+    };
+    requests.map(reply).buffered(STREAM_WINDOW).boxed()
+}
+
+/// A stream's errors are messages, so that the stream goes on.
+fn streamed(answer: Answer) -> Reply {
+    let bytes = answer.reply.unwrap_or_else(|refusal| {
+        let message = ModelStreamInferResponse {
+            error_message: refusal.message,
+            infer_response: Some(ModelInferResponse {
+                id: answer.id,
+                parameters: [("triton_final_response".to_owned(), last())].into(),
+                ..ModelInferResponse::default()
+            }),
+        };
+        message.encode_to_vec().into()
+    });
+    Reply::new(bytes, answer.account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit() {
+        for (text, expected) in [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("4m", Some(Duration::from_millis(4))),
+            ("99999999u", Some(Duration::from_micros(99_999_999))),
+            ("6n", Some(Duration::from_nanos(6))),
+            ("", None),
+            ("S", None),
+            ("123456789S", None),
+            ("+1S", None),
+            ("1.5S", None),
+            ("1s", None),
+            ("1µ", None),
+        ] {
+            assert_eq!(timeout(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The gRPC front: `inference.GRPCInferenceService` as Triton and KServe speak it, and gRPC's health service.
+//!
+//! In: gRPC calls, routed by their paths. Out: messages, or a status with what the client can do about it. Infer calls go
+//! through the same pipeline as over HTTP; nothing here knows how a request is answered.
+
+mod arriving;
+mod calls;
+mod codec;
+mod cutter;
+mod documents;
+mod health;
+mod infer;
+mod packing;
+mod status;
+
+use crate::models::state::State;
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::post;
+use calls::unary;
+use http::HeaderMap;
+use std::sync::Arc;
+use tierlab_protocol::grpc::{SERVICE, health as health_messages};
+use tonic::Status;
+use tonic::codec::{Codec, CompressionEncoding};
+use tonic::server::Grpc;
+
+type Server = Arc<State>;
+
+/// Every method.
+pub(crate) fn router(state: Server) -> Router {
+    let mut router = Router::new()
+        .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
+        .route(&path(SERVICE, "ModelStreamInfer"), post(infer::stream))
+        .route(&path(health_messages::SERVICE, "Check"), unary(health::check))
+        .route(&path(health_messages::SERVICE, "Watch"), post(health::watch));
+    for (method, serve) in documents::methods() {
+        router = router.route(&path(SERVICE, method), serve);
+    }
+    router.fallback(no_method).with_state(state)
+}
+
+fn path(service: &str, method: &str) -> String {
+    format!("/{service}/{method}")
+}
+
+async fn no_method(request: Request) -> Response {
+    let path: String = request.uri().path().chars().take(128).collect();
+    Status::unimplemented(format!("no method `{path}`")).into_http()
+}
+
+/// A call's wire format: both compressions are read, and used for replies where the request used one.
+fn wire<C: Codec>(codec: C, headers: &HeaderMap) -> Grpc<C> {
+    let grpc = Grpc::new(codec)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate);
+    // Most clients say that they accept every compression; only those that compress want to pay for it.
+    if is_compressed(headers) {
+        grpc.send_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Deflate)
+    } else {
+        grpc
+    }
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    headers
+        .get("grpc-encoding")
+        .is_some_and(|encoding| encoding != "identity")
+}

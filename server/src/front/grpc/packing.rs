@@ -1,0 +1,44 @@
+//! The body of replies that tonic compresses as they are asked for.
+//!
+//! In: a response. Out: the same, its frames made aside of the async threads: to compress a large message takes long.
+
+use crate::pipeline::offload::{HEAVY_BYTES, aside};
+use axum::body::HttpBody;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::body::Body;
+
+/// A body that is compressed.
+pub(super) struct Packing(Body);
+
+impl Packing {
+    /// Takes the body of a response, where it is compressed.
+    pub(super) fn of(response: http::Response<Body>) -> http::Response<Body> {
+        if super::is_compressed(response.headers()) {
+            response.map(|body| Body::new(Self(body)))
+        } else {
+            response
+        }
+    }
+}
+
+impl HttpBody for Packing {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // Nobody knows here how large the message is.
+        aside(HEAVY_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}

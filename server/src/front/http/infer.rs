@@ -1,0 +1,190 @@
+//! An infer request over HTTP: its body in, the pipeline, its reply out.
+//!
+//! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
+
+use super::coding::{self, Coding};
+use super::pieces::Pieces;
+use super::{JSON, Server, body};
+use crate::models::calls::Target;
+use crate::pipeline::admission::{Account, AccountRoom};
+use crate::pipeline::offload::aside;
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{Exchange, Outcome};
+use axum::body::Body;
+use axum::extract::{Path, Request, State as Shared};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Version};
+use std::time::Duration;
+use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
+
+const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// A request as it came.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) body: Data,
+    /// The length of the body's JSON part, where binary tensors follow.
+    pub(super) json_len: Option<usize>,
+    /// What the client's header leaves to it.
+    pub(super) timeout: Option<Duration>,
+    /// How its reply may be compressed.
+    pub(super) accepted: Coding,
+}
+
+/// A reply's body.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    body: Vec<Piece>,
+    /// The length of the body's JSON part, where binary tensors follow.
+    json_len: Option<usize>,
+    /// The value of `Content-Encoding`.
+    encoding: Option<HeaderValue>,
+}
+
+/// What a byte of a tensor costs to be written as JSON, or to be compressed, beside one that is copied.
+const JSON_WORK: usize = 8;
+const COMPRESSION_WORK: usize = 16;
+
+impl Exchange for Incoming {
+    type Reply = Outgoing;
+    type Form = Coding;
+
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    fn form(&self) -> Coding {
+        self.accepted
+    }
+
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let room = account.room(None);
+        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
+        if let Some(refusal) = room.into_refusal() {
+            return Err(refusal);
+        }
+        let request = decoded?;
+        if self.json_len.is_none() {
+            // Nothing of the body is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
+        let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
+            let weight = if binary { 1 } else { JSON_WORK };
+            output.data.len().saturating_mul(weight)
+        });
+        let weight = if accepted == Coding::Identity {
+            1
+        } else {
+            COMPRESSION_WORK
+        };
+        let work = work.sum::<usize>().saturating_mul(weight);
+        aside(work, || {
+            let encoded = reply.encode_within(binary, room)?;
+            let (body, encoding) = coding::deflate(accepted, encoded.pieces, room)?;
+            Some(Outgoing {
+                body,
+                json_len: encoded.json_len,
+                encoding,
+            })
+        })
+    }
+}
+
+/// Answers without having read the body; a small one is passed over, so that the connection can be used again.
+async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
+    let passed_over = body::skip(&head.headers, body).await;
+    let response = refusal.into_response();
+    if passed_over {
+        response
+    } else {
+        close_after(head, response)
+    }
+}
+
+/// The rest of an unread body would be taken for the next request: the client is told not to send one here.
+fn close_after(head: &Parts, mut response: Response) -> Response {
+    if head.version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+pub(super) async fn infer(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
+    answer(&state, &target, request).await
+}
+
+/// Answers a request for the model that its path names.
+pub(super) async fn answer(state: &Server, target: &Target, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let model = match state.find(target) {
+        Ok(model) => model,
+        Err(refusal) => {
+            state.metrics().count_refusal("", None, &refusal);
+            return decline(&head, body, refusal).await;
+        }
+    };
+    let (passage, mut account) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => return decline(&head, body, refusal).await,
+    };
+    let limits = &state.pipeline.admission.limits;
+    let incoming = match body::receive(&head.headers, body, limits, &mut account).await {
+        Ok(incoming) => incoming,
+        Err(refusal) => {
+            passage.refuse(&refusal);
+            return close_after(&head, refusal.into_response());
+        }
+    };
+    let outcome = state
+        .pipeline
+        .infer(passage, account, incoming, Stopwatch::start())
+        .await;
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = outcome;
+    let mut response = match reply {
+        Ok(outgoing) => {
+            let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
+            let mut pieces = outgoing.body;
+            // The connection counts what it has been handed.
+            let body = match pieces.len() {
+                1 => pieces
+                    .pop()
+                    .map(|piece| Body::from(piece.into_bytes()))
+                    .unwrap_or_default(),
+                _ => Body::new(Pieces::new(pieces, account)),
+            };
+            let mut response = Response::new(body);
+            if let Some(encoding) = outgoing.encoding {
+                response.headers_mut().insert(CONTENT_ENCODING, encoding);
+            }
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            if let Some(len) = outgoing.json_len {
+                response
+                    .headers_mut()
+                    .insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(len));
+            }
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Ok(header) = HeaderValue::from_str(&timings.to_header()) {
+        response.headers_mut().insert(SERVER_TIMING, header);
+    }
+    response
+}

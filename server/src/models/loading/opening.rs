@@ -1,0 +1,182 @@
+//! Opening the sessions of a version, within limits of time.
+//!
+//! In: a recipe, and a turn among the loads. Out: sessions that are built and warm, or the limit that was passed. Sessions
+//! are built in turns, because of the files that are in memory meanwhile; they warm up at the same time as others are
+//! built, so that a warm-up that does not end holds up nobody.
+
+use crate::inference::runtime::Threads;
+use crate::inference::session::layout::Group;
+use crate::inference::session::open::{Recipe, Report, open};
+use crate::inference::session::{self, SpawnedSession, cpus};
+use crate::models::repository::LoadError;
+use futures::future::{join_all, try_join_all};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::model::InstanceConfig;
+use tokio::sync::SemaphorePermit;
+use tokio::time::{timeout, timeout_at};
+
+/// How long a load may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoadLimits {
+    /// Reading a version's files, building its sessions and opening its table.
+    pub(crate) load: Duration,
+    /// The warm-up of a session.
+    pub(crate) warmup: Duration,
+}
+
+/// A load under way.
+pub(crate) struct Turn<'a> {
+    /// By when everything but the warm-up is done.
+    pub(crate) deadline: Instant,
+    /// Held for as long as files are in memory that no session has taken yet.
+    pub(crate) room: SemaphorePermit<'a>,
+}
+
+impl LoadLimits {
+    fn too_late(&self, what: &str) -> String {
+        let ms = self.load.as_millis();
+        format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
+    }
+
+    /// A load that took too long, which another time it may not.
+    pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
+        LoadError {
+            passing: true,
+            ..LoadError::at(object, self.too_late(what))
+        }
+    }
+}
+
+/// A session, and what it tells of itself.
+pub(super) type Opened = (SpawnedSession, Report);
+
+/// Opens the sessions of one version. All threads of sessions that are dropped end by themselves: a warm-up at its next
+/// operator, the building of a session when it is done, for ONNX Runtime does not let itself be interrupted there.
+pub(super) struct Opener<'a> {
+    pub(super) limits: &'a LoadLimits,
+    pub(super) model: &'a str,
+    recipe: Recipe,
+    /// CPUs to pin them to; none leaves them to the system.
+    cpus: &'a [u32],
+    turn: Turn<'a>,
+    opened: u32,
+}
+
+impl<'a> Opener<'a> {
+    pub(super) fn new(
+        limits: &'a LoadLimits,
+        model: &'a str,
+        recipe: Recipe,
+        (stated, turn): (Option<&'a InstanceConfig>, Turn<'a>),
+    ) -> Self {
+        Self {
+            limits,
+            model,
+            recipe,
+            cpus: stated.map_or(&[], |instances| &instances.cpus),
+            turn,
+            opened: 0,
+        }
+    }
+
+    /// Starts the threads and waits until each has built its session.
+    ///
+    /// # Errors
+    /// The limit that was passed. Why a session was not built is in its report.
+    pub(super) async fn build(
+        &mut self,
+        count: u32,
+        threads: Threads,
+        measure: Option<Duration>,
+    ) -> Result<Vec<SpawnedSession>, String> {
+        let mut sessions = Vec::new();
+        for _ in 0..count {
+            let cpus = cpus::share(self.cpus, self.opened, threads.intra_op);
+            let mut recipe = self.recipe.another(threads, measure);
+            if self.opened == 0 {
+                // One of them writes the optimised graph down.
+                recipe.source = self.recipe.source.clone();
+            }
+            let recipe = Arc::new(recipe);
+            sessions.push(session::spawn(self.model, self.opened, move |opening| {
+                // Before the session: ONNX Runtime's own threads take after this one.
+                cpus::pin(&cpus)?;
+                open(recipe, opening)
+            })?);
+            self.opened += 1;
+        }
+        // One that fails drops its sender: its report says why.
+        let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
+        match timeout_at(self.turn.deadline.into(), built).await {
+            Ok(_) => Ok(sessions),
+            Err(_) => Err(self.limits.too_late("its sessions were not built")),
+        }
+    }
+
+    /// The same, and waits until they are warm, and measured where that was asked for.
+    ///
+    /// # Errors
+    /// What the first session says that cannot be opened, or the limit that was passed.
+    pub(super) async fn open(
+        &mut self,
+        count: u32,
+        threads: Threads,
+        measure: Option<Duration>,
+    ) -> Result<Vec<Opened>, String> {
+        let mut sessions = self.build(count, threads, measure).await?;
+        let reports = warm(self.limits, &mut sessions).await?;
+        Ok(sessions.into_iter().zip(reports).collect())
+    }
+
+    /// Opens all sessions of all groups, and those that were built before. The turn ends when all are built.
+    ///
+    /// # Errors
+    /// As of [`Opener::open`].
+    pub(super) async fn open_all(
+        mut self,
+        groups: &[Group],
+        built: Vec<SpawnedSession>,
+    ) -> Result<Vec<(Group, Vec<Opened>)>, String> {
+        let mut sessions = built;
+        // What was built before is of the last group.
+        let before = sessions.len() as u32;
+        for (place, group) in groups.iter().enumerate().rev() {
+            let there = if place + 1 == groups.len() { before } else { 0 };
+            let more = group.sessions.saturating_sub(there);
+            sessions.extend(self.build(more, group.threads, None).await?);
+        }
+        let Self {
+            limits, recipe, turn, ..
+        } = self;
+        // No session needs the files any more.
+        drop((recipe, turn.room));
+        let reports = warm(limits, &mut sessions).await?;
+        let mut opened = sessions.into_iter().zip(reports);
+        let mut all: Vec<(Group, Vec<Opened>)> = Vec::new();
+        for group in groups.iter().rev() {
+            all.push((*group, opened.by_ref().take(group.sessions as usize).collect()));
+        }
+        all.reverse();
+        Ok(all)
+    }
+}
+
+/// Waits until sessions are warm.
+///
+/// # Errors
+/// What the first session says that cannot be opened, or the limit that was passed.
+pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<Report>, String> {
+    let warm = try_join_all(sessions.iter_mut().map(async |session| {
+        let report = (&mut session.opened).await;
+        report.unwrap_or_else(|_| Err("its thread ended".into()))
+    }));
+    let late = |_| {
+        let ms = limits.warmup.as_millis();
+        Err(format!(
+            "its warm-up did not end within {ms} ms (`runtime.warmup_timeout_ms`)"
+        ))
+    };
+    timeout(limits.warmup, warm).await.unwrap_or_else(late)
+}

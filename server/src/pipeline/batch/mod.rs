@@ -1,0 +1,360 @@
+//! The batch queue of one model: a bounded room between requests and the threads that own its sessions.
+//!
+//! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated: rows behind
+//! rows, without padding. Jobs go by their rank, which is when they came plus what their priority costs them: a lower
+//! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
+//! dropped here, before any work is done for them; a run that nobody waits for any more is ended. Knows nothing of ONNX
+//! Runtime.
+
+pub(crate) mod active;
+pub(crate) mod clock;
+pub(crate) mod elements;
+pub(crate) mod groups;
+mod pace;
+pub(crate) mod rule;
+pub(crate) mod split;
+mod stuck;
+
+use crate::pipeline::batch::clock::{Inflow, SessionClock};
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::trace::Link;
+use active::ActiveRun;
+use elements::Elements;
+use groups::{Groups, Seat, Sleepers};
+use pace::Pace;
+use prometheus::IntGauge;
+use rule::{Decision, Rule, View};
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::Tensor;
+use tokio::sync::oneshot;
+
+/// One input of one request: its shape and its elements.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) data: Elements,
+}
+
+/// What comes back from a session.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Every output of the model, in the graph's order.
+    pub(crate) outputs: Vec<Tensor>,
+    /// When the batch was closed and laid out, and ONNX Runtime began.
+    pub(crate) run_started: Instant,
+    /// When ONNX Runtime was done.
+    pub(crate) run_ended: Instant,
+    /// Rows of the whole batch.
+    pub(crate) batch_rows: usize,
+}
+
+/// What a request waits for.
+pub(crate) type Answer = Result<Done, Refusal>;
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// One part per input of the graph, in its order.
+    pub(crate) parts: Vec<Part>,
+    /// Rows of the request; 1 where the model has no batch dimension.
+    pub(crate) rows: usize,
+    pub(crate) enqueued: Instant,
+    /// The place in the queue: when it was queued, later by what its priority costs.
+    pub(crate) rank: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) link: Link,
+    /// None while it runs: then the session's [`ActiveRun`] has it.
+    pub(crate) reply: Option<oneshot::Sender<Answer>>,
+}
+
+impl Job {
+    /// Whether nobody waits for its answer.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Refuses it. A client that has gone away meanwhile does not hear of it.
+    pub(crate) fn refuse(self, refusal: Refusal) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(refusal));
+        }
+    }
+
+    /// Whether both can run as one batch: the same shapes behind the batch dimension.
+    fn goes_with(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len()
+            && self
+                .parts
+                .iter()
+                .zip(&other.parts)
+                .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
+    }
+}
+
+/// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
+const CALL_PATIENCE: Duration = Duration::from_micros(500);
+
+/// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
+#[must_use]
+pub(crate) struct Call {
+    queue: Arc<BatchQueue>,
+    group: usize,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.queue.wake[self.group].notify_one();
+    }
+}
+
+/// The queue.
+pub(crate) struct BatchQueue {
+    state: Mutex<State>,
+    groups: Groups,
+    /// One for each group.
+    wake: Vec<Condvar>,
+    rule: Rule,
+    capacity: usize,
+    inflow: Arc<Inflow>,
+    gauges: QueueGauges,
+    pace: Pace,
+    /// What each session runs.
+    runs: Mutex<Vec<Arc<ActiveRun>>>,
+    /// Sessions whose run was ended, and goes on all the same.
+    stuck: AtomicUsize,
+}
+
+/// What can be seen of a queue from outside.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueGauges {
+    /// Requests that wait.
+    pub(crate) depth: IntGauge,
+    /// Sessions that are stuck.
+    pub(crate) stuck: IntGauge,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    rows: usize,
+    closed: bool,
+    /// Sessions in a run.
+    running: usize,
+    /// One for each group.
+    sleepers: Vec<Sleepers>,
+}
+
+impl BatchQueue {
+    /// A queue of at most `capacity` requests, for sessions of these groups.
+    pub(crate) fn new(
+        rule: Rule,
+        groups: Groups,
+        capacity: usize,
+        inflow: Arc<Inflow>,
+        gauges: QueueGauges,
+    ) -> Arc<Self> {
+        let count = groups.len().get();
+        Arc::new(Self {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                rows: 0,
+                closed: false,
+                running: 0,
+                sleepers: vec![Sleepers::default(); count],
+            }),
+            groups,
+            wake: (0..count).map(|_| Condvar::new()).collect(),
+            rule,
+            capacity,
+            inflow,
+            gauges,
+            pace: Pace::default(),
+            runs: Mutex::default(),
+            stuck: AtomicUsize::new(0),
+        })
+    }
+
+    /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it. Where a session sleeps, the
+    /// call that wakes it comes back: others who are about to queue can do so before it is made.
+    pub(crate) fn push(self: &Arc<Self>, job: Job) -> Result<Option<Call>, Refusal> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
+        }
+        if state.jobs.len() >= self.capacity {
+            return Err(Refusal::new(
+                Reason::Full,
+                format!("the model's queue holds {} requests", self.capacity),
+            ));
+        }
+        self.check_stuck()?;
+        self.pace
+            .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
+        let now = job.enqueued;
+        if state.jobs.is_empty() {
+            self.inflow.set_queued(true, now);
+        }
+        state.rows += job.rows;
+        self.pace.set_queued(state.rows);
+        // Most jobs go to the end, where the search begins.
+        let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
+        state.jobs.insert(before.map_or(0, |at| at + 1), job);
+        self.gauges
+            .depth
+            .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        let oldest = state.jobs.front().map(|job| job.enqueued);
+        let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
+        let group = self.group_for_next(&state);
+        let call = state.sleepers[group].call();
+        let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
+        drop(state);
+        if hurry {
+            self.wake[group].notify_one();
+        }
+        Ok(call.then(|| Call {
+            queue: Arc::clone(self),
+            group,
+        }))
+    }
+
+    /// The group that takes the next batch.
+    fn group_for_next(&self, state: &State) -> usize {
+        let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
+        self.groups.taking(state.running + queued)
+    }
+
+    /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
+    /// nothing to do and to computing with the batch.
+    pub(crate) fn take(&self, seat: &mut Seat, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
+        let mut session_was_idle = false;
+        let mut state = self.lock();
+        clock.turn(false);
+        state.running -= usize::from(std::mem::take(&mut seat.running));
+        loop {
+            if state.jobs.is_empty() && state.closed {
+                return None;
+            }
+            let group = self.group_for_next(&state);
+            let another = group != seat.group && !state.closed;
+            let Some(first) = state.jobs.front().filter(|_| !another) else {
+                // What it was called for, or has left over, may be another group's by now.
+                if !state.jobs.is_empty() && state.sleepers[group].call() {
+                    self.wake[group].notify_one();
+                }
+                session_was_idle = true;
+                state = self.sleep(seat, state, None);
+                continue;
+            };
+            let view = View {
+                rows: state.rows,
+                oldest_age: first.enqueued.elapsed(),
+                session_was_idle: session_was_idle || state.closed,
+                upcoming: self.inflow.reading(),
+                last_run,
+            };
+            match self.rule.decide(&view) {
+                Decision::Wait(time) => state = self.sleep(seat, state, Some(time)),
+                Decision::Close(rows) => {
+                    let batch = close(&mut state, rows);
+                    self.pace.set_queued(state.rows);
+                    self.gauges
+                        .depth
+                        .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    if state.jobs.is_empty() {
+                        self.inflow.set_queued(false, Instant::now());
+                    }
+                    if !batch.is_empty() {
+                        clock.turn(true);
+                        seat.running = true;
+                        state.running += 1;
+                        return Some(batch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Refuses a request that would not be answered within `limit`, by what is queued now.
+    pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
+        self.check_stuck()?;
+        self.pace.expect(self.pace.queued(), limit)
+    }
+
+    /// Notes a run of so many rows: from it the time is guessed that a queue takes.
+    pub(crate) fn note_run(&self, rows: usize, time: Duration) {
+        self.pace.note(rows, time);
+    }
+
+    /// One more session takes from the queue.
+    pub(crate) fn add_session(&self, seat: &Seat, run: Arc<ActiveRun>) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+        if self.groups.is_last(seat.group) {
+            self.pace.add_session();
+        }
+    }
+
+    /// Refuses new jobs; what is queued is still taken.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Waits until its group is called, for so long at most.
+    fn sleep<'a>(
+        &self,
+        seat: &Seat,
+        mut state: MutexGuard<'a, State>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        let wake = &self.wake[seat.group];
+        state.sleepers[seat.group].sleep();
+        let mut state = match limit {
+            None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                let waited = wake.wait_timeout(state, limit);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        state.sleepers[seat.group].awake();
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the first living job and, in their order, those that go with it and fit.
+fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
+    let now = Instant::now();
+    let mut batch: Vec<Job> = Vec::new();
+    let mut rows = 0;
+    let mut at = 0;
+    while let Some(job) = state.jobs.get(at) {
+        let dead = job.is_given_up() || job.deadline <= now;
+        let fits = batch
+            .first()
+            .is_none_or(|first| rows + job.rows <= max_rows && first.goes_with(job));
+        if !dead && !fits {
+            at += 1;
+            continue;
+        }
+        let Some(job) = state.jobs.remove(at) else { break };
+        state.rows -= job.rows;
+        if !dead {
+            rows += job.rows;
+            batch.push(job);
+        } else {
+            job.refuse(Refusal::new(Reason::Deadline, "the deadline passed in the batch queue"));
+        }
+        if rows >= max_rows {
+            break;
+        }
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests;
