@@ -3,10 +3,10 @@
 //! In: the task of the fronts, which was told to end, and the models. Out: nothing once all is done, or what was still under
 //! way. A run that ONNX Runtime does not end is not waited for.
 
-use crate::models::serving::Model;
+use crate::error::ServerError;
+use crate::models::serving::model::Model;
 use crate::models::state::State;
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::server::ServerError;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

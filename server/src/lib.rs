@@ -6,6 +6,7 @@
 
 pub mod config;
 mod drain;
+mod error;
 mod features;
 mod front;
 mod inference;
@@ -15,7 +16,8 @@ pub mod server;
 mod telemetry;
 
 pub use config::{Config, ConfigError, Sources};
+pub use error::ServerError;
 pub use front::connections::listen;
-pub use server::{Addresses, Listeners, ServerError, run};
+pub use server::{Addresses, Listeners, run};
 pub use telemetry::log;
 pub use telemetry::log::LogFormat;

@@ -13,15 +13,16 @@ pub(crate) mod offload;
 pub(crate) mod refusal;
 pub(crate) mod stopwatch;
 
-use crate::models::serving::Model;
 use crate::models::serving::accept::Accepted;
+use crate::models::serving::model::Model;
 use crate::models::serving::submit::{Urgency, Work};
 use crate::pipeline::admission::{Account, AccountRoom, Admission};
-use crate::pipeline::batch::Part;
-use crate::pipeline::guard::{Passage, Place};
-use crate::pipeline::offload::aside;
+use crate::pipeline::batch::job::Part;
+use crate::pipeline::guard::Passage;
+use crate::pipeline::offload::offload_large;
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
+use crate::telemetry::labels::WaitPoint;
 use crate::telemetry::metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub(crate) trait Exchange {
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
 
     /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes. What is large is written
-    /// [`aside`]. None where the room has a refusal.
+    /// with [`offload_large`]. None where the room has a refusal.
     fn encode(reply: InferReply, binary: &[bool], form: Self::Form, room: &AccountRoom<'_>) -> Option<Self::Reply>;
 }
 
@@ -136,11 +137,11 @@ impl Pipeline {
         let deadline = watch.started() + limit;
 
         let work = async {
-            passage.place = Place::Tier;
+            passage.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
-            passage.place = Place::Batch;
+            passage.wait_point = WaitPoint::Batch;
             let urgency = Urgency { deadline, priority };
             let done = model.infer(Work { parts, rows, urgency }).await;
             if done.is_err() {
@@ -154,7 +155,9 @@ impl Pipeline {
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
             let (stage, waited_for) = match &model.join {
-                Some(join) if passage.place == Place::Tier => (Stage::Tier, format!("tier `{}`", join.tier_kind())),
+                Some(join) if passage.wait_point == WaitPoint::Tier => {
+                    (Stage::Tier, format!("tier `{}`", join.tier_kind()))
+                }
                 _ => (Stage::Batch, "a session".to_owned()),
             };
             watch.mark(stage);
@@ -186,7 +189,7 @@ struct Decoded {
 }
 
 fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Result<Decoded, Refusal> {
-    aside(incoming.bytes(), || {
+    offload_large(incoming.bytes(), || {
         let request = incoming.decode(account)?;
         let selected = model.select_outputs(&request)?;
         // Triton's clients send 0 for no timeout of their own.

@@ -5,8 +5,11 @@
 
 use crate::config::{Config, ConfigError};
 use crate::drain;
-use crate::features::{FeatureTier, Landing, LiveTables};
-use crate::front::connections::{Front, Terms, fit_files};
+use crate::error::ServerError;
+use crate::features::landing::Landing;
+use crate::features::live::LiveTables;
+use crate::features::tier::FeatureTier;
+use crate::front::connections::{Endpoint, Terms, fit_files};
 use crate::front::grpc;
 use crate::front::http;
 use crate::inference::runtime::Runtime;
@@ -14,8 +17,7 @@ use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
-use crate::models::management::{Management, Workshop};
-use crate::models::repository::LoadError;
+use crate::models::management::manager::{Management, Workshop};
 use crate::models::state::State;
 use crate::pipeline::Pipeline;
 use crate::pipeline::admission::Admission;
@@ -30,45 +32,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
-use tierlab_storage::{StorageError, Tier, TierConfig};
+use tierlab_storage::{Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
 const BEAT: Duration = Duration::from_secs(1);
-
-/// Why a server did not start, or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// A tier cannot be opened.
-    #[error("tier `{kind}`: {error}")]
-    Tier {
-        /// Its kind.
-        kind: &'static str,
-        /// What it said.
-        error: StorageError,
-    },
-    /// ONNX Runtime, or a model, cannot be loaded.
-    #[error("{0}")]
-    Load(String),
-    /// A value of the configuration that could not be used.
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    /// Something was still under way at the end of the drain time; the text says what.
-    #[error("not drained within {} ms (`drain.timeout_ms`): {left}", limit.as_millis())]
-    Drain {
-        /// The drain time.
-        limit: Duration,
-        /// What was under way.
-        left: String,
-    },
-}
-
-impl From<LoadError> for ServerError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(error.for_operator().to_owned())
-    }
-}
 
 /// Where the fronts listen.
 #[derive(Debug)]
@@ -104,7 +73,7 @@ impl Listeners {
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
-        let http = Front {
+        let http = Endpoint {
             listener: self.http,
             routes: http::Routes::new(Arc::clone(&state)),
             terms: terms.clone(),
@@ -112,7 +81,7 @@ impl Listeners {
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
         };
-        let grpc = self.grpc.map(|listener| Front {
+        let grpc = self.grpc.map(|listener| Endpoint {
             listener,
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
@@ -218,6 +187,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
         loader: Loader {
             runtime,
             features,
+            tables: LiveTables::new(config.revalidate),
             metrics: Arc::clone(&state.pipeline.metrics),
             admission: Arc::clone(&state.pipeline.admission),
             queue_capacity: config.limits.max_in_flight,
@@ -283,7 +253,6 @@ async fn open_tiers(
         kind,
         landing: config.landing,
         damaged: storage_metrics.damaged_rows(kind),
-        tables: LiveTables::new(config.revalidate),
     };
     if features.landing != Landing::Host && features.device().is_none() {
         let what = format!(

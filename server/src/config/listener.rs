@@ -3,10 +3,11 @@
 //! In: the raw keys. Out: [`Terms`], or an error that names the key or the file. Tokens come from files or from the
 //! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.
 
+use super::error::{ConfigError, fail};
 use super::raw::{RawAccess, RawConnections, RawTls};
-use super::{ConfigError, fail};
 use crate::front::access::{Access, Hosts, Secret};
-use crate::front::connections::{Bounds, Files, Terms, share};
+use crate::front::connections::bounds::Bounds;
+use crate::front::connections::{Files, Terms, share};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,24 +6,27 @@
 //! `[cache]` and the feature tier's own.
 
 mod cache;
+pub(crate) mod error;
 mod files;
 mod listener;
 mod raw;
 mod telemetry;
 
-pub(crate) use telemetry::TelemetryConfig;
+pub use error::ConfigError;
 
-use crate::features::Landing;
+use crate::features::landing::Landing;
 use crate::front::connections::Terms;
 use crate::inference::runtime::Search;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::runtime::provider::Providers;
 use crate::inference::session::layout::{FitConfig, MAX_CORES};
 use crate::models::loading::opening::LoadLimits;
-use crate::models::management::{ALL_MODELS, Control, Settings};
+use crate::models::management::settings::{ALL_MODELS, Control, Settings};
 use crate::pipeline::admission::Limits;
+use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use cache::cache_of;
+use error::fail;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
 use serde::Deserialize;
@@ -45,22 +48,6 @@ const MAX_CONNECTIONS: usize = 1 << 20;
 const MAX_IN_FLIGHT: usize = 1 << 20;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
-
-/// A configuration that cannot be used; the message names file and key. Exit code 2.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
-
-impl ConfigError {
-    /// A value that turned out to be unusable, by its key.
-    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
-        Self(format!("`{key}`: {what}"))
-    }
-}
-
-fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
-    Err(ConfigError(message.into()))
-}
 
 /// What the command line and the environment say.
 #[derive(Clone, Default)]

@@ -1,7 +1,8 @@
 //! `[log]` and `[telemetry]` of the server's configuration: how the log is written, where spans go, how often GPUs are
 //! looked at.
 
-use super::{ConfigError, fail};
+use super::error::{ConfigError, fail};
+use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use serde::Deserialize;
 use std::time::Duration;
@@ -44,21 +45,6 @@ impl Default for RawTelemetry {
             gpu_interval_ms: 1_000,
         }
     }
-}
-
-/// Where spans go, and which; how often GPUs are looked at.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TelemetryConfig {
-    /// The URL that takes traces; none sends no spans.
-    pub(crate) traces_url: Option<String>,
-    /// The share of the requests that have a span, among those whose client does not say.
-    pub(crate) sampling_ratio: f64,
-    /// Requests whose spans wait to be sent at most.
-    pub(crate) queue_requests: usize,
-    /// The time of one export.
-    pub(crate) timeout: Duration,
-    /// Between two looks at the machine's GPUs; zero for none.
-    pub(crate) gpu_interval: Duration,
 }
 
 impl RawTelemetry {

@@ -4,9 +4,9 @@
 //! once, by the first request that meets the new version or by the look that is taken every period, whichever comes
 //! first, and from then on nobody begins a read of the old one. Knows nothing of requests.
 
-use super::FeatureTier;
 use super::table::OpenTable;
-use crate::models::repository::LoadError;
+use super::tier::FeatureTier;
+use crate::models::error::LoadError;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};

@@ -6,131 +6,48 @@
 //! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
 //! sessions.
 
-mod live;
+pub(crate) mod landing;
+pub(crate) mod live;
 mod rows;
 mod table;
+pub(crate) mod tier;
 
-use crate::models::repository::LoadError;
-use crate::pipeline::batch::Part;
+use crate::models::error::LoadError;
+use crate::pipeline::offload::{LARGE_BYTES, offload_if};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
-use live::LiveTable;
-pub(crate) use live::LiveTables;
-use rows::Rows;
+use landing::Landing;
+use live::{LiveTable, LiveTables};
+use rows::{Joined, Rows};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use table::OpenTable;
+
+use tier::FeatureTier;
 use tierlab_protocol::metadata::JoinedMetadata;
 use tierlab_protocol::model::FEATURES_PREFIX;
 use tierlab_protocol::table::{self as format, Column, TableError};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::{Stage, TierSplit};
-use tierlab_storage::device::DeviceReads;
-use tierlab_storage::wrappers::DamagedRows;
-use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError, Tier};
+use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 
 /// Reads of all rows of a request, at most: one, and another for each version that comes in between.
 const READS: u32 = 8;
-/// Rows of this many bytes together are checked and laid out off the async threads.
-const HEAVY_BYTES: usize = 1 << 20;
-
-/// Where rows are read to, and what proves them there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Landing {
-    /// Host memory: each row is proven before it is used.
-    Host,
-    /// Device memory and nowhere else.
-    Device {
-        /// Of so many requests, one has its rows copied back and proven before they are used: 1 for all, 0 for none. Other
-        /// than with 1, the whole table is proven when it is opened.
-        prove_every: u32,
-    },
-}
-
-impl Landing {
-    /// Whether rows may be used that nothing has proven on their way, so that the table has to be proven as it lies.
-    fn trusts_the_table(self) -> bool {
-        matches!(self, Self::Device { prove_every } if prove_every != 1)
-    }
-
-    /// Whether the rows of a request are to be proven, by its number.
-    fn proves(self, request: u64) -> bool {
-        match self {
-            Self::Host => true,
-            Self::Device { prove_every } => prove_every != 0 && request.is_multiple_of(u64::from(prove_every)),
-        }
-    }
-
-    /// What belongs beside every figure; none on the host, where every row is proven.
-    pub(crate) fn note(self) -> Option<String> {
-        let Self::Device { prove_every } = self else {
-            return None;
-        };
-        Some(match prove_every {
-            0 => "rows on the device: the table was proven when it was opened, no row on its way".to_owned(),
-            1 => "rows on the device: each proven by a copy back".to_owned(),
-            n => format!(
-                "rows on the device: the table was proven when it was opened, and the rows of 1 request in {n} on their way"
-            ),
-        })
-    }
-}
-
-/// The tiers that tables are read from.
-#[derive(Clone)]
-pub(crate) struct FeatureTier {
-    /// For headers: without the cache, so that they do not push rows out of it.
-    pub(crate) uncached: Arc<dyn Tier>,
-    /// For rows.
-    pub(crate) rows: Arc<dyn Tier>,
-    /// The kind, for messages and metrics.
-    pub(crate) kind: &'static str,
-    /// Where rows are read to.
-    pub(crate) landing: Landing,
-    /// Rows that came damaged.
-    pub(crate) damaged: DamagedRows,
-    /// The tables that are read from it.
-    pub(crate) tables: Arc<LiveTables>,
-}
-
-impl FeatureTier {
-    /// The device that rows are read to, where they are; it must be that of the sessions.
-    pub(crate) fn device(&self) -> Option<u32> {
-        match self.landing {
-            Landing::Host => None,
-            Landing::Device { .. } => self.rows.device().map(DeviceReads::ordinal),
-        }
-    }
-
-    /// Opens a table, and proves it where its rows will be trusted. Of one that was replaced more is looked at.
-    async fn open_table(&self, path: &ObjectPath, replaced: bool) -> Result<OpenTable, LoadError> {
-        let open = match replaced {
-            true => OpenTable::open_replaced(&*self.uncached, path).await?,
-            false => OpenTable::open(&*self.uncached, path).await?,
-        };
-        if self.landing.trusts_the_table() {
-            open.prove(&*self.uncached).await?;
-            tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
-        }
-        Ok(open)
-    }
-}
 
 /// A feature table and the inputs that it fills.
 pub(crate) struct Join {
     tier: FeatureTier,
     path: ObjectPath,
     table: Arc<LiveTable>,
+    /// Its versions are looked up for as long as this lives.
+    _tables: Arc<LiveTables>,
     /// Input of the graph, by index, and the column that fills it.
     columns: Vec<(usize, Column)>,
     inputs: Vec<String>,
     /// Requests so far.
     requests: AtomicU64,
 }
-
-/// What a join gives: the index of an input, and its tensor.
-pub(crate) type Joined = Vec<(usize, Part)>;
 
 impl Join {
     /// Opens a table and matches its columns with the inputs that they fill: pairs of an input's index and a column's name.
@@ -139,6 +56,7 @@ impl Join {
     /// A table that is missing or damaged, by object and offset; a column that does not fit its input, by name.
     pub(crate) async fn open(
         tier: FeatureTier,
+        tables: Arc<LiveTables>,
         table: &str,
         inputs: &[TensorSpec],
         wanted: &[(usize, String)],
@@ -158,11 +76,12 @@ impl Join {
         }
         let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
         let taken: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
-        let table = tier.tables.share(&tier, open, &taken);
+        let table = tables.share(&tier, open, &taken);
         Ok(Self {
             tier,
             path,
             table,
+            _tables: tables,
             columns,
             inputs,
             requests: AtomicU64::new(0),
@@ -238,13 +157,13 @@ impl Join {
             // Another read, or a look, has met a newer version meanwhile: nobody gets the old one any more.
             open = self.table.current();
         };
-        let joined = work(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
+        let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
         watch.mark(Stage::Join);
         Ok(joined)
     }
 
     fn is_heavy(&self, open: &OpenTable, ids: &[i64]) -> bool {
-        ids.len().saturating_mul(open.header.stride as usize) >= HEAVY_BYTES
+        ids.len().saturating_mul(open.header.stride as usize) >= LARGE_BYTES
     }
 
     /// The rows as the tier has them; `None` where the table is another version now.
@@ -278,7 +197,7 @@ impl Join {
     ) -> Result<Vec<(usize, TableError)>, Refusal> {
         // A copy from the device waits.
         let waits = heavy || matches!(rows, Rows::Device(_));
-        work(waits, || rows.damaged(open, ids)).map_err(|e| {
+        offload_if(waits, || rows.damaged(open, ids)).map_err(|e| {
             let error = StorageError::new(e.kind, self.path.as_str(), e.detail);
             Refusal::tier(self.tier.kind, &error)
         })
@@ -340,15 +259,6 @@ impl Join {
 
     fn current(&self) -> Arc<OpenTable> {
         self.table.current()
-    }
-}
-
-/// Does some work, off the async threads' path where it is heavy.
-fn work<T>(heavy: bool, work: impl FnOnce() -> T) -> T {
-    if heavy {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
     }
 }
 

@@ -3,8 +3,8 @@
 //! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
 //! Knows nothing of requests.
 
-use super::work;
-use crate::models::repository::LoadError;
+use crate::models::error::LoadError;
+use crate::pipeline::offload::offload_if;
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl OpenTable {
                 let mut rows = (first_id..).zip(bytes.chunks_exact(self.header.stride as usize));
                 rows.try_for_each(|(id, row)| self.header.check_row(id, row))
             };
-            work(true, proof).map_err(|e| LoadError::at(&self.object.path, e))?;
+            offload_if(true, proof).map_err(|e| LoadError::at(&self.object.path, e))?;
             first += rows;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! In: a request, whatever it asks for. Out: its reply. A router is one; a front with a shorter way for most of its requests
 //! is another.
 
-use crate::telemetry::metrics::Front;
+use crate::telemetry::labels::Front;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;

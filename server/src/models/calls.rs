@@ -4,7 +4,7 @@
 
 use crate::models::served::Phase;
 pub(crate) use crate::models::served::shown;
-use crate::models::serving::Model;
+use crate::models::serving::model::Model;
 use crate::models::state::State;
 use crate::pipeline::refusal::Refusal;
 use std::sync::Arc;

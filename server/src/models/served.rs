@@ -2,7 +2,7 @@
 //!
 //! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
 
-use crate::models::serving::Model;
+use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;

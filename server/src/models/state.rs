@@ -1,12 +1,15 @@
 //! What the fronts share between requests: the pipeline, the models with their management, and the phase.
 
-use crate::models::management::Management;
+use crate::models::management::manager::Management;
 use crate::models::served::Phase;
 use crate::pipeline::Pipeline;
 use crate::telemetry::metrics::Metrics;
 use prometheus::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The state, as every front holds it.
+pub(crate) type SharedState = Arc<State>;
 
 /// The shared state of a server.
 pub(crate) struct State {

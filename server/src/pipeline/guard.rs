@@ -3,43 +3,19 @@
 //! In: the stages' reports. Out: metrics statistics and spans: answered, refused, or, when the passage is dropped on the way,
 //! given up by its client, with the place where that was.
 
-use crate::models::serving::Model;
+use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::metrics::{Metrics, Mode};
-use crate::telemetry::trace::{self, Answered};
+use crate::telemetry::labels::{Mode, WaitPoint};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::context::{self, Answered};
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
-
-/// Where a request can wait, and its client lose patience.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Its body is arriving.
-    Body,
-    /// Its rows are being read.
-    Tier,
-    /// It is queued, or in a run that goes on without it.
-    Batch,
-}
-
-impl Place {
-    /// Every place.
-    pub(crate) const ALL: [Self; 3] = [Self::Body, Self::Tier, Self::Batch];
-
-    /// The name in metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Body => "body",
-            Self::Tier => "tier",
-            Self::Batch => "batch",
-        }
-    }
-}
 
 /// A request on its way.
 pub(crate) struct Passage<'a> {
     metrics: &'a Metrics,
     pub(super) model: &'a Model,
-    pub(super) place: Place,
+    pub(super) wait_point: WaitPoint,
     /// Once they are known.
     pub(super) rows: Option<usize>,
     /// When its stages began; until its body is there, when it came.
@@ -52,7 +28,7 @@ impl<'a> Passage<'a> {
         Self {
             metrics,
             model,
-            place: Place::Body,
+            wait_point: WaitPoint::Body,
             rows: None,
             began: Instant::now(),
             open: true,
@@ -63,7 +39,7 @@ impl<'a> Passage<'a> {
     pub(crate) fn refuse(mut self, refusal: &Refusal) {
         self.open = false;
         if refusal.reason == Reason::Cancelled {
-            self.metrics.count_cancelled(self.place);
+            self.metrics.count_cancelled(self.wait_point);
         }
         self.count_refusal(refusal, &StageTimings::default());
     }
@@ -83,7 +59,7 @@ impl<'a> Passage<'a> {
     }
 
     fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
-        trace::note(|| Answered {
+        context::note(|| Answered {
             model: self.model.name.clone(),
             version: self.model.version.clone(),
             rows: self.rows,
@@ -104,7 +80,7 @@ impl<'a> Passage<'a> {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.metrics.count_cancelled(self.place);
+            self.metrics.count_cancelled(self.wait_point);
             let gone = Refusal::new(Reason::Cancelled, "the client went away");
             self.count_refusal(&gone, &StageTimings::default());
         }

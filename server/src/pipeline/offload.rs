@@ -1,17 +1,22 @@
-//! Work that would hold up everybody else: it is done aside of the async threads.
+//! Work that would hold up everybody else: it is moved off the async threads.
 //!
 //! In: a piece of work, and how much it is. Out: its result. What is small is done at once, which costs nothing; for what is
 //! large the runtime gives its thread's other tasks to another thread first.
 
 /// The work of copying this many bytes takes about a tenth of a millisecond: longer than it takes to hand the tasks over.
-pub(crate) const HEAVY_BYTES: usize = 1 << 20;
+pub(crate) const LARGE_BYTES: usize = 1 << 20;
 
 /// Does work that is like copying `bytes`.
-pub(crate) fn aside<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
-    if bytes < HEAVY_BYTES {
-        work()
-    } else {
+pub(crate) fn offload_large<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
+    offload_if(bytes >= LARGE_BYTES, work)
+}
+
+/// Does work that is known to be large or small.
+pub(crate) fn offload_if<R>(large: bool, work: impl FnOnce() -> R) -> R {
+    if large {
         tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 
@@ -34,7 +39,7 @@ mod tests {
         let (answer, answered) = mpsc::channel();
         // The work ends only when the other task has run, which has no thread of its own.
         let heavy = runtime.spawn(async move {
-            aside(HEAVY_BYTES, || {
+            offload_large(LARGE_BYTES, || {
                 ready.send(()).unwrap();
                 answered.recv_timeout(PATIENCE)
             })

@@ -4,8 +4,8 @@
 //! `log`: where the format is JSON, every line is. Nothing that a client sent is logged but names that
 //! were checked and paths; no header, so no credentials.
 
-use crate::config::ConfigError;
-use crate::telemetry::trace;
+use crate::config::error::ConfigError;
+use crate::telemetry::trace::context;
 use serde::Deserialize;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -146,7 +146,7 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let Some(id) = trace::with_current_id(ToString::to_string) else {
+        let Some(id) = context::with_current_id(ToString::to_string) else {
             return self.inner.format_event(context, writer, event);
         };
         let mut line = String::with_capacity(256);

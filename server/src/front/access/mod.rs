@@ -9,7 +9,7 @@
 mod pages;
 
 use crate::front::routes::Routes;
-use crate::telemetry::metrics::Front;
+use crate::telemetry::labels::Front;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};

@@ -4,10 +4,10 @@
 //! protocol only as far as the client's windows let it, so that what waits is known stream by stream: one that makes no
 //! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
 
-use super::Server;
 use super::activity::{Activity, Dismissal, Waiting};
 use super::bodies::{Queued, Received, Reply};
 use super::guarded::{Guarded, PROGRESS_BYTES, Transport};
+use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::routes::Routes;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -56,7 +56,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(super::MAX_HEAD_BYTES as u32)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
@@ -85,7 +85,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
             connection.graceful_shutdown();
             tokio::select! {
                 () = finish(server, &mut connection, activity) => {}
-                () = activity.silent_for(super::FAREWELL) => {}
+                () = activity.silent_for(FAREWELL) => {}
                 () = activity.evicted() => {}
             }
         }
@@ -97,7 +97,7 @@ fn watch<R: Routes>(server: &Arc<Server<R>>, pings: Option<PingPong>, activity: 
     let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
     tokio::spawn(async move {
         tokio::select! {
-            end = super::dismissal(&activity, patience) => End::Dismissed(end),
+            end = dismissal(&activity, patience) => End::Dismissed(end),
             () = stop_answering(pings, patience) => End::Dead,
         }
     })
@@ -160,7 +160,7 @@ fn begin<R: Routes>(
 ) {
     let request = request.map(|recv| Body::new(Received::new(Arriving::new(recv), activity)));
     let write_timeout = server.bounds.write_timeout;
-    let answered = super::answer(Arc::clone(server), request, Arc::clone(activity));
+    let answered = answer(Arc::clone(server), request, Arc::clone(activity));
     let activity = Arc::clone(activity);
     tokio::spawn(async move {
         if let Err(error) = exchange(answered, respond, activity, write_timeout).await {

@@ -3,7 +3,7 @@
 //! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
 //! process's limit of open files, which is raised as far as it goes.
 
-use super::Bounds;
+use super::bounds::Bounds;
 use super::register::MAX_LEAVING;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;

@@ -4,8 +4,8 @@
 //! address has its share, when files run out or memory does, the connection that has been still longest makes place: idle,
 //! or waiting for nobody but its client. A few places more are kept for questions for the server's health.
 
-use super::Bounds;
 use super::activity::{Activity, Dismissal};
+use super::bounds::Bounds;
 use crate::pipeline::admission::Admission;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

@@ -5,9 +5,9 @@
 //! done. A stream may be silent between its messages, but a message that has begun has to arrive. tonic would gather each
 //! message in a buffer of its own first, from which the tensor is copied once more.
 
-use super::Server;
 use super::cutter::{Cutter, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
+use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
@@ -25,12 +25,12 @@ use tonic::Status;
 pub(super) struct Arrived(Arc<Mutex<Account>>);
 
 impl Arrived {
-    pub(super) fn open(state: &Server) -> Self {
+    pub(super) fn open(state: &SharedState) -> Self {
         Self(Arc::new(Mutex::new(state.pipeline.admission.open_account())))
     }
 
     /// Takes over what has been counted so far; later bytes go on a new account.
-    pub(super) fn take(&self, state: &Server) -> Account {
+    pub(super) fn take(&self, state: &SharedState) -> Account {
         let next = state.pipeline.admission.open_account();
         std::mem::replace(&mut *self.account(), next)
     }
@@ -52,7 +52,7 @@ pub(super) enum Kind {
 /// The messages of a body, within bounds.
 pub(super) struct Arriving {
     body: Body,
-    state: Server,
+    state: SharedState,
     arrived: Arrived,
     kind: Kind,
     /// How the messages that say that they are compressed are.
@@ -70,7 +70,7 @@ impl Arriving {
     pub(super) fn new(
         body: Body,
         headers: &HeaderMap,
-        state: &Server,
+        state: &SharedState,
         arrived: &Arrived,
         (kind, limit): (Kind, Limit),
     ) -> Self {

@@ -5,9 +5,10 @@
 
 use super::arriving::{Arrived, Arriving, Kind};
 use super::codec::{Raw, Reply};
+use super::compression::wire;
 use super::cutter::Limit;
 use super::packing::Packing;
-use super::{Server, wire};
+use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Refusal;
 use axum::body::Body;
@@ -30,14 +31,14 @@ const SMALL_RATIO: usize = 64;
 
 /// A call before it is answered.
 pub(super) struct Messages {
-    state: Server,
+    state: SharedState,
     head: http::request::Parts,
     arriving: Arriving,
     arrived: Arrived,
 }
 
 impl Messages {
-    pub(super) fn of(state: &Server, request: Request, kind: Kind, limit: Limit) -> Self {
+    pub(super) fn of(state: &SharedState, request: Request, kind: Kind, limit: Limit) -> Self {
         let (head, body) = request.into_parts();
         let arrived = Arrived::open(state);
         Self {
@@ -51,7 +52,7 @@ impl Messages {
     /// Has `answered` give the replies. A compression that is not spoken is refused before.
     pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
     where
-        A: FnOnce(Arriving, Arrived, Server) -> F + Send,
+        A: FnOnce(Arriving, Arrived, SharedState) -> F + Send,
         F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
         R: Stream<Item = Result<Reply, Status>> + Send + 'static,
     {
@@ -74,7 +75,7 @@ impl Messages {
 async fn small<Q: Message + Default>(
     arriving: Arriving,
     arrived: Arrived,
-    state: &Server,
+    state: &SharedState,
 ) -> Result<(Q, Account), Status> {
     let message = arriving.only().await?;
     let mut account = arrived.take(state);
@@ -94,16 +95,16 @@ fn encoded(message: &impl Message) -> Bytes {
 }
 
 /// A method with one small message each way.
-pub(super) fn unary<Q, R, F, Answered>(handler: F) -> MethodRouter<Server>
+pub(super) fn unary<Q, R, F, Answered>(handler: F) -> MethodRouter<SharedState>
 where
     Q: Message + Default + 'static,
     R: Message + 'static,
-    F: Fn(Server, Q) -> Answered + Clone + Send + Sync + 'static,
+    F: Fn(SharedState, Q) -> Answered + Clone + Send + Sync + 'static,
     Answered: Future<Output = Result<R, Status>> + Send + 'static,
 {
-    post(async move |Shared(state): Shared<Server>, request: Request| {
+    post(async move |Shared(state): Shared<SharedState>, request: Request| {
         let messages = Messages::of(&state, request, Kind::Call, SMALL);
-        let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+        let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
             let (message, account) = small(arriving, arrived, &state).await?;
             let reply = Reply::new(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
@@ -114,16 +115,16 @@ where
 
 /// A method with one small message, answered by any number of them.
 pub(super) async fn watching<Q, R>(
-    state: Server,
+    state: SharedState,
     request: Request,
-    replies: impl FnOnce(Server, Q) -> BoxStream<'static, R> + Send,
+    replies: impl FnOnce(SharedState, Q) -> BoxStream<'static, R> + Send,
 ) -> http::Response<tonic::body::Body>
 where
     Q: Message + Default + 'static,
     R: Message + 'static,
 {
     let messages = Messages::of(&state, request, Kind::Call, SMALL);
-    let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+    let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
         let (message, _) = small(arriving, arrived, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
         let reply = move |message: R| Ok(Reply::new(encoded(&message), admission.open_account()));

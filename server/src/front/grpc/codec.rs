@@ -4,7 +4,7 @@
 //! [`Arriving`](super::arriving::Arriving).
 
 use crate::pipeline::admission::Account;
-use crate::pipeline::offload::aside;
+use crate::pipeline::offload::offload_large;
 use bytes::{BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -48,7 +48,7 @@ impl Encoder for Raw {
     type Error = Status;
 
     fn encode(&mut self, reply: Reply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        aside(reply.bytes.len(), || {
+        offload_large(reply.bytes.len(), || {
             out.reserve(reply.bytes.len());
             out.put_slice(&reply.bytes);
         });

@@ -2,11 +2,11 @@
 //!
 //! In: small messages. Out: what the documents over HTTP say, as messages.
 
-use super::Server;
 use super::calls::unary;
 use crate::front::triton_settings::{self, Changes};
 use crate::models::calls::Target;
 use crate::models::served::Phase;
+use crate::models::state::SharedState;
 use axum::routing::MethodRouter;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use tierlab_protocol::grpc::messages::{
 use tonic::Status;
 
 /// Every method, by name.
-pub(super) fn methods() -> Vec<(&'static str, MethodRouter<Server>)> {
+pub(super) fn methods() -> Vec<(&'static str, MethodRouter<SharedState>)> {
     vec![
         ("ServerLive", unary(server_live)),
         ("ServerReady", unary(server_ready)),
@@ -48,37 +48,37 @@ fn target(request: ModelRequest) -> Target {
     }
 }
 
-async fn server_live(_: Server, _: Empty) -> Result<ServerLiveResponse, Status> {
+async fn server_live(_: SharedState, _: Empty) -> Result<ServerLiveResponse, Status> {
     Ok(ServerLiveResponse { live: true })
 }
 
-async fn server_ready(state: Server, _: Empty) -> Result<ReadyResponse, Status> {
+async fn server_ready(state: SharedState, _: Empty) -> Result<ReadyResponse, Status> {
     let ready = state.phase() == Phase::Ready;
     Ok(ReadyResponse { ready })
 }
 
 /// A model that is not there is not ready, as Triton says too.
-async fn model_ready(state: Server, request: ModelRequest) -> Result<ReadyResponse, Status> {
+async fn model_ready(state: SharedState, request: ModelRequest) -> Result<ReadyResponse, Status> {
     let ready = state.model_ready(&target(request)).unwrap_or(false);
     Ok(ReadyResponse { ready })
 }
 
-async fn server_metadata(state: Server, _: Empty) -> Result<ServerMetadataResponse, Status> {
+async fn server_metadata(state: SharedState, _: Empty) -> Result<ServerMetadataResponse, Status> {
     Ok(state.server_metadata().into())
 }
 
-async fn model_metadata(state: Server, request: ModelRequest) -> Result<ModelMetadataResponse, Status> {
+async fn model_metadata(state: SharedState, request: ModelRequest) -> Result<ModelMetadataResponse, Status> {
     Ok(state.model_metadata(&target(request))?.into())
 }
 
-async fn model_config(state: Server, request: ModelRequest) -> Result<ModelConfigResponse, Status> {
+async fn model_config(state: SharedState, request: ModelRequest) -> Result<ModelConfigResponse, Status> {
     let document = state.model_config(&target(request))?;
     Ok(ModelConfigResponse {
         config: Some(document.into()),
     })
 }
 
-async fn model_statistics(state: Server, request: ModelRequest) -> Result<ModelStatisticsResponse, Status> {
+async fn model_statistics(state: SharedState, request: ModelRequest) -> Result<ModelStatisticsResponse, Status> {
     let target = Some(target(request)).filter(|target| !target.model.is_empty());
     let document = state.statistics(target.as_ref())?;
     Ok(ModelStatisticsResponse {
@@ -86,25 +86,28 @@ async fn model_statistics(state: Server, request: ModelRequest) -> Result<ModelS
     })
 }
 
-async fn repository_index(state: Server, request: RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
+async fn repository_index(
+    state: SharedState,
+    request: RepositoryIndexRequest,
+) -> Result<RepositoryIndexResponse, Status> {
     Ok(RepositoryIndexResponse {
         models: state.index(request.ready).await.into_iter().map(Into::into).collect(),
     })
 }
 
-async fn load(state: Server, request: RepositoryModelRequest) -> Result<Empty, Status> {
+async fn load(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
     state.load_model(&request.model_name, &parameters).await?;
     Ok(Empty {})
 }
 
-async fn unload(state: Server, request: RepositoryModelRequest) -> Result<Empty, Status> {
+async fn unload(state: SharedState, request: RepositoryModelRequest) -> Result<Empty, Status> {
     let parameters: Vec<String> = request.parameters.into_keys().collect();
     state.unload_model(&request.model_name, &parameters).await?;
     Ok(Empty {})
 }
 
-async fn trace_setting(state: Server, request: TraceSettings) -> Result<TraceSettings, Status> {
+async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<TraceSettings, Status> {
     if !request.model_name.is_empty() {
         state.find(&Target {
             model: request.model_name,
@@ -132,7 +135,7 @@ async fn trace_setting(state: Server, request: TraceSettings) -> Result<TraceSet
     })
 }
 
-async fn log_settings(_: Server, request: LogSettings) -> Result<LogSettings, Status> {
+async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSettings, Status> {
     let wanted = |value: LogValue| match value.parameter_choice {
         Some(LogChoice::Bool(value)) => value.into(),
         Some(LogChoice::Uint32(value)) => value.into(),
@@ -171,10 +174,10 @@ fn message_of<T>(document: &Value, value: impl Fn(&Value) -> Option<T>) -> HashM
 }
 
 /// Status and unregister: there are no regions, and none that could be forgotten.
-async fn nothing(_: Server, _: Empty) -> Result<Empty, Status> {
+async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Ok(Empty {})
 }
 
-async fn no_shared_memory(_: Server, _: Empty) -> Result<Empty, Status> {
+async fn no_shared_memory(_: SharedState, _: Empty) -> Result<Empty, Status> {
     Err(Status::unimplemented(settings::no_shared_memory().message))
 }

@@ -2,9 +2,9 @@
 //!
 //! In: the name of a service. Out: whether it takes requests, once or each time that it changes.
 
-use super::Server;
 use super::calls::watching;
 use crate::models::served::Phase;
+use crate::models::state::SharedState;
 use axum::extract::{Request, State as Shared};
 use futures::stream::{self, BoxStream, StreamExt};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tonic::Status;
 /// How often a watcher looks whether anything has changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
-fn status(state: &Server, service: &str) -> ServingStatus {
+fn status(state: &SharedState, service: &str) -> ServingStatus {
     if !["", SERVICE, health::SERVICE].contains(&service) {
         ServingStatus::ServiceUnknown
     } else if state.phase() == Phase::Ready {
@@ -30,7 +30,7 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
 }
 
 /// `Check`.
-pub(super) async fn check(state: Server, request: HealthCheckRequest) -> Result<HealthCheckResponse, Status> {
+pub(super) async fn check(state: SharedState, request: HealthCheckRequest) -> Result<HealthCheckResponse, Status> {
     match status(&state, &request.service) {
         ServingStatus::ServiceUnknown => Err(Status::not_found("no such service")),
         status => Ok(response(status)),
@@ -38,14 +38,14 @@ pub(super) async fn check(state: Server, request: HealthCheckRequest) -> Result<
 }
 
 /// `Watch`.
-pub(super) async fn watch(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+pub(super) async fn watch(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let replies = |state, request: HealthCheckRequest| changes(state, request.service);
     watching(state, request, replies).await
 }
 
 /// The status now, and each one that differs from the last. Ends when the server drains, so that the connection can.
-fn changes(state: Server, service: String) -> BoxStream<'static, HealthCheckResponse> {
-    let next = |(state, service, last): (Server, String, Option<ServingStatus>)| async move {
+fn changes(state: SharedState, service: String) -> BoxStream<'static, HealthCheckResponse> {
+    let next = |(state, service, last): (SharedState, String, Option<ServingStatus>)| async move {
         loop {
             let now = status(&state, &service);
             if last != Some(now) {

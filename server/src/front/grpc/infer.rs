@@ -3,18 +3,18 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::Server;
 use super::arriving::{Arrived, Arriving, Kind};
 use super::calls::Messages;
 use super::codec::Reply;
 use super::cutter::Limit;
 use crate::models::calls::Target;
+use crate::models::state::SharedState;
 use crate::pipeline::admission::{Account, AccountRoom};
-use crate::pipeline::offload::aside;
+use crate::pipeline::offload::offload_large;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{Exchange, Outcome};
-use crate::telemetry::trace::Link;
+use crate::telemetry::trace::context::Link;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -76,7 +76,7 @@ impl Exchange for Call {
         let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
         let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
         let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
-        taken.then(|| aside(bytes, || encoded(reply.into(), kind)))
+        taken.then(|| offload_large(bytes, || encoded(reply.into(), kind)))
     }
 }
 
@@ -103,7 +103,7 @@ fn last() -> InferParameter {
 }
 
 /// Bytes of an infer message at most.
-fn limit(state: &Server) -> Limit {
+fn limit(state: &SharedState) -> Limit {
     Limit {
         bytes: state.pipeline.admission.limits.max_body_bytes,
         set_by: "`admission.max_body_bytes`",
@@ -140,13 +140,13 @@ fn timeout(text: &str) -> Option<Duration> {
 }
 
 /// `ModelInfer`.
-pub(super) async fn infer(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let deadline = match deadline(request.headers()) {
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
     let messages = Messages::of(&state, request, Kind::Call, limit(&state));
-    let answered = async move |arriving: Arriving, arrived: Arrived, state: Server| {
+    let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
         let message = arriving.only().await?;
         let answer = answer(&state, message, arrived.take(&state), (deadline, Kind::Call)).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
@@ -165,7 +165,7 @@ struct Answer {
 }
 
 async fn answer(
-    state: &Server,
+    state: &SharedState,
     message: Data,
     mut account: Account,
     (deadline, kind): (Option<Instant>, Kind),
@@ -182,7 +182,7 @@ async fn answer(
         }
     };
     let room = account.room(None);
-    let received = aside(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
     let no_room = room.into_refusal();
     let mut received = match received {
         Ok(received) => received,
@@ -252,13 +252,13 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
 }
 
 /// `ModelStreamInfer`.
-pub(super) async fn stream(Shared(state): Shared<Server>, request: Request) -> http::Response<tonic::body::Body> {
+pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
     let messages = Messages::of(&state, request, Kind::Stream, limit(&state));
     let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
     messages.answer(answered).await
 }
 
-fn replies(state: Server, arrived: Arrived, requests: Arriving) -> BoxStream<'static, Result<Reply, Status>> {
+fn replies(state: SharedState, arrived: Arrived, requests: Arriving) -> BoxStream<'static, Result<Reply, Status>> {
     let link = Link::here();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));

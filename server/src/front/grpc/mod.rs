@@ -6,6 +6,7 @@
 mod arriving;
 mod calls;
 mod codec;
+mod compression;
 mod cutter;
 mod documents;
 mod health;
@@ -13,23 +14,17 @@ mod infer;
 mod packing;
 mod status;
 
-use crate::models::state::State;
+use crate::models::state::SharedState;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::post;
 use calls::unary;
-use http::HeaderMap;
-use std::sync::Arc;
 use tierlab_protocol::grpc::{SERVICE, health as health_messages};
 use tonic::Status;
-use tonic::codec::{Codec, CompressionEncoding};
-use tonic::server::Grpc;
-
-type Server = Arc<State>;
 
 /// Every method.
-pub(crate) fn router(state: Server) -> Router {
+pub(crate) fn router(state: SharedState) -> Router {
     let mut router = Router::new()
         .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
         .route(&path(SERVICE, "ModelStreamInfer"), post(infer::stream))
@@ -48,24 +43,4 @@ fn path(service: &str, method: &str) -> String {
 async fn no_method(request: Request) -> Response {
     let path: String = request.uri().path().chars().take(128).collect();
     Status::unimplemented(format!("no method `{path}`")).into_http()
-}
-
-/// A call's wire format: both compressions are read, and used for replies where the request used one.
-fn wire<C: Codec>(codec: C, headers: &HeaderMap) -> Grpc<C> {
-    let grpc = Grpc::new(codec)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate);
-    // Most clients say that they accept every compression; only those that compress want to pay for it.
-    if is_compressed(headers) {
-        grpc.send_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Deflate)
-    } else {
-        grpc
-    }
-}
-
-fn is_compressed(headers: &HeaderMap) -> bool {
-    headers
-        .get("grpc-encoding")
-        .is_some_and(|encoding| encoding != "identity")
 }

@@ -1,8 +1,9 @@
 //! The body of replies that tonic compresses as they are asked for.
 //!
-//! In: a response. Out: the same, its frames made aside of the async threads: to compress a large message takes long.
+//! In: a response. Out: the same, its frames made off the async threads: to compress a large message takes long.
 
-use crate::pipeline::offload::{HEAVY_BYTES, aside};
+use super::compression::is_compressed;
+use crate::pipeline::offload::{LARGE_BYTES, offload_large};
 use axum::body::HttpBody;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
@@ -17,7 +18,7 @@ pub(super) struct Packing(Body);
 impl Packing {
     /// Takes the body of a response, where it is compressed.
     pub(super) fn of(response: http::Response<Body>) -> http::Response<Body> {
-        if super::is_compressed(response.headers()) {
+        if is_compressed(response.headers()) {
             response.map(|body| Body::new(Self(body)))
         } else {
             response
@@ -31,7 +32,7 @@ impl HttpBody for Packing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         // Nobody knows here how large the message is.
-        aside(HEAVY_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
+        offload_large(LARGE_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {

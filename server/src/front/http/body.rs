@@ -3,8 +3,8 @@
 //! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
 //! part, or a refusal.
 
-use super::coding::{Coding, inflate};
-use super::infer::Incoming;
+use super::coding::{Coding, inflate, too_large};
+use super::incoming::Incoming;
 use crate::pipeline::admission::{Account, Limits};
 use crate::pipeline::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
@@ -78,11 +78,6 @@ async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
         frame?;
     }
     Ok(())
-}
-
-pub(super) fn too_large(limit: usize) -> Refusal {
-    let what = format!("the body is larger than {limit} bytes, as many as `admission.max_body_bytes` lets it have");
-    Refusal::new(Reason::TooLarge, what)
 }
 
 /// Chunks below this are brought together: each of them would keep the buffer that it was read into.

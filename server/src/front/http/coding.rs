@@ -3,7 +3,6 @@
 //! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
 //! it and it is worth it. What either takes is counted before it is taken.
 
-use super::body::too_large;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::{Reason, Refusal};
 use bytes::Bytes;
@@ -49,6 +48,11 @@ const FREE_BYTES: usize = 8 << 20;
 const MAX_RATIO: usize = 200;
 /// Members of a gzip body at most: each costs its reader a new start.
 const MAX_MEMBERS: usize = 4096;
+
+pub(super) fn too_large(limit: usize) -> Refusal {
+    let what = format!("the body is larger than {limit} bytes, as many as `admission.max_body_bytes` lets it have");
+    Refusal::new(Reason::TooLarge, what)
+}
 
 /// A body as it was before it was compressed.
 pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut Account) -> Result<Data, Refusal> {

@@ -2,10 +2,12 @@
 //!
 //! In: requests without a body that matters. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
-use super::{JSON, Server, body, error, json};
+use super::body;
+use super::reply::{JSON, error, json};
 use crate::front::triton_settings;
 use crate::models::calls::Target;
 use crate::models::served::Phase;
+use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Reason;
 use axum::extract::{Path, Request, State as Shared};
@@ -37,20 +39,20 @@ pub(super) async fn live() -> Response {
     json(StatusCode::OK, &Live { live: true })
 }
 
-pub(super) async fn ready(Shared(state): Shared<Server>) -> Response {
+pub(super) async fn ready(Shared(state): Shared<SharedState>) -> Response {
     let ready = state.phase() == Phase::Ready;
     json(ok_or_unavailable(ready), &Ready { ready })
 }
 
-pub(super) async fn server_metadata(Shared(state): Shared<Server>) -> Response {
+pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Response {
     json(StatusCode::OK, &state.server_metadata())
 }
 
-pub(super) async fn model_metadata(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
     answer(state.model_metadata(&target))
 }
 
-pub(super) async fn model_ready(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
     state
         .model_ready(&target)
         .map_or_else(IntoResponse::into_response, |ready| {
@@ -59,15 +61,15 @@ pub(super) async fn model_ready(Shared(state): Shared<Server>, Path(target): Pat
         })
 }
 
-pub(super) async fn model_config(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_config(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
     answer(state.model_config(&target))
 }
 
-pub(super) async fn model_stats(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_stats(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
     answer(state.statistics(Some(&target)))
 }
 
-pub(super) async fn all_stats(Shared(state): Shared<Server>) -> Response {
+pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
     answer(state.statistics(None))
 }
 
@@ -75,7 +77,7 @@ pub(super) async fn all_stats(Shared(state): Shared<Server>) -> Response {
 const OPTIONS_RATIO: usize = 64;
 
 /// The small JSON body of a management call; an empty one is all defaults. With it, the account that it stands on.
-async fn options<T>(state: &Server, request: Request) -> Result<(T, Account), Response>
+async fn options<T>(state: &SharedState, request: Request) -> Result<(T, Account), Response>
 where
     T: for<'de> Deserialize<'de> + Default,
 {
@@ -113,7 +115,7 @@ struct IndexOptions {
     ready: bool,
 }
 
-pub(super) async fn index(Shared(state): Shared<Server>, request: Request) -> Response {
+pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) -> Response {
     match options::<IndexOptions>(&state, request).await {
         Ok((wanted, _)) => json(StatusCode::OK, &state.index(wanted.ready).await),
         Err(response) => response,
@@ -128,7 +130,7 @@ struct ChangeOptions {
 }
 
 /// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
-async fn parameters(state: &Server, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
+async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.management.allow_change(model) {
         body::discard(request.into_body()).await;
         return Err(refusal.into_response());
@@ -138,14 +140,18 @@ async fn parameters(state: &Server, model: &str, request: Request) -> Result<(Ve
 }
 
 /// Tells what was loaded and where the time went; Triton's clients read no body here.
-pub(super) async fn load(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
+pub(super) async fn load(Shared(state): Shared<SharedState>, Path(target): Path<Target>, request: Request) -> Response {
     match parameters(&state, &target.model, request).await {
         Ok((parameters, _account)) => answer(state.load_model(&target.model, &parameters).await),
         Err(response) => response,
     }
 }
 
-pub(super) async fn unload(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
+pub(super) async fn unload(
+    Shared(state): Shared<SharedState>,
+    Path(target): Path<Target>,
+    request: Request,
+) -> Response {
     match parameters(&state, &target.model, request).await {
         Ok((parameters, _account)) => {
             let unloaded = state.unload_model(&target.model, &parameters).await;
@@ -159,11 +165,11 @@ pub(super) async fn trace_settings() -> Response {
     json(StatusCode::OK, &settings::Trace::current())
 }
 
-pub(super) async fn model_trace_settings(Shared(state): Shared<Server>, Path(target): Path<Target>) -> Response {
+pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
     answer(state.find(&target).map(|_| settings::Trace::current()))
 }
 
-pub(super) async fn set_trace_settings(Shared(state): Shared<Server>, request: Request) -> Response {
+pub(super) async fn set_trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
     match options::<settings::Changes>(&state, request).await {
         Ok((wanted, _)) => answer(settings::Trace::change(&wanted)),
         Err(response) => response,
@@ -174,7 +180,7 @@ pub(super) async fn log_settings() -> Response {
     json(StatusCode::OK, &settings::Log::current())
 }
 
-pub(super) async fn set_log_settings(Shared(state): Shared<Server>, request: Request) -> Response {
+pub(super) async fn set_log_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
     match options::<settings::Changes>(&state, request).await {
         Ok((wanted, _)) => answer(settings::Log::change(&wanted)),
         Err(response) => response,
@@ -197,7 +203,7 @@ pub(super) async fn unregister_shared_memory(request: Request) -> Response {
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()
 }
 
-pub(super) async fn metrics(Shared(state): Shared<Server>) -> Response {
+pub(super) async fn metrics(Shared(state): Shared<SharedState>) -> Response {
     state.metrics().settle();
     match TextEncoder::new().encode_to_string(&state.registry.gather()) {
         Ok(text) => (

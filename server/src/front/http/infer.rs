@@ -2,105 +2,24 @@
 //!
 //! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
 
-use super::coding::{self, Coding};
+use super::body;
 use super::pieces::Pieces;
-use super::{JSON, Server, body};
+use super::reply::JSON;
 use crate::models::calls::Target;
-use crate::pipeline::admission::{Account, AccountRoom};
-use crate::pipeline::offload::aside;
+use crate::models::state::SharedState;
+use crate::pipeline::Outcome;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::stopwatch::Stopwatch;
-use crate::pipeline::{Exchange, Outcome};
 use axum::body::Body;
 use axum::extract::{Path, Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Version};
-use std::time::Duration;
-use tierlab_protocol::infer::{Data, HEADER_LENGTH, InferReply, InferRequest, Piece};
+use tierlab_protocol::infer::HEADER_LENGTH;
 
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// A request as it came.
-#[derive(Debug)]
-pub(super) struct Incoming {
-    pub(super) body: Data,
-    /// The length of the body's JSON part, where binary tensors follow.
-    pub(super) json_len: Option<usize>,
-    /// What the client's header leaves to it.
-    pub(super) timeout: Option<Duration>,
-    /// How its reply may be compressed.
-    pub(super) accepted: Coding,
-}
-
-/// A reply's body.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    body: Vec<Piece>,
-    /// The length of the body's JSON part, where binary tensors follow.
-    json_len: Option<usize>,
-    /// The value of `Content-Encoding`.
-    encoding: Option<HeaderValue>,
-}
-
-/// What a byte of a tensor costs to be written as JSON, or to be compressed, beside one that is copied.
-const JSON_WORK: usize = 8;
-const COMPRESSION_WORK: usize = 16;
-
-impl Exchange for Incoming {
-    type Reply = Outgoing;
-    type Form = Coding;
-
-    fn bytes(&self) -> usize {
-        self.body.len()
-    }
-
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    fn form(&self) -> Coding {
-        self.accepted
-    }
-
-    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
-        let room = account.room(None);
-        let decoded = InferRequest::decode_within(&self.body, self.json_len, &room);
-        if let Some(refusal) = room.into_refusal() {
-            return Err(refusal);
-        }
-        let request = decoded?;
-        if self.json_len.is_none() {
-            // Nothing of the body is left in the tensors.
-            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
-        }
-        Ok(request)
-    }
-
-    fn encode(reply: InferReply, binary: &[bool], accepted: Coding, room: &AccountRoom<'_>) -> Option<Outgoing> {
-        let work = reply.outputs.iter().zip(binary).map(|(output, &binary)| {
-            let weight = if binary { 1 } else { JSON_WORK };
-            output.data.len().saturating_mul(weight)
-        });
-        let weight = if accepted == Coding::Identity {
-            1
-        } else {
-            COMPRESSION_WORK
-        };
-        let work = work.sum::<usize>().saturating_mul(weight);
-        aside(work, || {
-            let encoded = reply.encode_within(binary, room)?;
-            let (body, encoding) = coding::deflate(accepted, encoded.pieces, room)?;
-            Some(Outgoing {
-                body,
-                json_len: encoded.json_len,
-                encoding,
-            })
-        })
-    }
-}
 
 /// Answers without having read the body; a small one is passed over, so that the connection can be used again.
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
@@ -122,12 +41,16 @@ fn close_after(head: &Parts, mut response: Response) -> Response {
     response
 }
 
-pub(super) async fn infer(Shared(state): Shared<Server>, Path(target): Path<Target>, request: Request) -> Response {
+pub(super) async fn infer(
+    Shared(state): Shared<SharedState>,
+    Path(target): Path<Target>,
+    request: Request,
+) -> Response {
     answer(&state, &target, request).await
 }
 
 /// Answers a request for the model that its path names.
-pub(super) async fn answer(state: &Server, target: &Target, request: Request) -> Response {
+pub(super) async fn answer(state: &SharedState, target: &Target, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let model = match state.find(target) {
         Ok(model) => model,

@@ -6,37 +6,33 @@
 mod body;
 pub(crate) mod coding;
 mod documents;
+mod incoming;
 mod infer;
 mod openapi;
 mod pieces;
+mod reply;
+mod route;
 mod routes;
 mod shortcut;
 
 use crate::models::calls::shown;
-use crate::models::state::State;
-use crate::pipeline::refusal::Refusal;
-use crate::telemetry::metrics::Front;
+use crate::models::state::SharedState;
+use crate::telemetry::labels::Front;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, StatusCode};
-use serde::Serialize;
+use http::{Method, StatusCode};
+use reply::error;
 use std::sync::Arc;
-use tierlab_protocol::metadata::ErrorDocument;
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-type Server = Arc<State>;
 
 /// Every route, and the short way to one of them.
 pub(crate) struct Routes {
-    state: Server,
+    state: SharedState,
     router: Router,
 }
 
 impl Routes {
-    pub(crate) fn new(state: Server) -> Self {
+    pub(crate) fn new(state: SharedState) -> Self {
         let mut router = Router::new();
         for route in routes::routes() {
             router = router.route(&route.path, route.serve);
@@ -59,27 +55,6 @@ impl crate::front::routes::Routes for Routes {
             None => self.router.answer(request).await,
         }
     }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.reason.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = error(status, self.message);
-        if let Some(seconds) = self.reason.retry_after_s() {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
-    }
-}
-
-fn json<T: Serialize>(status: StatusCode, document: &T) -> Response {
-    // Documents of strings and numbers serialise without fail.
-    let body = serde_json::to_vec(document).unwrap_or_default();
-    (status, [(CONTENT_TYPE, JSON)], body).into_response()
-}
-
-fn error(status: StatusCode, message: String) -> Response {
-    json(status, &ErrorDocument { error: message })
 }
 
 async fn no_route(request: Request) -> Response {

@@ -2,24 +2,25 @@
 //!
 //! In: the routes, and the schemas of the bodies beside this file. Out: `/openapi.json`, built once.
 
-use super::JSON;
-use super::routes::{Operation, Route, routes};
-use axum::response::{IntoResponse, Response};
+use super::reply::JSON;
+use super::route::{Operation, Route};
+use crate::models::state::SharedState;
+use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
 
 /// JSON schemas of the bodies, by the names that the routes use.
 const SCHEMAS: &str = include_str!("schemas.json");
 
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document(&routes()).to_string().into());
-
-pub(super) async fn openapi() -> Response {
-    ([(CONTENT_TYPE, JSON)], DOCUMENT.clone()).into_response()
+/// Serves a document.
+pub(super) fn serve(document: &Value) -> MethodRouter<SharedState> {
+    let document = Bytes::from(document.to_string());
+    get(async move || ([(CONTENT_TYPE, JSON)], document.clone()))
 }
 
-fn document(routes: &[Route]) -> Value {
+/// The document of some routes.
+pub(super) fn document(routes: &[Route]) -> Value {
     let mut paths = Map::new();
     for route in routes {
         let mut item: Map<String, Value> = route
@@ -89,6 +90,7 @@ fn described(operation: &Operation) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::http::routes::routes;
 
     #[test]
     fn every_schema_that_is_named_is_there_and_used() {

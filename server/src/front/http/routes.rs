@@ -2,31 +2,16 @@
 //!
 //! In: nothing. Out: paths, each with its handlers and what they say of themselves.
 
-use super::Server;
 use super::documents::*;
 use super::infer::infer;
-use super::openapi::openapi;
+use super::openapi;
+use super::route::{Operation, Route};
+use crate::models::state::SharedState;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
 
-/// What the OpenAPI document says of one method of a path.
-pub(super) struct Operation {
-    /// `get` or `post`.
-    pub(super) method: &'static str,
-    pub(super) summary: &'static str,
-    /// The group of the protocol that it belongs to.
-    pub(super) tag: &'static str,
-    /// Schemas of the request's and of the reply's body, by name; none where there is no JSON body.
-    pub(super) request: Option<&'static str>,
-    pub(super) reply: Option<&'static str>,
-}
-
-/// One path.
-pub(super) struct Route {
-    pub(super) path: String,
-    pub(super) serve: MethodRouter<Server>,
-    pub(super) operations: Vec<Operation>,
-}
+/// The path of the OpenAPI document.
+const OPENAPI: &str = "/openapi.json";
 
 /// Bodies of an operation: request, then reply.
 type Bodies = (Option<&'static str>, Option<&'static str>);
@@ -38,7 +23,7 @@ struct Listing {
 }
 
 impl Listing {
-    fn get<H: Handler<T, Server>, T: 'static>(
+    fn get<H: Handler<T, SharedState>, T: 'static>(
         &mut self,
         path: &str,
         summary: &'static str,
@@ -48,7 +33,13 @@ impl Listing {
         self.add(path, "get", summary, (None, Some(reply)), get(serve));
     }
 
-    fn post<H: Handler<T, Server>, T: 'static>(&mut self, path: &str, summary: &'static str, bodies: Bodies, serve: H) {
+    fn post<H: Handler<T, SharedState>, T: 'static>(
+        &mut self,
+        path: &str,
+        summary: &'static str,
+        bodies: Bodies,
+        serve: H,
+    ) {
         self.add(path, "post", summary, bodies, post(serve));
     }
 
@@ -58,7 +49,7 @@ impl Listing {
         method: &'static str,
         summary: &'static str,
         bodies: Bodies,
-        serve: MethodRouter<Server>,
+        serve: MethodRouter<SharedState>,
     ) {
         let operation = Operation {
             method,
@@ -97,7 +88,13 @@ pub(super) fn routes() -> Vec<Route> {
     list.get("/v2/", "The same as /v2", "ServerMetadata", server_metadata);
     list.get("/v2/health/live", "Whether the process answers", "Live", live);
     list.get("/v2/health/ready", "Whether requests are taken", "Ready", ready);
-    list.get("/openapi.json", "This document", "OpenApi", openapi);
+    list.add(
+        OPENAPI,
+        "get",
+        "This document",
+        (None, Some("OpenApi")),
+        MethodRouter::new(),
+    );
     list.add(
         "/metrics",
         "get",
@@ -157,6 +154,11 @@ pub(super) fn routes() -> Vec<Route> {
         unload,
     );
     settings(&mut list);
+    // The document lists itself: it is served once all that it says is there.
+    let document = openapi::document(&list.routes);
+    if let Some(route) = list.routes.iter_mut().find(|route| route.path == OPENAPI) {
+        route.serve = openapi::serve(&document);
+    }
     list.routes
 }
 

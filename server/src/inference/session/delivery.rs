@@ -4,7 +4,7 @@
 //! thread with the first, which on a busy core takes the place of this thread, and again with the next. So one message
 //! wakes one task, and that task wakes the requests, which costs no system call.
 
-use crate::pipeline::batch::Answer;
+use crate::pipeline::batch::job::Answer;
 use tokio::sync::{mpsc, oneshot};
 
 /// One answer and its request.

@@ -5,8 +5,8 @@
 //! device, bound as the CPU's.
 
 use super::foreign::tensor_over;
-use crate::pipeline::batch::Part;
 use crate::pipeline::batch::elements::Elements;
+use crate::pipeline::batch::job::Part;
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType};
 use std::collections::BTreeMap;

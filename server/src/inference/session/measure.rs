@@ -4,9 +4,9 @@
 //! tried with: the first sample of the model's warm-up, else zeros. The fastest, since whatever else the machine does only
 //! ever adds to a run.
 
-use super::Engine;
+use super::engine::Engine;
 use super::warmup::{Warmup, run_once, zero_bytes};
-use crate::pipeline::batch::Part;
+use crate::pipeline::batch::job::Part;
 use std::time::{Duration, Instant};
 
 /// Runs at most.

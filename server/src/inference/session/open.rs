@@ -1,8 +1,11 @@
 //! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
 
+use super::engine::Engine;
+use super::interrupt::Control;
+use super::measure;
 use super::pinned::{Host, PinnedRun};
+use super::signature::Signature;
 use super::warmup::Warmup;
-use super::{Engine, Opening, Signature, measure};
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Built, Graph, Runtime, Source, Threads};
 use crate::inference::tensors::{self, Buffer};
@@ -12,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::{FirstDim, check_batch_axis};
 use tierlab_protocol::tensor::TensorSpec;
+use tokio::sync::oneshot;
 
 /// What a session is made of.
 pub(crate) struct Recipe {
@@ -44,6 +48,13 @@ impl Recipe {
             ..*self
         }
     }
+}
+
+/// What a session is opened with.
+pub(crate) struct Opening {
+    pub(crate) control: Control,
+    /// Told when the session is built, before its warm-up.
+    pub(crate) built: oneshot::Sender<()>,
 }
 
 /// A session that is ready.

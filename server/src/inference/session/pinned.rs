@@ -5,11 +5,11 @@
 //! the input's tensor is made there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run on
 //! a GPU**: the tests run it with the CPU's memory in the place of both.
 
-use super::RunError;
 use super::device::DeviceInputs;
+use super::error::RunError;
 use crate::inference::tensors;
-use crate::pipeline::batch::Part;
 use crate::pipeline::batch::elements::Elements;
+use crate::pipeline::batch::job::Part;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
@@ -174,7 +174,8 @@ fn lay_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inference::session::{Fault, test_engines};
+    use crate::inference::session::error::Fault;
+    use crate::inference::session::test_engines;
 
     /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
     #[test]

@@ -1,13 +1,13 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
+use super::engine::Engine;
 use super::interrupt::Control;
-use super::open::{Recipe, open};
+use super::open::{Opening, Recipe, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
-use super::{Engine, Opening};
 use crate::inference::runtime::provider::{Provider, Providers};
 use crate::inference::runtime::{Graph, Runtime, Search, Source, Threads};
-use crate::pipeline::batch::Part;
+use crate::pipeline::batch::job::Part;
 use std::sync::Arc;
 use tierlab_models::generators::{ModelKind, Request, Size};
 use tierlab_models::onnx;

@@ -5,8 +5,9 @@
 //! input that makes sense to it. Where the model is batched, one run has several rows: a graph that gives back another
 //! number of them is refused. A warm-up that takes too long is stopped from outside.
 
-use super::{Engine, Fault, RunError};
-use crate::pipeline::batch::Part;
+use super::engine::Engine;
+use super::error::{Fault, RunError};
+use crate::pipeline::batch::job::Part;
 use bytes::Bytes;
 use half::{bf16, f16};
 use std::collections::BTreeMap;

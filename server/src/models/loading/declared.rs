@@ -3,7 +3,7 @@
 //! In: the config, and the graph's signature. Out: the signature with free dimensions narrowed to those declared, or the
 //! first tensor that does not fit. The data that a request sends is then held against the narrowed one.
 
-use crate::inference::session::Signature;
+use crate::inference::session::signature::Signature;
 use tierlab_protocol::model::{DeclaredTensor, ModelConfig};
 use tierlab_protocol::tensor::TensorSpec;
 

@@ -7,9 +7,9 @@
 
 use crate::inference::runtime::Threads;
 use crate::inference::runtime::cores::Cores;
-use crate::inference::session::SpawnedSession;
 use crate::inference::session::layout::{self, FitConfig, Group};
 use crate::inference::session::open::Report;
+use crate::inference::session::spawn::SpawnedSession;
 use crate::models::loading::opening::{Opened, Opener, warm};
 use std::time::Duration;
 use tierlab_protocol::model::InstanceConfig;

@@ -3,26 +3,31 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
-use crate::features::{FeatureTier, Join};
+use crate::features::Join;
+use crate::features::live::LiveTables;
+use crate::features::tier::FeatureTier;
 use crate::inference::runtime::mapped::{MappedWeights, Room};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Graph, Runtime, Source, Threads, Weights};
 use crate::inference::session::delivery::Delivery;
+use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::Group;
 use crate::inference::session::open::{Recipe, Report};
-use crate::inference::session::{Assignment, RunCounts, Signature};
+use crate::inference::session::signature::Signature;
+use crate::models::error::LoadError;
 use crate::models::loading::declared;
 use crate::models::loading::fitting::{Fitting, OpenSessions};
 use crate::models::loading::opening::{LoadLimits, Opener, Turn};
-use crate::models::repository::{Found, LoadError, external};
-use crate::models::serving::Model;
+use crate::models::repository::{Found, external};
+use crate::models::serving::model::Model;
 use crate::models::serving::stats::{Runs, Stats};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::clock::{Inflow, SessionClock};
 use crate::pipeline::batch::groups::Groups;
 use crate::pipeline::batch::rule::Rule;
 use crate::pipeline::batch::{BatchQueue, QueueGauges};
+use crate::telemetry::counters::Settle;
 use crate::telemetry::metrics::{Metrics, ModelMetrics};
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -37,6 +42,8 @@ use tokio::time::timeout;
 pub(crate) struct Loader {
     pub(crate) runtime: Runtime,
     pub(crate) features: FeatureTier,
+    /// The tables that are read from it.
+    pub(crate) tables: Arc<LiveTables>,
     pub(crate) metrics: Arc<Metrics>,
     /// Where what runs give back is counted.
     pub(crate) admission: Arc<Admission>,
@@ -295,7 +302,8 @@ impl Loader {
         let mut threads = Vec::new();
         for (group, session) in opened.sessions {
             let clock = SessionClock::new(Arc::clone(inflow), self.metrics.for_session(name, session.number));
-            self.metrics.watch_clock(&clock);
+            let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
+            self.metrics.settle_before_scrapes(&counters);
             let counts = RunCounts {
                 batch_rows: metrics.batch_rows.clone(),
                 interrupted: metrics.interrupted_runs.clone(),
@@ -346,9 +354,15 @@ impl Loader {
         }
         // In the order of the graph, as the metadata lists them.
         wanted.sort_unstable_by_key(|(input, _)| *input);
-        Join::open(self.features.clone(), &first.table, &signature.inputs, &wanted)
-            .await
-            .map(Some)
+        Join::open(
+            self.features.clone(),
+            Arc::clone(&self.tables),
+            &first.table,
+            &signature.inputs,
+            &wanted,
+        )
+        .await
+        .map(Some)
     }
 }
 

@@ -5,10 +5,11 @@
 //! built, so that a warm-up that does not end holds up nobody.
 
 use crate::inference::runtime::Threads;
+use crate::inference::session::cpus;
 use crate::inference::session::layout::Group;
 use crate::inference::session::open::{Recipe, Report, open};
-use crate::inference::session::{self, SpawnedSession, cpus};
-use crate::models::repository::LoadError;
+use crate::inference::session::spawn::{SpawnedSession, spawn};
+use crate::models::error::LoadError;
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl<'a> Opener<'a> {
                 recipe.source = self.recipe.source.clone();
             }
             let recipe = Arc::new(recipe);
-            sessions.push(session::spawn(self.model, self.opened, move |opening| {
+            sessions.push(spawn(self.model, self.opened, move |opening| {
                 // Before the session: ONNX Runtime's own threads take after this one.
                 cpus::pin(&cpus)?;
                 open(recipe, opening)

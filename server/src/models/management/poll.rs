@@ -4,9 +4,9 @@
 //! changes nothing; a model that is refused is tried again when its objects change, or at the next look if it was the tier
 //! that failed.
 
-use super::Management;
+use super::manager::Management;
 use super::reconcile::Again;
-use crate::models::repository::{self, Listing};
+use crate::models::repository::listing::{self, Listing};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Management {
     /// Looks at the tier once.
     async fn look(&self, seen: &mut Seen) {
         let Some(workshop) = self.workshop.get() else { return };
-        let listing = match repository::list(&*workshop.tier).await {
+        let listing = match listing::list(&*workshop.tier).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::warn!(

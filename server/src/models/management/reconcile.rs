@@ -3,12 +3,13 @@
 //!
 //! Every change of a model is made in its turn, so that two of them never meet.
 
-use super::{Management, Workshop};
+use super::manager::{Management, Workshop};
+use crate::models::error::LoadError;
 use crate::models::loading::load::{Loaded, Loader};
 use crate::models::loading::opening::Turn;
-use crate::models::repository::{self, Described, LoadError};
-use crate::models::served::{Entry, Version, VersionState, shown};
-use crate::models::serving::Model;
+use crate::models::repository::{self, Described, listing};
+use crate::models::served::{Version, VersionState, shown};
+use crate::models::serving::model::Model;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ impl Management {
         let Workshop { tier, .. } = self.workshop.get().ok_or_else(not_started)?;
         let _turn = self.turn(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
-        let listing = repository::list_one(&**tier, name).await.map_err(tier_failed)?;
+        let listing = listing::list_one(&**tier, name).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
             let what = format!("no model `{}` on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));
@@ -271,24 +272,6 @@ impl Management {
         }
         all(VersionState::Unavailable);
         tracing::info!(model = name, reason, "unloaded");
-    }
-
-    /// Forgets a model that was taken out.
-    pub(super) fn forget(&self, name: &str) {
-        self.served.rcu(|served| {
-            let mut served = (**served).clone();
-            served.0.remove(name);
-            served
-        });
-    }
-
-    /// Replaces the picture by one with a changed entry.
-    fn edit(&self, name: &str, change: impl Fn(&mut Entry)) {
-        self.served.rcu(|served| {
-            let mut served = (**served).clone();
-            change(Arc::make_mut(served.0.entry(name.to_owned()).or_default()));
-            served
-        });
     }
 }
 

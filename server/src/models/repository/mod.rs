@@ -6,11 +6,13 @@
 
 mod external;
 mod fetch;
+pub(crate) mod listing;
 mod weights;
 
 use crate::inference::runtime::Graph;
 use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::session::warmup::Warmup;
+use crate::models::error::LoadError;
 pub(crate) use external::external;
 use fetch::{read_bytes, read_text};
 use sha2::{Digest, Sha256};
@@ -18,100 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
-    WARMUP_FOLDER, WarmupData, is_plain_name,
+    WARMUP_FOLDER, WarmupData,
 };
 use tierlab_protocol::pbtxt::model::model_config;
-use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
-
-/// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct LoadError {
-    pub(crate) message: String,
-    /// The same with what only the operator may know: addresses, folders, what the tier said.
-    pub(crate) detailed: Option<String>,
-    /// Whether the same objects may load at another time: the tier failed, not what lies on it.
-    pub(crate) passing: bool,
-}
-
-impl LoadError {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            detailed: None,
-            passing: false,
-        }
-    }
-
-    /// With words for the log.
-    pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
-        Self {
-            detailed: Some(detailed.into()),
-            ..self
-        }
-    }
-
-    /// What the log says of it, and a start that fails.
-    pub(crate) fn for_operator(&self) -> &str {
-        self.detailed.as_deref().unwrap_or(&self.message)
-    }
-
-    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
-        Self::new(format!("{object}: {what}"))
-    }
-}
-
-impl From<StorageError> for LoadError {
-    fn from(error: StorageError) -> Self {
-        let lasting = matches!(
-            error.kind(),
-            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
-        );
-        Self {
-            message: error.for_clients(),
-            detailed: Some(error.to_string()),
-            passing: !lasting,
-        }
-    }
-}
-
-/// The objects of every model on the tier, by model.
-pub(crate) type Listing = BTreeMap<String, Vec<Object>>;
-
-/// Lists the models. Folders whose names are no plain names are passed over with a warning.
-pub(crate) async fn list(tier: &dyn Tier) -> Result<Listing, LoadError> {
-    list_below(tier, MODELS_PREFIX).await
-}
-
-/// Lists one model; none of that name gives an empty listing.
-pub(crate) async fn list_one(tier: &dyn Tier, name: &str) -> Result<Listing, LoadError> {
-    if is_plain_name(name) {
-        list_below(tier, &format!("{MODELS_PREFIX}/{name}")).await
-    } else {
-        Ok(Listing::new())
-    }
-}
-
-async fn list_below(tier: &dyn Tier, prefix: &str) -> Result<Listing, LoadError> {
-    let prefix = ObjectPath::new(prefix)?;
-    let mut models = Listing::new();
-    for object in tier.list(Some(&prefix)).await? {
-        let Some(name) = object
-            .path
-            .segments()
-            .nth(1)
-            .filter(|_| object.path.segments().count() > 2)
-        else {
-            continue;
-        };
-        if is_plain_name(name) {
-            models.entry(name.to_owned()).or_default().push(object);
-        } else {
-            tracing::warn!(object = %object.path, "passed over: the model's name is no plain name");
-        }
-    }
-    Ok(models)
-}
+use tierlab_storage::{Object, ObjectPath, Tier};
+use weights::WeightFile;
 
 /// What a model's folder says of the model as a whole.
 #[derive(Debug)]
@@ -273,6 +186,29 @@ impl Described {
             verify_time: graph.verify_time + weights.verify_time,
             place_time: weights.place_time,
         })
+    }
+
+    /// Finds the files that a graph names, with their sums.
+    fn weight_files(
+        &self,
+        graph: &Object,
+        version: u64,
+        names: BTreeSet<String>,
+        verified: bool,
+    ) -> Result<Vec<WeightFile<'_>>, LoadError> {
+        let find = |name: String| {
+            let path = format!("{version}/{name}");
+            let missing = || {
+                let what = format!("its weights `{name}` are missing from the version's folder");
+                LoadError::at(&graph.path, what)
+            };
+            Ok(WeightFile {
+                object: self.files.find(&path).ok_or_else(missing)?,
+                sum: self.sum_of(&path, verified)?,
+                name,
+            })
+        };
+        names.into_iter().map(find).collect()
     }
 
     /// The warm-up samples, with their files.

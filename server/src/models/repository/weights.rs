@@ -3,10 +3,9 @@
 //! In: the names that the graph gives. Out: the weights, with the time of each step.
 
 use super::fetch::{local, read_shared, read_to_file};
-use super::{Described, LoadError};
 use crate::inference::runtime::Weights;
 use crate::inference::runtime::mapped::MappedWeights;
-use std::collections::BTreeSet;
+use crate::models::error::LoadError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::{MODEL_FILE, ManifestFile};
@@ -15,9 +14,9 @@ use tierlab_storage::{Object, Tier};
 /// A file of weights on the tier.
 pub(super) struct WeightFile<'a> {
     /// As the graph names it.
-    name: String,
-    object: &'a Object,
-    sum: Option<&'a ManifestFile>,
+    pub(super) name: String,
+    pub(super) object: &'a Object,
+    pub(super) sum: Option<&'a ManifestFile>,
 }
 
 /// Weights, and what getting them took.
@@ -26,31 +25,6 @@ pub(super) struct Read {
     pub(super) read_time: Duration,
     pub(super) verify_time: Duration,
     pub(super) place_time: Duration,
-}
-
-impl Described {
-    /// Finds the files that a graph names, with their sums.
-    pub(super) fn weight_files(
-        &self,
-        graph: &Object,
-        version: u64,
-        names: BTreeSet<String>,
-        verified: bool,
-    ) -> Result<Vec<WeightFile<'_>>, LoadError> {
-        let find = |name: String| {
-            let path = format!("{version}/{name}");
-            let missing = || {
-                let what = format!("its weights `{name}` are missing from the version's folder");
-                LoadError::at(&graph.path, what)
-            };
-            Ok(WeightFile {
-                object: self.files.find(&path).ok_or_else(missing)?,
-                sum: self.sum_of(&path, verified)?,
-                name,
-            })
-        };
-        names.into_iter().map(find).collect()
-    }
 }
 
 /// Reads every file into memory.

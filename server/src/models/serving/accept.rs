@@ -4,10 +4,10 @@
 //! a refusal that names the input. Where the model is not batched, the shapes of its inputs have nothing to do with each
 //! other, but for joined ones, which have as many rows as there are ids. No I/O.
 
-use crate::inference::session::Signature;
+use crate::inference::session::signature::Signature;
 use crate::inference::tensors;
-use crate::models::serving::Model;
-use crate::pipeline::batch::Part;
+use crate::models::serving::model::Model;
+use crate::pipeline::batch::job::Part;
 use crate::pipeline::refusal::Refusal;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;

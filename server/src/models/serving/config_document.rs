@@ -1,8 +1,8 @@
 //! A model's configuration in Triton's form, as it took effect: what the config left out is filled in from the graph.
 
-use super::Model;
-use crate::inference::session::Signature;
+use super::model::Model;
 use crate::inference::session::layout::Group;
+use crate::inference::session::signature::Signature;
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::{
     ConfigDocument, ConfigParameter, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching, InstanceGroup,

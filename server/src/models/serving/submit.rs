@@ -3,10 +3,11 @@
 //! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future gives up every
 //! place in the queue, and ends the run that nobody else waits for.
 
-use crate::models::serving::Model;
-use crate::pipeline::batch::{Answer, BatchQueue, Call, Done, Job, Part, split};
+use crate::models::serving::model::Model;
+use crate::pipeline::batch::job::{Answer, Done, Job, Part};
+use crate::pipeline::batch::{BatchQueue, Call, split};
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::trace::Link;
+use crate::telemetry::trace::context::Link;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::BatchingConfig;
@@ -48,7 +49,7 @@ impl Drop for Queued<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.answer.close();
-            self.queue.look_for_given_up();
+            self.queue.interrupt_given_up();
         }
     }
 }

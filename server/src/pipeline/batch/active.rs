@@ -5,7 +5,7 @@
 //! Runtime does with it is its own affair: it looks between two operators, so that a run ends at the next one, and one
 //! operator that never ends is not ended by this. To begin and to end a run costs one lock that nobody else holds.
 
-use super::{Answer, Job};
+use super::job::{Answer, Job};
 use crate::pipeline::refusal::Refusal;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -178,9 +178,9 @@ impl ActiveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::batch::Part;
+    use crate::pipeline::batch::job::Part;
     use crate::pipeline::refusal::Reason;
-    use crate::telemetry::trace::Link;
+    use crate::telemetry::trace::context::Link;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 

@@ -5,7 +5,7 @@
 //! that holds: a request of the model is *queued* (the thread waits for company for it, or has not woken for it yet); one
 //! is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
-use crate::telemetry::metrics::SessionSeconds;
+use crate::telemetry::counters::{SessionSeconds, Settle};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -153,6 +153,12 @@ impl SessionClock {
         }
         state.since = now;
         state.waits = waits;
+    }
+}
+
+impl Settle for SessionClock {
+    fn settle(&self) {
+        Self::settle(self);
     }
 }
 

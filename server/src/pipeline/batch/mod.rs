@@ -10,89 +10,24 @@ pub(crate) mod active;
 pub(crate) mod clock;
 pub(crate) mod elements;
 pub(crate) mod groups;
+pub(crate) mod job;
 mod pace;
 pub(crate) mod rule;
+mod runs;
 pub(crate) mod split;
-mod stuck;
 
-use crate::pipeline::batch::clock::{Inflow, SessionClock};
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::trace::Link;
-use active::ActiveRun;
-use elements::Elements;
+use active::{ActiveRun, Lingering};
+use clock::{Inflow, SessionClock};
 use groups::{Groups, Seat, Sleepers};
+use job::Job;
 use pace::Pace;
 use prometheus::IntGauge;
 use rule::{Decision, Rule, View};
+use runs::Runs;
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tierlab_protocol::infer::Tensor;
-use tokio::sync::oneshot;
-
-/// One input of one request: its shape and its elements.
-#[derive(Debug, Clone)]
-pub(crate) struct Part {
-    pub(crate) shape: Vec<i64>,
-    pub(crate) data: Elements,
-}
-
-/// What comes back from a session.
-#[derive(Debug)]
-pub(crate) struct Done {
-    /// Every output of the model, in the graph's order.
-    pub(crate) outputs: Vec<Tensor>,
-    /// When the batch was closed and laid out, and ONNX Runtime began.
-    pub(crate) run_started: Instant,
-    /// When ONNX Runtime was done.
-    pub(crate) run_ended: Instant,
-    /// Rows of the whole batch.
-    pub(crate) batch_rows: usize,
-}
-
-/// What a request waits for.
-pub(crate) type Answer = Result<Done, Refusal>;
-
-/// A request in the queue.
-#[derive(Debug)]
-pub(crate) struct Job {
-    /// One part per input of the graph, in its order.
-    pub(crate) parts: Vec<Part>,
-    /// Rows of the request; 1 where the model has no batch dimension.
-    pub(crate) rows: usize,
-    pub(crate) enqueued: Instant,
-    /// The place in the queue: when it was queued, later by what its priority costs.
-    pub(crate) rank: Instant,
-    pub(crate) deadline: Instant,
-    pub(crate) link: Link,
-    /// None while it runs: then the session's [`ActiveRun`] has it.
-    pub(crate) reply: Option<oneshot::Sender<Answer>>,
-}
-
-impl Job {
-    /// Whether nobody waits for its answer.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    /// Refuses it. A client that has gone away meanwhile does not hear of it.
-    pub(crate) fn refuse(self, refusal: Refusal) {
-        if let Some(reply) = self.reply {
-            let _ = reply.send(Err(refusal));
-        }
-    }
-
-    /// Whether both can run as one batch: the same shapes behind the batch dimension.
-    fn goes_with(&self, other: &Self) -> bool {
-        self.parts.len() == other.parts.len()
-            && self
-                .parts
-                .iter()
-                .zip(&other.parts)
-                .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
-    }
-}
 
 /// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
 const CALL_PATIENCE: Duration = Duration::from_micros(500);
@@ -119,12 +54,11 @@ pub(crate) struct BatchQueue {
     rule: Rule,
     capacity: usize,
     inflow: Arc<Inflow>,
-    gauges: QueueGauges,
+    /// Requests that wait.
+    depth: IntGauge,
     pace: Pace,
     /// What each session runs.
-    runs: Mutex<Vec<Arc<ActiveRun>>>,
-    /// Sessions whose run was ended, and goes on all the same.
-    stuck: AtomicUsize,
+    runs: Arc<Runs>,
 }
 
 /// What can be seen of a queue from outside.
@@ -169,10 +103,9 @@ impl BatchQueue {
             rule,
             capacity,
             inflow,
-            gauges,
+            depth: gauges.depth,
             pace: Pace::default(),
-            runs: Mutex::default(),
-            stuck: AtomicUsize::new(0),
+            runs: Arc::new(Runs::new(gauges.stuck)),
         })
     }
 
@@ -189,7 +122,7 @@ impl BatchQueue {
                 format!("the model's queue holds {} requests", self.capacity),
             ));
         }
-        self.check_stuck()?;
+        self.runs.check_stuck()?;
         self.pace
             .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
         let now = job.enqueued;
@@ -201,9 +134,7 @@ impl BatchQueue {
         // Most jobs go to the end, where the search begins.
         let before = state.jobs.iter().rposition(|other| other.rank <= job.rank);
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
-        self.gauges
-            .depth
-            .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+        self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         let oldest = state.jobs.front().map(|job| job.enqueued);
         let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
         let group = self.group_for_next(&state);
@@ -259,9 +190,7 @@ impl BatchQueue {
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
-                    self.gauges
-                        .depth
-                        .set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
+                    self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if state.jobs.is_empty() {
                         self.inflow.set_queued(false, Instant::now());
                     }
@@ -278,7 +207,7 @@ impl BatchQueue {
 
     /// Refuses a request that would not be answered within `limit`, by what is queued now.
     pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
-        self.check_stuck()?;
+        self.runs.check_stuck()?;
         self.pace.expect(self.pace.queued(), limit)
     }
 
@@ -289,9 +218,38 @@ impl BatchQueue {
 
     /// One more session takes from the queue.
     pub(crate) fn add_session(&self, seat: &Seat, run: Arc<ActiveRun>) {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+        self.runs.add(run);
         if self.groups.is_last(seat.group) {
             self.pace.add_session();
+        }
+    }
+
+    /// A request has given up: interrupts the runs for which nobody waits any more. Where that leaves every session stuck,
+    /// what is queued is refused.
+    pub(crate) fn interrupt_given_up(self: &Arc<Self>) {
+        self.runs.interrupt_given_up(&Arc::downgrade(self), Self::refuse_queued);
+    }
+
+    /// Ends every run and refuses what is queued: for a model whose time is over. Gives the runs that were under way.
+    pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<Lingering> {
+        self.close();
+        self.refuse_queued(why);
+        self.runs.stop(why)
+    }
+
+    fn refuse_queued(&self, why: &Refusal) {
+        let jobs: Vec<Job> = {
+            let mut state = self.lock();
+            state.rows = 0;
+            self.pace.set_queued(0);
+            self.depth.set(0);
+            if !state.jobs.is_empty() {
+                self.inflow.set_queued(false, Instant::now());
+            }
+            state.jobs.drain(..).collect()
+        };
+        for job in jobs {
+            job.refuse(why.clone());
         }
     }
 

@@ -9,57 +9,19 @@ mod process;
 
 pub(crate) use build::BuildInfo;
 
-use crate::pipeline::batch::clock::SessionClock;
-use crate::pipeline::guard::Place;
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::trace;
+use crate::telemetry::counters::{SessionSeconds, Settle, SpanCounts};
+use crate::telemetry::labels::{Front, Mode, WaitPoint};
+use crate::telemetry::trace::context;
 use process::ProcessCollector;
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tierlab_protocol::metrics as names;
 use tierlab_protocol::timing::{Stage, StageTimings};
-
-/// Real-time requests infer one row, batch requests several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Realtime,
-    Batch,
-}
-
-impl Mode {
-    pub(crate) const fn of_rows(rows: usize) -> Self {
-        if rows == 1 { Self::Realtime } else { Self::Batch }
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Realtime => "realtime",
-            Self::Batch => "batch",
-        }
-    }
-}
-
-/// The protocol by which a request came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Front {
-    Http,
-    Grpc,
-}
-
-impl Front {
-    const ALL: [Self; 2] = [Self::Http, Self::Grpc];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Grpc => "grpc",
-        }
-    }
-}
 
 /// Upper bounds of the latency histograms, in seconds: 20 µs to 10 s, about three to a decade.
 const LATENCY_BUCKETS: [f64; 19] = [
@@ -89,7 +51,7 @@ pub(crate) struct Metrics {
     load_seconds: GaugeVec,
     build_info: GaugeVec,
     spans: IntCounterVec,
-    clocks: Mutex<Vec<Weak<SessionClock>>>,
+    settled: Mutex<Vec<Weak<dyn Settle>>>,
 }
 
 impl Metrics {
@@ -165,15 +127,15 @@ impl Metrics {
                 "Trace spans of requests, by what became of them.",
                 &["outcome"],
             )?,
-            clocks: Mutex::default(),
+            settled: Mutex::default(),
         };
         registry.register(Box::new(ProcessCollector::new()?))?;
         // At zero from the start: a series that appears with its first refusal has no rate.
         for reason in Reason::ALL {
             metrics.refusals.with_label_values(&[reason.as_str()]);
         }
-        for place in Place::ALL {
-            metrics.cancelled.with_label_values(&[place.as_str()]);
+        for point in WaitPoint::ALL {
+            metrics.cancelled.with_label_values(&[point.as_str()]);
         }
         Ok(metrics)
     }
@@ -190,14 +152,14 @@ impl Metrics {
         if refusal.reason != Reason::Cancelled {
             let mode = mode.map_or("unknown", Mode::as_str);
             let code = refusal.reason.status().to_string();
-            let labels = [model, mode, trace::front().as_str(), &code];
+            let labels = [model, mode, context::front().as_str(), &code];
             self.requests.with_label_values(&labels).inc();
         }
     }
 
     /// Counts where a request was when its client went away.
-    pub(crate) fn count_cancelled(&self, place: Place) {
-        self.cancelled.with_label_values(&[place.as_str()]).inc();
+    pub(crate) fn count_cancelled(&self, point: WaitPoint) {
+        self.cancelled.with_label_values(&[point.as_str()]).inc();
     }
 
     /// The metrics of one model.
@@ -246,12 +208,12 @@ impl Metrics {
         }
     }
 
-    /// Has a session's clock settled before every scrape, so that its counters move while its thread only waits. Clocks
-    /// of sessions that have ended are forgotten.
-    pub(crate) fn watch_clock(&self, clock: &Arc<SessionClock>) {
-        let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        clocks.retain(|clock| clock.strong_count() > 0);
-        clocks.push(Arc::downgrade(clock));
+    /// Has counters settled before every scrape, so that those of a session move while its thread only waits. Those whose
+    /// owner is gone are forgotten.
+    pub(crate) fn settle_before_scrapes(&self, counters: &Arc<dyn Settle>) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.retain(|counters| counters.strong_count() > 0);
+        settled.push(Arc::downgrade(counters));
     }
 
     /// States how long a model took to load.
@@ -261,9 +223,9 @@ impl Metrics {
 
     /// Brings what moves by itself up to date; called before every scrape.
     pub(crate) fn settle(&self) {
-        let clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        for clock in clocks.iter().filter_map(Weak::upgrade) {
-            clock.settle();
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        for counters in settled.iter().filter_map(Weak::upgrade) {
+            counters.settle();
         }
     }
 }
@@ -319,30 +281,11 @@ impl ModelMetrics {
             Mode::Realtime => &self.realtime,
             Mode::Batch => &self.batch,
         };
-        mode.ok[trace::front() as usize].inc();
+        mode.ok[context::front() as usize].inc();
         mode.total.observe(timings.total().as_secs_f64());
         for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
             histogram.observe(timings.get(stage).as_secs_f64());
         }
         self.inferences.inc_by(rows as u64);
     }
-}
-
-/// What becomes of spans.
-#[derive(Debug, Clone)]
-pub(crate) struct SpanCounts {
-    /// The collector has taken them.
-    pub(crate) sent: IntCounter,
-    /// It has not.
-    pub(crate) failed: IntCounter,
-    /// They found the queue full.
-    pub(crate) dropped: IntCounter,
-}
-
-/// Where the time of one session's thread goes.
-pub(crate) struct SessionSeconds {
-    pub(crate) compute: Counter,
-    pub(crate) queue_wait: Counter,
-    pub(crate) storage_wait: Counter,
-    pub(crate) no_requests: Counter,
 }

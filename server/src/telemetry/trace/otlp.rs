@@ -3,11 +3,13 @@
 //! In: requests, and the configuration of a collector. Out: `ExportTraceServiceRequest`s over HTTP, and counts of the
 //! spans sent, failed and dropped. A request never waits here: a span that finds the queue full is dropped and counted.
 
-use super::RequestContext;
-use super::spans::{self, Finished};
-use crate::config::{ConfigError, TelemetryConfig};
-use crate::telemetry::metrics::SpanCounts;
-use http::{HeaderMap, Method};
+use super::context::RequestContext;
+use super::parent::TraceParent;
+use super::spans::{self, Finished, OpenSpan};
+use crate::config::error::ConfigError;
+use crate::telemetry::config::TelemetryConfig;
+use crate::telemetry::counters::SpanCounts;
+use http::Method;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
@@ -24,50 +26,6 @@ const BATCH_SPANS: usize = 512;
 const LINGER: Duration = Duration::from_millis(500);
 /// How long the last spans may take at the end.
 const LAST_EXPORT: Duration = Duration::from_secs(2);
-
-/// A `traceparent` header: W3C Trace Context, <https://www.w3.org/TR/trace-context/#traceparent-header>.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TraceParent {
-    trace_id: TraceId,
-    parent_id: SpanId,
-    sampled: bool,
-}
-
-impl TraceParent {
-    /// The header's content; none where it is missing or damaged, as the text asks of a reader.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
-        Self::parse(headers.get("traceparent")?.to_str().ok()?.trim())
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let mut hex = |len: usize| {
-            let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-            parts
-                .next()
-                .filter(|part| part.len() == len && part.bytes().all(digits))
-        };
-        let (version, trace_id, parent_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-        // Later versions may append parts; version 0 has four.
-        if version == "ff" || (version == "00" && parts.next().is_some()) {
-            return None;
-        }
-        let (trace_id, parent_id) = (TraceId::from_hex(trace_id).ok()?, SpanId::from_hex(parent_id).ok()?);
-        if trace_id == TraceId::INVALID || parent_id == SpanId::INVALID {
-            return None;
-        }
-        let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
-        Some(Self {
-            trace_id,
-            parent_id,
-            sampled,
-        })
-    }
-
-    pub(crate) fn trace_id(&self) -> u128 {
-        u128::from_be_bytes(self.trace_id.to_bytes())
-    }
-}
 
 /// Where spans go.
 #[derive(Debug)]
@@ -116,30 +74,37 @@ impl Telemetry {
     }
 
     /// Opens the span of a request, where it is to have one: the client's `sampled` flag goes before the ratio.
-    pub(crate) fn open(self: Arc<Self>, method: &Method, path: &str, parent: Option<&TraceParent>) -> Option<OpenSpan> {
+    pub(super) fn open(
+        self: Arc<Self>,
+        method: &Method,
+        path: &str,
+        parent: Option<&TraceParent>,
+    ) -> Option<StartedSpan> {
         if !spans::worth_one(method, path) {
             return None;
         }
         let ids = RandomIdGenerator::default();
-        let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| parent.trace_id);
+        let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| trace_id_of(parent));
         let above = parent.map(|parent| {
             let flags = TraceFlags::default().with_sampled(parent.sampled);
-            let context = SpanContext::new(parent.trace_id, parent.parent_id, flags, true, TraceState::NONE);
+            let context = SpanContext::new(trace_id, parent_id_of(parent), flags, true, TraceState::NONE);
             opentelemetry::Context::new().with_remote_span_context(context)
         });
         let kind = SpanKind::Server;
         let sampled = self
             .sampler
             .should_sample(above.as_ref(), trace_id, "", &kind, &[], &[]);
-        (sampled.decision == SamplingDecision::RecordAndSample).then(|| OpenSpan {
+        (sampled.decision == SamplingDecision::RecordAndSample).then(|| StartedSpan {
             telemetry: self,
-            trace_id,
-            span_id: ids.new_span_id(),
-            parent_id: parent.map(|parent| parent.parent_id),
-            method: method.clone(),
-            path: path.to_owned(),
-            started: Instant::now(),
-            started_at: SystemTime::now(),
+            span: OpenSpan {
+                trace_id,
+                span_id: ids.new_span_id(),
+                parent_id: parent.map(parent_id_of),
+                method: method.clone(),
+                path: path.to_owned(),
+                started: Instant::now(),
+                started_at: SystemTime::now(),
+            },
         })
     }
 
@@ -206,28 +171,31 @@ async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>,
     }
 }
 
-/// The span of a request that has just come.
-#[derive(Debug)]
-pub(crate) struct OpenSpan {
-    telemetry: Arc<Telemetry>,
-    pub(super) trace_id: TraceId,
-    pub(super) span_id: SpanId,
-    pub(super) parent_id: Option<SpanId>,
-    pub(super) method: Method,
-    pub(super) path: String,
-    pub(super) started: Instant,
-    pub(super) started_at: SystemTime,
+fn trace_id_of(parent: &TraceParent) -> TraceId {
+    TraceId::from_bytes(parent.trace_id.to_be_bytes())
 }
 
-impl OpenSpan {
+fn parent_id_of(parent: &TraceParent) -> SpanId {
+    SpanId::from_bytes(parent.parent_id.to_be_bytes())
+}
+
+/// The span of a request that has just come.
+#[derive(Debug)]
+pub(super) struct StartedSpan {
+    telemetry: Arc<Telemetry>,
+    span: OpenSpan,
+}
+
+impl StartedSpan {
     pub(super) fn trace_id(&self) -> u128 {
-        u128::from_be_bytes(self.trace_id.to_bytes())
+        u128::from_be_bytes(self.span.trace_id.to_bytes())
     }
 
     /// The span of this request: it ends when the guard is dropped.
     pub(super) fn of(self, context: Arc<RequestContext>) -> RequestSpan {
         RequestSpan {
-            span: self,
+            telemetry: self.telemetry,
+            span: self.span,
             context,
             status: None,
         }
@@ -237,6 +205,7 @@ impl OpenSpan {
 /// A request's span: sent when this is dropped, be it because the reply is there or because the client went away.
 #[derive(Debug)]
 pub(super) struct RequestSpan {
+    telemetry: Arc<Telemetry>,
     span: OpenSpan,
     context: Arc<RequestContext>,
     status: Option<u16>,
@@ -263,48 +232,6 @@ impl Drop for RequestSpan {
             status: self.status,
             answered,
         };
-        self.span.telemetry.push(finished.spans(&RandomIdGenerator::default()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn what_is_written_reads_back(trace in 1_u128.., parent in 1_u64.., flags in 0_u8..) {
-            let text = format!("00-{trace:032x}-{parent:016x}-{flags:02x}");
-            let read = TraceParent::parse(&text).unwrap();
-            prop_assert_eq!(read.trace_id(), trace);
-            prop_assert_eq!(read.parent_id, SpanId::from(parent));
-            prop_assert_eq!(read.sampled, flags & 1 == 1);
-        }
-
-        #[test]
-        fn any_text_is_read_or_refused(text in "[0-9a-f-]{0,60}|.{0,60}") {
-            let _ = TraceParent::parse(&text);
-        }
-    }
-
-    #[test]
-    fn damaged_parents_are_none() {
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert!(TraceParent::parse(good).is_some());
-        assert!(TraceParent::parse(&good.replace("00-0af", "01-0af")).is_some());
-        assert!(TraceParent::parse(&format!("01{}-more", &good[2..])).is_some());
-        for bad in [
-            format!("{good}-more"),
-            good.replace("00-0af", "ff-0af"),
-            good.to_uppercase(),
-            good.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
-            good.replace("b7ad6b7169203331", &"0".repeat(16)),
-            good.replace("9c-", "-"),
-            good[..good.len() - 1].to_owned(),
-            String::new(),
-        ] {
-            assert_eq!(TraceParent::parse(&bad), None, "{bad}");
-        }
+        self.telemetry.push(finished.spans(&RandomIdGenerator::default()));
     }
 }

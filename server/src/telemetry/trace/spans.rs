@@ -3,15 +3,14 @@
 //! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers where those have any,
 //! <https://opentelemetry.io/docs/specs/semconv/>; what is this server's own begins with `tierlab.`.
 
-use super::Answered;
+use super::context::Answered;
 use super::id::RequestId;
-use super::otlp::OpenSpan;
-use crate::telemetry::metrics::Front;
+use crate::telemetry::labels::Front;
 use http::Method;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanEvents, SpanLinks};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// The stages as a request passes them.
@@ -37,6 +36,18 @@ pub(super) fn worth_one(method: &Method, path: &str) -> bool {
         "Watch",
     ];
     *method == Method::POST && !path.rsplit('/').next().is_some_and(|last| WITHOUT.contains(&last))
+}
+
+/// The span of a request that is under way.
+#[derive(Debug)]
+pub(super) struct OpenSpan {
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+    pub(super) parent_id: Option<SpanId>,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) started: Instant,
+    pub(super) started_at: SystemTime,
 }
 
 /// A request that is over.
