@@ -5,7 +5,7 @@
 
 use crate::error::ServerError;
 use crate::models::serving::model::Model;
-use crate::models::state::State;
+use crate::models::state::ServerState;
 use crate::pipeline::refusal::{Reason, Refusal};
 use futures::future::join_all;
 use std::sync::Arc;
@@ -20,11 +20,15 @@ const FAREWELL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// What was under way at the end of the limit.
-pub(crate) async fn finish(mut front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> Result<(), ServerError> {
+pub(crate) async fn finish(
+    mut front: JoinHandle<()>,
+    state: &Arc<ServerState>,
+    limit: Duration,
+) -> Result<(), ServerError> {
     let until = Instant::now() + limit;
     let last = until + FAREWELL;
     let mut left = Vec::new();
-    let models: Vec<Arc<Model>> = state.management.picture().models().cloned().collect();
+    let models: Vec<Arc<Model>> = state.manager.snapshot().models().cloned().collect();
     let in_time = timeout_at(until.into(), &mut front).await.is_ok();
     if !in_time {
         left.extend(stop_runs(&models));

@@ -8,19 +8,19 @@
 
 pub(crate) mod admission;
 pub(crate) mod batch;
-pub(crate) mod guard;
 pub(crate) mod offload;
 pub(crate) mod refusal;
+pub(crate) mod request_guard;
 pub(crate) mod stopwatch;
 
 use crate::models::serving::accept::Accepted;
 use crate::models::serving::model::Model;
-use crate::models::serving::submit::{Urgency, Work};
+use crate::models::serving::submit::{RunRequest, Urgency};
 use crate::pipeline::admission::{Account, AccountRoom, Admission};
 use crate::pipeline::batch::job::Part;
-use crate::pipeline::guard::Passage;
 use crate::pipeline::offload::offload_large;
 use crate::pipeline::refusal::{Reason, Refusal};
+use crate::pipeline::request_guard::RequestGuard;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::telemetry::labels::WaitPoint;
 use crate::telemetry::metrics::Metrics;
@@ -37,7 +37,7 @@ const TIER_RESERVE: Duration = Duration::from_millis(2);
 pub(crate) trait Exchange {
     type Reply;
     /// What the reply shall look like, beside what the request says of each output.
-    type Form: Copy;
+    type ReplyFormat: Copy;
 
     /// Bytes to decode.
     fn bytes(&self) -> usize;
@@ -47,7 +47,7 @@ pub(crate) trait Exchange {
         None
     }
 
-    fn form(&self) -> Self::Form;
+    fn reply_format(&self) -> Self::ReplyFormat;
 
     /// Reads the request. What that takes is counted on the account before it is taken; what is left there is what the
     /// request holds from then on.
@@ -55,7 +55,12 @@ pub(crate) trait Exchange {
 
     /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes. What is large is written
     /// with [`offload_large`]. None where the room has a refusal.
-    fn encode(reply: InferReply, binary: &[bool], form: Self::Form, room: &AccountRoom<'_>) -> Option<Self::Reply>;
+    fn encode(
+        reply: InferReply,
+        binary: &[bool],
+        reply_format: Self::ReplyFormat,
+        room: &AccountRoom<'_>,
+    ) -> Option<Self::Reply>;
 }
 
 /// What became of a request, and where its time went.
@@ -76,13 +81,13 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Begins a request whose body has not been read, with an account for the bytes that it holds, or refuses it where
     /// there is no room for it.
-    pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(Passage<'a>, Account), Refusal> {
-        let passage = Passage::begin(&self.metrics, model);
+    pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(RequestGuard<'a>, Account), Refusal> {
+        let guard = RequestGuard::begin(&self.metrics, model);
         let room = self.admission.has_room(&model.share);
-        match room.and_then(|()| model.expect(self.admission.limits.timeout)) {
-            Ok(()) => Ok((passage, self.admission.open_account())),
+        match room.and_then(|()| model.check_wait(self.admission.limits.timeout)) {
+            Ok(()) => Ok((guard, self.admission.open_account())),
             Err(refusal) => {
-                passage.refuse(&refusal);
+                guard.refuse(&refusal);
                 Err(refusal)
             }
         }
@@ -92,14 +97,14 @@ impl Pipeline {
     /// is passed over by the batch queue.
     pub(crate) async fn infer<E: Exchange>(
         &self,
-        mut passage: Passage<'_>,
+        mut guard: RequestGuard<'_>,
         mut account: Account,
         incoming: E,
         mut watch: Stopwatch,
     ) -> Outcome<E::Reply> {
-        passage.began = watch.started();
-        let reply = self.stages(&mut passage, &mut account, incoming, &mut watch).await;
-        passage.settle(&reply, watch.timings());
+        guard.began = watch.started();
+        let reply = self.stages(&mut guard, &mut account, incoming, &mut watch).await;
+        guard.settle(&reply, watch.timings());
         Outcome {
             reply,
             timings: *watch.timings(),
@@ -109,17 +114,17 @@ impl Pipeline {
 
     async fn stages<E: Exchange>(
         &self,
-        passage: &mut Passage<'_>,
+        guard: &mut RequestGuard<'_>,
         account: &mut Account,
         incoming: E,
         watch: &mut Stopwatch,
     ) -> Result<E::Reply, Refusal> {
-        let model = passage.model;
+        let model = guard.model;
         let admitted = self.admission.admit(&model.share);
         watch.mark(Stage::Admit);
         let _admitted = admitted?;
 
-        let (limit, form) = (incoming.timeout(), incoming.form());
+        let (limit, reply_format) = (incoming.timeout(), incoming.reply_format());
         let decoded = decode(model, incoming, account);
         watch.mark(Stage::Decode);
         let Decoded {
@@ -129,7 +134,7 @@ impl Pipeline {
             timeout,
             priority,
         } = decoded?;
-        passage.rows = Some(accepted.rows);
+        guard.rows = Some(accepted.rows);
         account.add(accepted.run_bytes(&model.signature.inputs))?;
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
         let limits = [Some(self.admission.limits.timeout), limit, timeout];
@@ -137,13 +142,13 @@ impl Pipeline {
         let deadline = watch.started() + limit;
 
         let work = async {
-            passage.wait_point = WaitPoint::Tier;
+            guard.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
-            passage.wait_point = WaitPoint::Batch;
+            guard.wait_point = WaitPoint::Batch;
             let urgency = Urgency { deadline, priority };
-            let done = model.infer(Work { parts, rows, urgency }).await;
+            let done = model.infer(RunRequest { parts, rows, urgency }).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -155,7 +160,7 @@ impl Pipeline {
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
             let (stage, waited_for) = match &model.join {
-                Some(join) if passage.wait_point == WaitPoint::Tier => {
+                Some(join) if guard.wait_point == WaitPoint::Tier => {
                     (Stage::Tier, format!("tier `{}`", join.tier_kind()))
                 }
                 _ => (Stage::Batch, "a session".to_owned()),
@@ -169,7 +174,7 @@ impl Pipeline {
         account.set(0);
         let (reply, flags) = chosen(model, id, &selected, outputs);
         let room = account.room(Some(deadline));
-        let outgoing = E::encode(reply, &flags, form, &room);
+        let outgoing = E::encode(reply, &flags, reply_format, &room);
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
             let refusal = room.into_refusal();
@@ -208,7 +213,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Res
 async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch) -> Result<Vec<Part>, Refusal> {
     let Accepted { mut parts, ids, .. } = accepted;
     if let Some(join) = model.join.as_ref().filter(|_| !ids.is_empty()) {
-        let _in_stage = model.inflow.enter();
+        let _in_stage = model.pending.enter();
         for (input, part) in join.rows(&ids, watch).await? {
             parts[input] = Some(part);
         }

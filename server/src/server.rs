@@ -6,10 +6,10 @@
 use crate::config::{Config, ConfigError};
 use crate::drain;
 use crate::error::ServerError;
-use crate::features::landing::Landing;
+use crate::features::destination::RowDestination;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::front::connections::{Endpoint, Terms, fit_files};
+use crate::front::connections::{Endpoint, ListenerConfig, fit_files};
 use crate::front::grpc;
 use crate::front::http;
 use crate::inference::runtime::Runtime;
@@ -17,8 +17,8 @@ use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
-use crate::models::management::manager::{Management, Workshop};
-use crate::models::state::State;
+use crate::models::management::manager::{ModelManager, ModelSource};
+use crate::models::state::ServerState;
 use crate::pipeline::Pipeline;
 use crate::pipeline::admission::Admission;
 use crate::telemetry::metrics::gpu::GpuWatch;
@@ -68,15 +68,15 @@ impl Listeners {
     /// Serves on all of them; ends when `draining` says so and the last connection is done.
     async fn serve(
         self,
-        state: Arc<State>,
-        terms: Terms,
+        state: Arc<ServerState>,
+        listener_config: ListenerConfig,
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
         let http = Endpoint {
             listener: self.http,
             routes: http::Routes::new(Arc::clone(&state)),
-            terms: terms.clone(),
+            listener_config: listener_config.clone(),
             telemetry: telemetry.clone(),
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
@@ -86,7 +86,7 @@ impl Listeners {
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
             routes: grpc::router(state),
-            terms,
+            listener_config,
             telemetry,
         });
         let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
@@ -115,20 +115,20 @@ pub async fn run(
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
-    let management = Management::new(config.management.clone());
-    let state = Arc::new(State::new(pipeline, registry, management));
+    let manager = ModelManager::new(config.management.clone());
+    let state = Arc::new(ServerState::new(pipeline, registry, manager));
     let addresses = listeners
         .addresses()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
-    tokio::spawn(keep_timers_quiet());
+    tokio::spawn(keep_a_timer_due());
     let (leave, draining) = watch::channel(false);
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
-        warn_of_open_doors(address, &config.connections);
+        warn_if_exposed(address, &config.connections);
     }
-    let mut terms = config.connections.clone();
-    terms.bounds = fit_files(terms.bounds, 1 + u64::from(addresses.grpc.is_some()));
-    let front = listeners.serve(Arc::clone(&state), terms, telemetry.clone(), draining);
+    let mut listener_config = config.connections.clone();
+    listener_config.bounds = fit_files(listener_config.bounds, 1 + u64::from(addresses.grpc.is_some()));
+    let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
@@ -154,35 +154,35 @@ pub async fn run(
 
 /// Sleeps and sleeps again. A timer that is due before all others makes its thread write to the one that waits for them: on
 /// a server that was idle, one system call for the deadline of each request. With one due soon, deadlines are never first.
-async fn keep_timers_quiet() {
+async fn keep_a_timer_due() {
     loop {
         tokio::time::sleep(BEAT).await;
     }
 }
 
 /// Says so where anybody on the network can call, or listen.
-fn warn_of_open_doors(address: SocketAddr, terms: &Terms) {
+fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
     if address.ip().is_loopback() {
         return;
     }
-    if !terms.access.is_closed() {
+    if !listener_config.access.is_closed() {
         tracing::warn!(%address, "anybody who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
     }
-    if terms.tls.is_none() {
+    if listener_config.tls.is_none() {
         tracing::warn!(%address, "requests, replies and tokens travel in the clear: set `tls`, or listen on 127.0.0.1");
     }
 }
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
-async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
+async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
     let runtime =
         Runtime::load(&config.search, config.providers.clone()).map_err(|e| ServerError::Load(e.to_string()))?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
     let mut info = features.rows.info();
-    info.notes.extend(features.landing.note());
+    info.notes.extend(features.destination.note());
     let version = runtime.version.clone();
-    let workshop = Workshop {
+    let source = ModelSource {
         tier,
         loader: Loader {
             runtime,
@@ -197,8 +197,8 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             fitting: Fitting::new(config.fit),
         },
     };
-    state.management.start(workshop).await?;
-    let served = state.management.picture();
+    state.manager.start(source).await?;
+    let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
     state.metrics().set_build_info(&BuildInfo {
         version: env!("CARGO_PKG_VERSION"),
@@ -251,10 +251,10 @@ async fn open_tiers(
         uncached: wrap(&features, Role::Feature, &off)?,
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
-        landing: config.landing,
+        destination: config.destination,
         damaged: storage_metrics.damaged_rows(kind),
     };
-    if features.landing != Landing::Host && features.device().is_none() {
+    if features.destination != RowDestination::Host && features.device().is_none() {
         let what = format!(
             "\"device\" needs a feature tier that reads into device memory, of kind `gds` with nothing around it; this one \
              is `{kind}` ({})",

@@ -1,13 +1,13 @@
 //! Who may come in: tokens, certificates and the bounds of connections, from keys, files and the environment.
 //!
-//! In: the raw keys. Out: [`Terms`], or an error that names the key or the file. Tokens come from files or from the
+//! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or from the
 //! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.
 
 use super::error::{ConfigError, fail};
 use super::raw::{RawAccess, RawConnections, RawTls};
 use crate::front::access::{Access, Hosts, Secret};
 use crate::front::connections::bounds::Bounds;
-use crate::front::connections::{Files, Terms, share};
+use crate::front::connections::{ListenerConfig, TlsFiles, default_share};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
 /// The variable that holds the token for managing models.
 pub(super) const ADMIN_TOKEN: &str = "TIERLAB_ACCESS__ADMIN_TOKEN";
 
-pub(super) fn terms(
+pub(super) fn listener_config(
     connections: &RawConnections,
     access: RawAccess,
     tls: RawTls,
     environment: &[(String, String)],
     listen: &[SocketAddr],
-) -> Result<Terms, ConfigError> {
+) -> Result<ListenerConfig, ConfigError> {
     let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
         let value = environment.iter().find(|(name, _)| name == variable);
         match (value, file) {
@@ -50,7 +50,7 @@ pub(super) fn terms(
     };
     let tls = match (tls.certificate, tls.key) {
         (Some(certificate), Some(key)) => {
-            let files = Files {
+            let files = TlsFiles {
                 certificate,
                 key,
                 client_ca: tls.client_ca,
@@ -60,10 +60,12 @@ pub(super) fn terms(
         (None, None) if tls.client_ca.is_none() => None,
         _ => return fail("`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them"),
     };
-    Ok(Terms {
+    Ok(ListenerConfig {
         bounds: Bounds {
             max: connections.max,
-            max_per_address: connections.max_per_address.unwrap_or_else(|| share(connections.max)),
+            max_per_address: connections
+                .max_per_address
+                .unwrap_or_else(|| default_share(connections.max)),
             health_places: connections.health_places,
             header_timeout: Duration::from_millis(connections.header_timeout_ms),
             write_timeout: Duration::from_millis(connections.write_timeout_ms),

@@ -14,14 +14,14 @@ mod telemetry;
 
 pub use error::ConfigError;
 
-use crate::features::landing::Landing;
-use crate::front::connections::Terms;
+use crate::features::destination::RowDestination;
+use crate::front::connections::ListenerConfig;
 use crate::inference::runtime::Search;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::runtime::provider::Providers;
 use crate::inference::session::layout::{FitConfig, MAX_CORES};
 use crate::models::loading::opening::LoadLimits;
-use crate::models::management::settings::{ALL_MODELS, Control, Settings};
+use crate::models::management::settings::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::pipeline::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
@@ -90,7 +90,7 @@ impl fmt::Debug for Sources {
 pub struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) grpc_listen: Option<SocketAddr>,
-    pub(crate) management: Settings,
+    pub(crate) management: ManagementSettings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
     /// Over the feature tier.
@@ -98,11 +98,11 @@ pub struct Config {
     /// Where feature rows are read to.
     /// The largest file of a model that is read.
     pub(crate) max_file_bytes: u64,
-    pub(crate) landing: Landing,
+    pub(crate) destination: RowDestination,
     /// How often a table's version is looked at; `None` for never.
     pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
-    pub(crate) connections: Terms,
+    pub(crate) connections: ListenerConfig,
     backlog: u32,
     pub(crate) search: Search,
     pub(crate) providers: Providers,
@@ -243,9 +243,9 @@ impl Config {
             listen,
             grpc_listen,
             max_file_bytes: raw.repository.max_file_bytes,
-            landing: landing_of(&raw.features, &cache, sources)?,
+            destination: destination_of(&raw.features, &cache, sources)?,
             revalidate: revalidate_of(&raw.features, sources)?,
-            management: Settings {
+            management: ManagementSettings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
                 models: raw.models,
@@ -261,7 +261,13 @@ impl Config {
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
             backlog: raw.connections.backlog,
-            connections: listener::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
+            connections: listener::listener_config(
+                &raw.connections,
+                raw.access,
+                raw.tls,
+                &sources.environment,
+                &addresses,
+            )?,
             search: Search {
                 environment: library,
                 config: raw.runtime.library,
@@ -339,7 +345,7 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<Landing, ConfigError> {
+fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {
     let file = sources.config.display();
     match raw.rows {
         RawRows::Host if raw.prove_every != 1 => fail(format!(
@@ -347,12 +353,12 @@ fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Resu
              \"device\"`",
             raw.prove_every
         )),
-        RawRows::Host => Ok(Landing::Host),
+        RawRows::Host => Ok(RowDestination::Host),
         RawRows::Device if cache.capacity_bytes > 0 => fail(format!(
             "{file}: `features.rows = \"device\"` needs `cache.capacity_bytes = 0`: what never comes to the host cannot be \
              kept there"
         )),
-        RawRows::Device => Ok(Landing::Device {
+        RawRows::Device => Ok(RowDestination::Device {
             prove_every: raw.prove_every,
         }),
     }
@@ -375,7 +381,7 @@ fn revalidate_of(raw: &RawFeatures, sources: &Sources) -> Result<Option<Duration
 /// The shortest and the longest pause between two looks at the model tier, in milliseconds.
 const POLL_INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 
-fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigError> {
+fn control_of(raw: &RawRepository, sources: &Sources) -> Result<ControlMode, ConfigError> {
     if !POLL_INTERVALS_MS.contains(&raw.poll_interval_ms) {
         let (least, most) = (POLL_INTERVALS_MS.start(), POLL_INTERVALS_MS.end());
         let file = sources.config.display();
@@ -384,9 +390,9 @@ fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigE
         ));
     }
     Ok(match raw.control {
-        RawControl::None => Control::None,
-        RawControl::Explicit => Control::Explicit,
-        RawControl::Poll => Control::Poll {
+        RawControl::None => ControlMode::None,
+        RawControl::Explicit => ControlMode::Explicit,
+        RawControl::Poll => ControlMode::Poll {
             every: Duration::from_millis(raw.poll_interval_ms),
         },
     })

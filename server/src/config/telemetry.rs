@@ -67,6 +67,13 @@ impl RawTelemetry {
         }
         let traces_url = match self.otlp_endpoint {
             None => None,
+            Some(_) if !cfg!(feature = "otlp") => {
+                return bad(
+                    "otlp_endpoint",
+                    "is set, and this server was built without the feature `otlp`: build it with `--features otlp`, or \
+                     leave the key out",
+                );
+            }
             Some(endpoint) => match traces_url(&endpoint) {
                 // The endpoint may hold a password: it is not repeated.
                 None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
@@ -127,5 +134,16 @@ mod tests {
         assert!(refused("gpu_interval_ms = 10").contains("telemetry.gpu_interval_ms"));
         let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
         assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    #[test]
+    fn an_endpoint_that_nothing_can_send_to_is_refused() {
+        let raw: RawTelemetry = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
+        let error = raw.build("server.toml").unwrap_err().to_string();
+        assert!(
+            error.contains("telemetry.otlp_endpoint") && error.contains("`otlp`"),
+            "{error}"
+        );
     }
 }

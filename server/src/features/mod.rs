@@ -2,11 +2,11 @@
 //!
 //! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
 //! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
-//! ([`Landing`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
+//! ([`RowDestination`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
 //! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
 //! sessions.
 
-pub(crate) mod landing;
+pub(crate) mod destination;
 pub(crate) mod live;
 mod rows;
 mod table;
@@ -16,7 +16,7 @@ use crate::models::error::LoadError;
 use crate::pipeline::offload::{LARGE_BYTES, offload_if};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
-use landing::Landing;
+use destination::RowDestination;
 use live::{LiveTable, LiveTables};
 use rows::{Joined, Rows};
 use std::ops::Range;
@@ -67,7 +67,7 @@ impl Join {
         for (input, name) in wanted {
             let column = open.column_for(&inputs[*input], name);
             let column = column.map_err(|what| LoadError::at(&path, what))?;
-            if tier.landing != Landing::Host && column.dtype == DataType::Bool {
+            if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {
                 let what =
                     format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
                 return Err(LoadError::at(&path, what));
@@ -141,13 +141,13 @@ impl Join {
                     continue;
                 }
             };
-            if self.tier.landing.proves(request) {
+            if self.tier.destination.proves(request) {
                 let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids))?;
                 if !damaged.is_empty()
-                    && let Err(refusal) = self.mend(&open, ids, &damaged, &mut rows, watch).await
+                    && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
                 {
                     // What does not fit its header may be of another version than it.
-                    open = self.table.anew(&open).await.ok_or(refusal)?;
+                    open = self.table.reread_header(&open).await.ok_or(refusal)?;
                     continue;
                 }
             }
@@ -170,9 +170,9 @@ impl Join {
     async fn read(&self, open: &OpenTable, ids: &[i64], watch: &mut Stopwatch) -> Result<Option<Rows>, Refusal> {
         let ranges = self.ranges(open, ids)?;
         watch.mark(Stage::Join);
-        match Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await {
+        match Rows::read(&*self.tier.rows, self.tier.destination, &open.object, &ranges).await {
             Ok((rows, cost)) => {
-                account(watch, &cost);
+                record_cost(watch, &cost);
                 Ok(Some(rows))
             }
             Err(error) if error.kind() == ErrorKind::Changed => {
@@ -204,7 +204,7 @@ impl Join {
     }
 
     /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
-    async fn mend(
+    async fn reread_damaged(
         &self,
         open: &OpenTable,
         ids: &[i64],
@@ -219,9 +219,9 @@ impl Join {
         let places = rows.to_read_again(damaged, ids.len());
         let ids: Vec<i64> = places.iter().map(|&at| ids[at]).collect();
         let ranges = self.ranges(open, &ids)?;
-        let read = Rows::read(&*self.tier.rows, self.tier.landing, &open.object, &ranges).await;
+        let read = Rows::read(&*self.tier.rows, self.tier.destination, &open.object, &ranges).await;
         let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
-        account(watch, &cost);
+        record_cost(watch, &cost);
         let still = self.damaged(open, &ids, &again, false)?;
         self.tier.damaged.refused.inc_by(still.len() as u64);
         self.tier
@@ -263,7 +263,7 @@ impl Join {
 }
 
 /// Splits the time of a read between cache and tier, and keeps how the rows were got.
-fn account(watch: &mut Stopwatch, cost: &ReadCost) {
+fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
     if cost.cache_hits > 0 && cost.cache_misses == 0 {
         watch.mark(Stage::Cache);
     } else {

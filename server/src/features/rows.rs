@@ -3,7 +3,7 @@
 //! In: a tier's answer. Out: which rows are damaged, and the tensors that the others fill. Rows on a device are proven by
 //! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
 
-use super::landing::Landing;
+use super::destination::RowDestination;
 use super::table::OpenTable;
 use crate::pipeline::batch::elements::{DeviceRows, Elements};
 use crate::pipeline::batch::job::Part;
@@ -28,11 +28,11 @@ impl Rows {
     /// Reads rows to where they are wanted.
     pub(super) async fn read(
         tier: &dyn Tier,
-        landing: Landing,
+        destination: RowDestination,
         object: &Object,
         ranges: &[Range<u64>],
     ) -> Result<(Self, ReadCost), StorageError> {
-        if landing == Landing::Host {
+        if destination == RowDestination::Host {
             let read = tier.read_many(object, ranges).await?;
             return Ok((Self::Host(read.parts), read.cost));
         }

@@ -38,9 +38,8 @@ fn feature_tier(tier: Arc<dyn Tier>) -> FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
         kind: "memory",
-        landing: Landing::Host,
+        destination: RowDestination::Host,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("memory"),
-        tables: LiveTables::new(None),
     }
 }
 
@@ -63,7 +62,14 @@ fn inputs() -> Vec<TensorSpec> {
 }
 
 async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
-    Join::open(tier, "t", &inputs(), &[(0, "b".into()), (2, "a".into())]).await
+    Join::open(
+        tier,
+        LiveTables::new(None),
+        "t",
+        &inputs(),
+        &[(0, "b".into()), (2, "a".into())],
+    )
+    .await
 }
 
 #[tokio::test]
@@ -202,11 +208,17 @@ async fn broken_tables_and_unfit_columns_are_refused_when_opened() {
     }
     let open = async |wanted: (usize, &str)| {
         let wanted = [(wanted.0, wanted.1.to_owned())];
-        Join::open(tier_with(table(5)).await, "t", &inputs(), &wanted)
-            .await
-            .err()
-            .unwrap()
-            .to_string()
+        Join::open(
+            tier_with(table(5)).await,
+            LiveTables::new(None),
+            "t",
+            &inputs(),
+            &wanted,
+        )
+        .await
+        .err()
+        .unwrap()
+        .to_string()
     };
     assert!(open((0, "c")).await.contains("no column `c`"));
     assert!(open((0, "a")).await.contains("input `x` wants FP32 [2]"));

@@ -1,6 +1,6 @@
 //! The tier that feature tables are read from.
 
-use super::landing::Landing;
+use super::destination::RowDestination;
 use super::table::OpenTable;
 use crate::models::error::LoadError;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct FeatureTier {
     /// The kind, for messages and metrics.
     pub(crate) kind: &'static str,
     /// Where rows are read to.
-    pub(crate) landing: Landing,
+    pub(crate) destination: RowDestination,
     /// Rows that came damaged.
     pub(crate) damaged: DamagedRows,
 }
@@ -26,9 +26,9 @@ pub(crate) struct FeatureTier {
 impl FeatureTier {
     /// The device that rows are read to, where they are; it must be that of the sessions.
     pub(crate) fn device(&self) -> Option<u32> {
-        match self.landing {
-            Landing::Host => None,
-            Landing::Device { .. } => self.rows.device().map(DeviceReads::ordinal),
+        match self.destination {
+            RowDestination::Host => None,
+            RowDestination::Device { .. } => self.rows.device().map(DeviceReads::ordinal),
         }
     }
 
@@ -38,7 +38,7 @@ impl FeatureTier {
             true => OpenTable::open_replaced(&*self.uncached, path).await?,
             false => OpenTable::open(&*self.uncached, path).await?,
         };
-        if self.landing.trusts_the_table() {
+        if self.destination.trusts_the_table() {
             open.prove(&*self.uncached).await?;
             tracing::info!(object = %path, rows = open.header.rows, "every row of the table is proven");
         }

@@ -2,10 +2,10 @@
 //!
 //! In: names from clients. Out: models, documents, or a refusal. Knows nothing of HTTP or gRPC.
 
-use crate::models::served::Phase;
-pub(crate) use crate::models::served::shown;
+use crate::models::served_models::Phase;
+pub(crate) use crate::models::served_models::shown;
 use crate::models::serving::model::Model;
-use crate::models::state::State;
+use crate::models::state::ServerState;
 use crate::pipeline::refusal::Refusal;
 use std::sync::Arc;
 use tierlab_protocol::metadata::{
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) version: Option<String>,
 }
 
-impl State {
+impl ServerState {
     /// What the server says of itself.
     pub(crate) fn server_metadata(&self) -> ServerMetadata {
         ServerMetadata {
@@ -41,17 +41,17 @@ impl State {
 
     /// The model that is named, or why there is none.
     pub(crate) fn find(&self, target: &Target) -> Result<Arc<Model>, Refusal> {
-        self.management.find(&target.model, target.version.as_deref())
+        self.manager.find(&target.model, target.version.as_deref())
     }
 
     /// What a model takes and gives, and which versions of it are served.
     pub(crate) fn model_metadata(&self, target: &Target) -> Result<ModelMetadata, Refusal> {
-        self.management.metadata(&target.model, target.version.as_deref())
+        self.manager.metadata(&target.model, target.version.as_deref())
     }
 
     /// A model's configuration, in Triton's form.
     pub(crate) fn model_config(&self, target: &Target) -> Result<ConfigDocument, Refusal> {
-        self.management.config(&target.model, target.version.as_deref())
+        self.manager.config(&target.model, target.version.as_deref())
     }
 
     /// Whether a model that is named takes requests.
@@ -63,21 +63,21 @@ impl State {
     pub(crate) fn statistics(&self, target: Option<&Target>) -> Result<StatsDocument, Refusal> {
         let model = target.map(|target| target.model.as_str());
         let version = target.and_then(|target| target.version.as_deref());
-        self.management.statistics(model, version)
+        self.manager.statistics(model, version)
     }
 
     /// Every model of the repository, or only those that are served.
     pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
-        self.management.index(ready_only).await
+        self.manager.index(ready_only).await
     }
 
     /// Loads a model by request; `parameters` are the names of those given.
     pub(crate) async fn load_model(&self, name: &str, parameters: &[String]) -> Result<LoadDocument, Refusal> {
-        self.management.load(name, parameters).await
+        self.manager.load(name, parameters).await
     }
 
     /// Stops serving a model by request.
     pub(crate) async fn unload_model(&self, name: &str, parameters: &[String]) -> Result<(), Refusal> {
-        self.management.unload(name, parameters).await
+        self.manager.unload(name, parameters).await
     }
 }

@@ -5,6 +5,6 @@ pub(crate) mod error;
 pub(crate) mod loading;
 pub(crate) mod management;
 pub(crate) mod repository;
-pub(crate) mod served;
+pub(crate) mod served_models;
 pub(crate) mod serving;
 pub(crate) mod state;

@@ -1,7 +1,7 @@
 //! What the fronts share between requests: the pipeline, the models with their management, and the phase.
 
-use crate::models::management::manager::Management;
-use crate::models::served::Phase;
+use crate::models::management::manager::ModelManager;
+use crate::models::served_models::Phase;
 use crate::pipeline::Pipeline;
 use crate::telemetry::metrics::Metrics;
 use prometheus::Registry;
@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The state, as every front holds it.
-pub(crate) type SharedState = Arc<State>;
+pub(crate) type SharedState = Arc<ServerState>;
 
 /// The shared state of a server.
-pub(crate) struct State {
+pub(crate) struct ServerState {
     pub(crate) pipeline: Pipeline,
     pub(crate) registry: Registry,
     /// The models; every call that finds, lists, loads or unloads them.
-    pub(crate) management: Arc<Management>,
+    pub(crate) manager: Arc<ModelManager>,
     draining: AtomicBool,
 }
 
-impl State {
-    pub(crate) fn new(pipeline: Pipeline, registry: Registry, management: Arc<Management>) -> Self {
+impl ServerState {
+    pub(crate) fn new(pipeline: Pipeline, registry: Registry, manager: Arc<ModelManager>) -> Self {
         Self {
             pipeline,
             registry,
-            management,
+            manager,
             draining: AtomicBool::new(false),
         }
     }
@@ -38,7 +38,7 @@ impl State {
     pub(crate) fn phase(&self) -> Phase {
         if self.draining.load(Relaxed) {
             Phase::Draining
-        } else if self.management.started() {
+        } else if self.manager.started() {
             Phase::Ready
         } else {
             Phase::Loading

@@ -45,7 +45,7 @@ pub(crate) struct Admission {
     /// Bytes of replies that their clients have not taken.
     replies: AtomicUsize,
     /// Replies hold more than may be held.
-    pressed: Notify,
+    replies_full: Notify,
     gauge: IntGauge,
     /// Requests admitted, and admitted requests whose fate is decided: answered, refused or given up by the client.
     admitted: AtomicU64,
@@ -63,7 +63,7 @@ impl Admission {
             in_flight: AtomicUsize::new(0),
             buffered: AtomicUsize::new(0),
             replies: AtomicUsize::new(0),
-            pressed: Notify::new(),
+            replies_full: Notify::new(),
             gauge,
             admitted: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -117,7 +117,7 @@ impl Admission {
         let limit = self.limits.max_buffered_bytes;
         let before = self.replies.fetch_add(bytes, Relaxed);
         if before <= limit && before.saturating_add(bytes) > limit {
-            self.pressed.notify_waiters();
+            self.replies_full.notify_waiters();
         }
     }
 
@@ -127,15 +127,15 @@ impl Admission {
     }
 
     /// Whether replies alone hold more than may be held.
-    pub(crate) fn is_pressed(&self) -> bool {
+    pub(crate) fn replies_are_full(&self) -> bool {
         self.replies.load(Relaxed) > self.limits.max_buffered_bytes
     }
 
     /// Ends when replies hold more than may be held.
-    pub(crate) async fn pressed(&self) {
-        let pressed = self.pressed.notified();
-        if !self.is_pressed() {
-            pressed.await;
+    pub(crate) async fn replies_full(&self) {
+        let replies_full = self.replies_full.notified();
+        if !self.replies_are_full() {
+            replies_full.await;
         }
     }
 
@@ -430,9 +430,9 @@ mod tests {
         admission.hold_reply(60);
         admission.open_account().add(40).unwrap();
         assert_eq!(admission.open_account().add(41).unwrap_err().reason, Reason::Full);
-        assert!(!admission.is_pressed());
+        assert!(!admission.replies_are_full());
         admission.hold_reply(41);
-        assert!(admission.is_pressed());
+        assert!(admission.replies_are_full());
         admission.release_reply(101);
         admission.open_account().add(100).unwrap();
     }

@@ -15,14 +15,14 @@ use std::task::{Context, Poll};
 const REPLY_BYTES: usize = 1 << 10;
 
 /// A request's body.
-pub(super) struct Received<B> {
+pub(super) struct RequestBody<B> {
     body: B,
     /// Until it has come to its end.
     reading: Option<Reading>,
     waiting: Option<Waiting>,
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> Received<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
     pub(super) fn new(body: B, activity: &Arc<Activity>) -> Self {
         let reading = (!body.is_end_stream()).then(|| activity.read_body());
         Self {
@@ -33,7 +33,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> Received<B> {
     }
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Received<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -65,13 +65,13 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Received<B> {
 }
 
 /// A reply's body; its request stays open until it is handed to the connection.
-pub(super) struct Reply {
+pub(super) struct ReplyBody {
     body: Body,
     activity: Arc<Activity>,
     _open: Open,
 }
 
-impl Reply {
+impl ReplyBody {
     pub(super) fn new(body: Body, activity: &Arc<Activity>, open: Open) -> Self {
         Self {
             body,
@@ -81,7 +81,7 @@ impl Reply {
     }
 }
 
-impl HttpBody for Reply {
+impl HttpBody for ReplyBody {
     type Data = Queued;
     type Error = axum::Error;
 
@@ -193,7 +193,7 @@ mod tests {
         let small = Queued::new(Bytes::from_static(b"small"), &activity);
         assert_eq!(activity.held_bytes(), 5 + REPLY_BYTES);
         let mut large = Queued::new(Bytes::from(vec![7; 4000]), &activity);
-        assert!(admission.is_pressed());
+        assert!(admission.replies_are_full());
         let (first, second) = (large.split_to(10), large.split_to(3000));
         assert_eq!((first.len(), second.len(), large.len()), (10, 3000, 990));
         drop((small, first, large));
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(second.chunk(), vec![7; 3000]);
         drop(second);
         assert_eq!(activity.held_bytes(), 0);
-        assert!(!admission.is_pressed());
+        assert!(!admission.replies_are_full());
     }
 
     #[tokio::test]
@@ -212,7 +212,7 @@ mod tests {
         let (mut client, body) = futures::channel::mpsc::channel(1);
         let body = Body::from_stream(body.map(Ok::<Bytes, std::io::Error>));
         let open = activity.open(false);
-        let mut received = Received::new(body, &activity);
+        let mut received = RequestBody::new(body, &activity);
         assert!(!activity.owes_a_reply() && activity.still_since().is_none());
         assert!(received.frame().now_or_never().is_none());
         assert!(activity.is_kept_waiting() && activity.still_since().is_some());

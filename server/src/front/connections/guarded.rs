@@ -30,7 +30,7 @@ pub(super) const PROGRESS_BYTES: usize = 64 << 10;
 /// What every reply of HTTP/1 begins with.
 const FIRST_LETTER: u8 = b'H';
 /// The first and the longest pause between two looks whether a client that sends no more is still there.
-const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+const LOOK_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
 /// What carries a connection.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
@@ -59,7 +59,7 @@ pub(super) enum Protocol {
 }
 
 /// The stream.
-pub(super) struct Guarded<S> {
+pub(super) struct GuardedStream<S> {
     stream: S,
     activity: Arc<Activity>,
     write_timeout: Duration,
@@ -92,7 +92,7 @@ struct HalfClosed {
     pause: Duration,
 }
 
-impl<S: Transport> Guarded<S> {
+impl<S: Transport> GuardedStream<S> {
     pub(super) fn new(stream: S, write_timeout: Duration, activity: Arc<Activity>) -> Self {
         Self {
             stream,
@@ -190,15 +190,15 @@ impl<S: Transport> Guarded<S> {
             self.send_first_letter(cx);
         }
         let half_closed = self.half_closed.get_or_insert_with(|| HalfClosed {
-            next_look: Box::pin(sleep(LOOKS[0])),
-            pause: LOOKS[0],
+            next_look: Box::pin(sleep(LOOK_PAUSES[0])),
+            pause: LOOK_PAUSES[0],
         });
         loop {
             ready!(half_closed.next_look.as_mut().poll(cx));
             if self.stream.is_reset() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            half_closed.pause = (half_closed.pause * 2).min(LOOKS[1]);
+            half_closed.pause = (half_closed.pause * 2).min(LOOK_PAUSES[1]);
             half_closed.next_look = Box::pin(sleep(half_closed.pause));
         }
     }
@@ -237,7 +237,7 @@ impl<S: Transport> Guarded<S> {
     }
 }
 
-impl<S: Transport> AsyncRead for Guarded<S> {
+impl<S: Transport> AsyncRead for GuardedStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let (opening, len) = &this.opening;
@@ -260,7 +260,7 @@ impl<S: Transport> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: Transport> AsyncWrite for Guarded<S> {
+impl<S: Transport> AsyncWrite for GuardedStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.note_write();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     struct Both {
-        server: Guarded<Line>,
+        server: GuardedStream<Line>,
         client: DuplexStream,
         reset: watch::Sender<bool>,
         activity: Arc<Activity>,
@@ -371,7 +371,7 @@ mod tests {
         let activity = Activity::new(admission, false);
         let (reset, seen) = watch::channel(false);
         Both {
-            server: Guarded::new(Line(server, seen), TIMEOUT, Arc::clone(&activity)),
+            server: GuardedStream::new(Line(server, seen), TIMEOUT, Arc::clone(&activity)),
             client,
             reset,
             activity,

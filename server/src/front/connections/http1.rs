@@ -1,9 +1,9 @@
 //! HTTP/1 on one connection.
 
 use super::activity::{Activity, Dismissal};
-use super::bodies::Received;
+use super::bodies::RequestBody;
 use super::bounds::Bounds;
-use super::guarded::{Guarded, Transport};
+use super::guarded::{GuardedStream, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::routes::Routes;
 use axum::body::Body;
@@ -28,11 +28,11 @@ pub(super) fn builder(bounds: &Bounds) -> http1::Builder {
 /// Serves one connection to its end.
 pub(super) async fn serve<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
-    stream: Guarded<S>,
+    stream: GuardedStream<S>,
     activity: &Arc<Activity>,
 ) {
     let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-        let request = request.map(|body| Body::new(Received::new(body, activity)));
+        let request = request.map(|body| Body::new(RequestBody::new(body, activity)));
         let answered = answer(Arc::clone(server), request, Arc::clone(activity));
         async move { Ok::<_, Infallible>(answered.await) }
     });

@@ -5,8 +5,8 @@
 //! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
 
 use super::activity::{Activity, Dismissal, Waiting};
-use super::bodies::{Queued, Received, Reply};
-use super::guarded::{Guarded, PROGRESS_BYTES, Transport};
+use super::bodies::{Queued, ReplyBody, RequestBody};
+use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::routes::Routes;
 use axum::body::{Body, HttpBody};
@@ -50,7 +50,7 @@ enum End {
 /// Serves one connection to its end.
 pub(super) async fn serve<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
-    stream: Guarded<S>,
+    stream: GuardedStream<S>,
     activity: &Arc<Activity>,
 ) {
     let mut builder = Builder::new();
@@ -120,12 +120,12 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
     }
 }
 
-type Wire<S> = Connection<Guarded<S>, Queued>;
+type Http2Connection<S> = Connection<GuardedStream<S>, Queued>;
 
 /// Takes streams until the client ends the connection (none), or something here does.
 async fn take_streams<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
-    connection: &mut Wire<S>,
+    connection: &mut Http2Connection<S>,
     activity: &Arc<Activity>,
     end: &mut JoinHandle<End>,
 ) -> Option<End> {
@@ -146,7 +146,11 @@ async fn take_streams<S: Transport, R: Routes>(
 }
 
 /// Takes the streams that came before the client knew that none are wanted; ends with the last of them.
-async fn finish<S: Transport, R: Routes>(server: &Arc<Server<R>>, connection: &mut Wire<S>, activity: &Arc<Activity>) {
+async fn finish<S: Transport, R: Routes>(
+    server: &Arc<Server<R>>,
+    connection: &mut Http2Connection<S>,
+    activity: &Arc<Activity>,
+) {
     while let Some(Ok((request, respond))) = connection.accept().await {
         begin(server, request, respond, activity);
     }
@@ -158,7 +162,7 @@ fn begin<R: Routes>(
     respond: SendResponse<Queued>,
     activity: &Arc<Activity>,
 ) {
-    let request = request.map(|recv| Body::new(Received::new(Arriving::new(recv), activity)));
+    let request = request.map(|recv| Body::new(RequestBody::new(StreamBody::new(recv), activity)));
     let write_timeout = server.bounds.write_timeout;
     let answered = answer(Arc::clone(server), request, Arc::clone(activity));
     let activity = Arc::clone(activity);
@@ -171,7 +175,7 @@ fn begin<R: Routes>(
 
 /// Answers one stream. Where the client resets it, the work for it is dropped.
 async fn exchange(
-    answered: impl Future<Output = Response<Reply>>,
+    answered: impl Future<Output = Response<ReplyBody>>,
     mut respond: SendResponse<Queued>,
     activity: Arc<Activity>,
     write_timeout: Duration,
@@ -238,7 +242,7 @@ struct Wait {
 
 impl Sending {
     /// The next frame of a body.
-    async fn next_frame(&mut self, body: &mut Reply) -> Result<Option<Frame<Queued>>, h2::Error> {
+    async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<Queued>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
             Poll::Pending => {
@@ -311,12 +315,12 @@ impl Sending {
 }
 
 /// A request's body.
-struct Arriving {
+struct StreamBody {
     recv: RecvStream,
     data_done: bool,
 }
 
-impl Arriving {
+impl StreamBody {
     fn new(recv: RecvStream) -> Self {
         Self { recv, data_done: false }
     }
@@ -333,7 +337,7 @@ fn ended(error: h2::Error) -> Option<io::Error> {
     }
 }
 
-impl HttpBody for Arriving {
+impl HttpBody for StreamBody {
     type Data = Bytes;
     type Error = io::Error;
 

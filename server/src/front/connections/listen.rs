@@ -76,14 +76,14 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
         .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
     Bounds {
         max,
-        max_per_address: bounds.max_per_address.min(share(max)),
+        max_per_address: bounds.max_per_address.min(default_share(max)),
         ..bounds
     }
 }
 
 /// What one address may have of `max` places, where nothing else is said: so much that a proxy before everybody is not in
 /// the way, and never all.
-pub(crate) const fn share(max: usize) -> usize {
+pub(crate) const fn default_share(max: usize) -> usize {
     max - max / 4
 }
 
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(max(1, 1024), 1024 - 256 - 32);
         assert_eq!(max(2, 1024), 384 - 32);
         assert_eq!((max(2, 64), max(2, 0)), (1, 1));
-        assert_eq!(fitting(bounds, 1, 1024).max_per_address, share(736));
+        assert_eq!(fitting(bounds, 1, 1024).max_per_address, default_share(736));
         let own = Bounds {
             max_per_address: 10,
             ..bounds

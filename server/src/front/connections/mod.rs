@@ -23,7 +23,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::otlp::Telemetry;
 use activity::Activity;
 use bounds::Bounds;
-use guarded::{Guarded, Protocol, Transport};
+use guarded::{GuardedStream, Protocol, Transport};
 use register::{Entry, Register};
 use shared::Server;
 use std::io;
@@ -33,20 +33,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 pub use listen::listen;
-pub(crate) use listen::{fit_files, share};
-pub(crate) use tls::{Files, Tls};
+pub(crate) use listen::{default_share, fit_files};
+pub(crate) use tls::{Tls, TlsFiles};
 
 /// The longest pause after `accept` failed, when the process is out of file descriptors, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection may let its replies wait while there is no memory for others, and how often this is looked at.
-const PRESSED_PATIENCE: Duration = Duration::from_secs(1);
-const PRESSED_PAUSE: Duration = Duration::from_millis(100);
+const FULL_PATIENCE: Duration = Duration::from_secs(1);
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// The same trouble is said in the log once in this time.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// On what terms a listener takes connections and requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Terms {
+pub(crate) struct ListenerConfig {
     pub(crate) bounds: Bounds,
     pub(crate) access: Access,
     /// Without it, connections are in the clear.
@@ -57,7 +57,7 @@ pub(crate) struct Terms {
 pub(crate) struct Endpoint<R> {
     pub(crate) listener: TcpListener,
     pub(crate) routes: R,
-    pub(crate) terms: Terms,
+    pub(crate) listener_config: ListenerConfig,
     /// Where spans of requests go, where they go anywhere.
     pub(crate) telemetry: Option<Arc<Telemetry>>,
     /// Where replies are counted until they are sent.
@@ -69,7 +69,7 @@ impl<R: Routes> Endpoint<R> {
     /// Serves until `drain` says `true` (or its sender is gone), then lets every connection finish its requests; ends
     /// with the last connection.
     pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
-        let Terms { bounds, access, tls } = self.terms;
+        let ListenerConfig { bounds, access, tls } = self.listener_config;
         let register = Register::new(bounds, Arc::clone(&self.admission));
         let server = Arc::new(Server {
             telemetry: self.telemetry,
@@ -80,8 +80,8 @@ impl<R: Routes> Endpoint<R> {
             admission: self.admission,
             metrics: self.metrics,
         });
-        let relief = tokio::spawn(relieve(Arc::clone(&register), Arc::clone(&server.admission)));
-        let mut troubles = Troubles::default();
+        let relief = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
+        let mut troubles = LogThrottle::default();
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.listener, &register, &mut troubles) => accepted,
@@ -91,7 +91,7 @@ impl<R: Routes> Endpoint<R> {
             let _ = stream.set_nodelay(true);
             let server = Arc::clone(&server);
             tokio::spawn(async move {
-                welcome(&server, stream, &entry.activity).await;
+                serve_connection(&server, stream, &entry.activity).await;
                 drop(entry);
             });
         }
@@ -106,7 +106,7 @@ impl<R: Routes> Endpoint<R> {
 async fn accept(
     listener: &TcpListener,
     register: &Arc<Register>,
-    troubles: &mut Troubles,
+    troubles: &mut LogThrottle,
 ) -> Option<(TcpStream, Entry)> {
     if register.is_crowded() {
         register.someone_left(ACCEPT_PAUSE).await;
@@ -116,7 +116,7 @@ async fn accept(
         // It came and went.
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
-            if troubles.is_news() {
+            if troubles.is_due() {
                 tracing::warn!(%error, "accept: where files are missing, the connection that was still longest is closed");
             }
             register.evict_stillest();
@@ -126,7 +126,7 @@ async fn accept(
     };
     let entry = register.enter(address.ip());
     let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
-    if crowded && troubles.is_news() {
+    if crowded && troubles.is_due() {
         tracing::warn!(
             "every place is taken by a connection that works: new ones are good for health alone (`connections.max`)"
         );
@@ -145,10 +145,10 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 
 /// When trouble was last said.
 #[derive(Debug, Default)]
-struct Troubles(Option<Instant>);
+struct LogThrottle(Option<Instant>);
 
-impl Troubles {
-    fn is_news(&mut self) -> bool {
+impl LogThrottle {
+    fn is_due(&mut self) -> bool {
         let news = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
         if news {
             self.0 = Some(Instant::now());
@@ -158,42 +158,42 @@ impl Troubles {
 }
 
 /// While replies hold all the memory there is for them, ends the connections whose clients do not take theirs.
-async fn relieve(register: Arc<Register>, admission: Arc<Admission>) {
-    let mut troubles = Troubles::default();
+async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
+    let mut troubles = LogThrottle::default();
     loop {
-        admission.pressed().await;
-        while admission.is_pressed() {
-            if register.evict_fullest(PRESSED_PATIENCE) {
-                if troubles.is_news() {
+        admission.replies_full().await;
+        while admission.replies_are_full() {
+            if register.evict_fullest(FULL_PATIENCE) {
+                if troubles.is_due() {
                     tracing::warn!("no memory for replies: connections whose clients take none are closed");
                 }
                 tokio::task::yield_now().await;
             } else {
-                tokio::time::sleep(PRESSED_PAUSE).await;
+                tokio::time::sleep(FULL_PAUSE).await;
             }
         }
     }
 }
 
 /// Serves one connection, in the clear or after its handshake.
-async fn welcome<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream, activity: &Arc<Activity>) {
+async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream, activity: &Arc<Activity>) {
     let Some(tls) = &server.tls else {
-        return talk(server, stream, activity).await;
+        return serve_stream(server, stream, activity).await;
     };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(server.bounds.header_timeout, tls.0.accept(stream)) => handshake,
         _ = activity.dismissed() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => talk(server, stream, activity).await,
+        Ok(Ok(stream)) => serve_stream(server, stream, activity).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
 /// Serves one connection to its end, in the protocol that its client speaks.
-async fn talk<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: S, activity: &Arc<Activity>) {
-    let mut stream = Guarded::new(stream, server.bounds.write_timeout, Arc::clone(activity));
+async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: S, activity: &Arc<Activity>) {
+    let mut stream = GuardedStream::new(stream, server.bounds.write_timeout, Arc::clone(activity));
     let protocol = tokio::select! {
         protocol = stream.protocol(server.bounds.header_timeout) => protocol,
         _ = activity.dismissed() => return,

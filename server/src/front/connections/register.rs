@@ -30,15 +30,15 @@ fn client(address: IpAddr) -> Client {
 pub(super) struct Register {
     bounds: Bounds,
     admission: Arc<Admission>,
-    places: Mutex<Places>,
+    places: Mutex<OpenConnections>,
     /// Someone has left.
     left: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct OpenConnections {
     next: u64,
-    taken: BTreeMap<u64, Place>,
+    taken: BTreeMap<u64, OpenConnection>,
     /// Without those that are kept for health.
     by_client: HashMap<Client, usize>,
     for_health: usize,
@@ -47,7 +47,7 @@ struct Places {
 }
 
 #[derive(Debug)]
-struct Place {
+struct OpenConnection {
     activity: Arc<Activity>,
     client: Client,
 }
@@ -74,12 +74,14 @@ impl Register {
             true
         };
         let for_health = !place;
-        if for_health && places.for_health >= self.bounds.health_places && !places.evict_stillest(Place::is_for_health)
+        if for_health
+            && places.for_health >= self.bounds.health_places
+            && !places.evict_stillest(OpenConnection::is_for_health)
         {
             return None;
         }
         let activity = Activity::new(Arc::clone(&self.admission), for_health);
-        let id = places.add(Place {
+        let id = places.add(OpenConnection {
             activity: Arc::clone(&activity),
             client,
         });
@@ -108,7 +110,7 @@ impl Register {
     pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
         let mut places = self.lock();
         let now = Instant::now();
-        let waits = |place: &Place| {
+        let waits = |place: &OpenConnection| {
             let activity = &place.activity;
             activity.is_kept_waiting() && now.saturating_duration_since(activity.moved()) >= patience
         };
@@ -148,14 +150,14 @@ impl Register {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Places {
+impl OpenConnections {
     /// Evicts the connection that has been still longest, of those that `may` be.
-    fn evict_stillest(&mut self, may: impl Fn(&Place) -> bool) -> bool {
+    fn evict_stillest(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
         let still = self.taken.iter().filter(|(_, place)| may(place));
         let still = still.filter_map(|(id, place)| Some((place.activity.still_since()?, *id)));
         still.min().is_some_and(|(_, id)| self.evict(id))
@@ -168,7 +170,7 @@ impl Places {
         true
     }
 
-    fn add(&mut self, place: Place) -> u64 {
+    fn add(&mut self, place: OpenConnection) -> u64 {
         if place.is_for_health() {
             self.for_health += 1;
         } else {
@@ -179,7 +181,7 @@ impl Places {
         self.next
     }
 
-    fn remove(&mut self, id: u64) -> Option<Place> {
+    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
         let place = self.taken.remove(&id)?;
         if place.is_for_health() {
             self.for_health -= 1;
@@ -193,7 +195,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl OpenConnection {
     fn is_for_health(&self) -> bool {
         self.activity.is_for_health()
     }
@@ -284,7 +286,7 @@ mod tests {
         assert!(register.enter(HERE).is_none(), "everybody works");
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
-        let left = |places: &Places| (places.taken.len(), places.leaving);
+        let left = |places: &OpenConnections| (places.taken.len(), places.leaving);
         assert_eq!(left(&register.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }

@@ -1,7 +1,7 @@
 //! What the connections of a listener share: the routes behind their checks, and how a request is answered on a connection.
 
 use super::activity::{Activity, Dismissal};
-use super::bodies::Reply;
+use super::bodies::ReplyBody;
 use super::bounds::Bounds;
 use super::host;
 use super::tls::Tls;
@@ -50,7 +50,7 @@ impl<R: Routes> Server<R> {
         }
         let what = if activity.is_for_health() {
             format!("{} connections are open, the most taken", self.bounds.max)
-        } else if self.admission.is_pressed() {
+        } else if self.admission.replies_are_full() {
             "replies that their clients have not taken hold all the memory there is for them".to_owned()
         } else {
             return None;
@@ -79,7 +79,7 @@ pub(super) fn answer<R: Routes>(
     server: Arc<Server<R>>,
     request: Request<Body>,
     activity: Arc<Activity>,
-) -> impl Future<Output = Response<Reply>> {
+) -> impl Future<Output = Response<ReplyBody>> {
     let probe = is_open(request.uri().path());
     let open = activity.open(probe);
     async move {
@@ -94,7 +94,7 @@ pub(super) fn answer<R: Routes>(
             },
         );
         let reply = answered.await;
-        reply.map(|body| Reply::new(body, &activity, open))
+        reply.map(|body| ReplyBody::new(body, &activity, open))
     }
 }
 

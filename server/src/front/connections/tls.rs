@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 /// Where the PEM files lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Files {
+pub(crate) struct TlsFiles {
     /// The server's certificate, and those between it and its root.
     pub(crate) certificate: PathBuf,
     /// Its key.
@@ -34,7 +34,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-impl Files {
+impl TlsFiles {
     /// Reads the files.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! done. A stream may be silent between its messages, but a message that has begun has to arrive. tonic would gather each
 //! message in a buffer of its own first, from which the tensor is copied once more.
 
-use super::cutter::{Cutter, Framed, Limit};
+use super::frames::{FrameDecoder, Framed, Limit};
 use crate::front::http::coding::{Coding, inflate};
 use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
@@ -22,9 +22,9 @@ use tonic::Status;
 
 /// The account of what has arrived and is not taken into the pipeline yet.
 #[derive(Clone)]
-pub(super) struct Arrived(Arc<Mutex<Account>>);
+pub(super) struct MessageAccount(Arc<Mutex<Account>>);
 
-impl Arrived {
+impl MessageAccount {
     pub(super) fn open(state: &SharedState) -> Self {
         Self(Arc::new(Mutex::new(state.pipeline.admission.open_account())))
     }
@@ -42,37 +42,37 @@ impl Arrived {
 
 /// What a body is: this decides when its client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     /// One message, which has to come at once.
-    Call,
+    Unary,
     /// Any number of them, whenever the client likes.
     Stream,
 }
 
 /// The messages of a body, within bounds.
-pub(super) struct Arriving {
+pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
-    arrived: Arrived,
-    kind: Kind,
+    arrived: MessageAccount,
+    kind: CallKind,
     /// How the messages that say that they are compressed are.
     coding: Option<Coding>,
     /// Of one message, as it came and when decompressed.
     limit: Limit,
-    cutter: Cutter,
+    cutter: FrameDecoder,
     /// Set while a message is waited for.
     late: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
-impl Arriving {
+impl IncomingMessages {
     /// The messages of `body`; `headers` are the call's.
     pub(super) fn new(
         body: Body,
         headers: &HeaderMap,
         state: &SharedState,
-        arrived: &Arrived,
-        (kind, limit): (Kind, Limit),
+        arrived: &MessageAccount,
+        (kind, limit): (CallKind, Limit),
     ) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {
@@ -86,7 +86,7 @@ impl Arriving {
                 _ => None,
             },
             limit,
-            cutter: Cutter::new(limit),
+            cutter: FrameDecoder::new(limit),
             late: None,
             ended: false,
         }
@@ -155,7 +155,7 @@ impl Arriving {
     }
 
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
-        if self.kind == Kind::Stream && !self.cutter.is_inside() {
+        if self.kind == CallKind::Stream && !self.cutter.is_inside() {
             return Poll::Pending;
         }
         let limit = self.state.pipeline.admission.limits.timeout;
@@ -166,7 +166,7 @@ impl Arriving {
     }
 }
 
-impl Stream for Arriving {
+impl Stream for IncomingMessages {
     type Item = Result<Data, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Data, Status>>> {

@@ -1,13 +1,13 @@
 //! Calls: their messages are read here, their replies are laid on the wire by tonic.
 //!
-//! In: a request of a method. Out: its response. Every message of every method comes through [`Arriving`], so that all of them
+//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that all of them
 //! are bounded in size and time and stand on an account; how they are answered is the methods' business.
 
-use super::arriving::{Arrived, Arriving, Kind};
-use super::codec::{Raw, Reply};
+use super::arriving::{CallKind, IncomingMessages, MessageAccount};
+use super::codec::{EncodedReply, RawCodec};
+use super::compressed_body::CompressedBody;
 use super::compression::wire;
-use super::cutter::Limit;
-use super::packing::Packing;
+use super::frames::Limit;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Refusal;
@@ -30,19 +30,19 @@ const SMALL: Limit = Limit {
 const SMALL_RATIO: usize = 64;
 
 /// A call before it is answered.
-pub(super) struct Messages {
+pub(super) struct PendingCall {
     state: SharedState,
     head: http::request::Parts,
-    arriving: Arriving,
-    arrived: Arrived,
+    arriving: IncomingMessages,
+    arrived: MessageAccount,
 }
 
-impl Messages {
-    pub(super) fn of(state: &SharedState, request: Request, kind: Kind, limit: Limit) -> Self {
+impl PendingCall {
+    pub(super) fn of(state: &SharedState, request: Request, kind: CallKind, limit: Limit) -> Self {
         let (head, body) = request.into_parts();
-        let arrived = Arrived::open(state);
+        let arrived = MessageAccount::open(state);
         Self {
-            arriving: Arriving::new(body, &head.headers, state, &arrived, (kind, limit)),
+            arriving: IncomingMessages::new(body, &head.headers, state, &arrived, (kind, limit)),
             state: Arc::clone(state),
             head,
             arrived,
@@ -52,11 +52,11 @@ impl Messages {
     /// Has `answered` give the replies. A compression that is not spoken is refused before.
     pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
     where
-        A: FnOnce(Arriving, Arrived, SharedState) -> F + Send,
+        A: FnOnce(IncomingMessages, MessageAccount, SharedState) -> F + Send,
         F: Future<Output = Result<tonic::Response<R>, Status>> + Send,
-        R: Stream<Item = Result<Reply, Status>> + Send + 'static,
+        R: Stream<Item = Result<EncodedReply, Status>> + Send + 'static,
     {
-        let mut grpc = wire(Raw, &self.head.headers);
+        let mut grpc = wire(RawCodec, &self.head.headers);
         // tonic calls it once, with a stream of what is no longer in the body.
         let mut once = Some((answered, self.arriving, self.arrived, self.state));
         let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
@@ -67,14 +67,14 @@ impl Messages {
             }
         });
         let request = http::Request::from_parts(self.head, Body::empty());
-        Packing::of(grpc.streaming(service, request).await)
+        CompressedBody::of(grpc.streaming(service, request).await)
     }
 }
 
 /// The one small message of a call, and the account that it is on.
 async fn small<Q: Message + Default>(
-    arriving: Arriving,
-    arrived: Arrived,
+    arriving: IncomingMessages,
+    arrived: MessageAccount,
     state: &SharedState,
 ) -> Result<(Q, Account), Status> {
     let message = arriving.only().await?;
@@ -95,18 +95,18 @@ fn encoded(message: &impl Message) -> Bytes {
 }
 
 /// A method with one small message each way.
-pub(super) fn unary<Q, R, F, Answered>(handler: F) -> MethodRouter<SharedState>
+pub(super) fn unary<Q, R, F, RequestOutcome>(handler: F) -> MethodRouter<SharedState>
 where
     Q: Message + Default + 'static,
     R: Message + 'static,
-    F: Fn(SharedState, Q) -> Answered + Clone + Send + Sync + 'static,
-    Answered: Future<Output = Result<R, Status>> + Send + 'static,
+    F: Fn(SharedState, Q) -> RequestOutcome + Clone + Send + Sync + 'static,
+    RequestOutcome: Future<Output = Result<R, Status>> + Send + 'static,
 {
     post(async move |Shared(state): Shared<SharedState>, request: Request| {
-        let messages = Messages::of(&state, request, Kind::Call, SMALL);
-        let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
+        let messages = PendingCall::of(&state, request, CallKind::Unary, SMALL);
+        let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
             let (message, account) = small(arriving, arrived, &state).await?;
-            let reply = Reply::new(encoded(&handler(state, message).await?), account);
+            let reply = EncodedReply::new(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
         };
         messages.answer(answered).await
@@ -123,11 +123,11 @@ where
     Q: Message + Default + 'static,
     R: Message + 'static,
 {
-    let messages = Messages::of(&state, request, Kind::Call, SMALL);
-    let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
+    let messages = PendingCall::of(&state, request, CallKind::Unary, SMALL);
+    let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
         let (message, _) = small(arriving, arrived, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
-        let reply = move |message: R| Ok(Reply::new(encoded(&message), admission.open_account()));
+        let reply = move |message: R| Ok(EncodedReply::new(encoded(&message), admission.open_account()));
         Ok(tonic::Response::new(replies(state, message).map(reply)))
     };
     messages.answer(answered).await

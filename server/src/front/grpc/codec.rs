@@ -1,7 +1,7 @@
 //! Replies as they are on the wire: the pipeline writes them itself, so that its stages show what that costs.
 //!
 //! In: a reply's bytes. Out: the same, laid behind their frame's prefix. Nothing comes in this way: messages are read by
-//! [`Arriving`](super::arriving::Arriving).
+//! [`IncomingMessages`](super::arriving::Arriving).
 
 use crate::pipeline::admission::Account;
 use crate::pipeline::offload::offload_large;
@@ -11,15 +11,15 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Hands replies through.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Raw;
+pub(super) struct RawCodec;
 
 /// A reply, on its account until it is laid into the body.
-pub(super) struct Reply {
+pub(super) struct EncodedReply {
     bytes: Bytes,
     _account: Account,
 }
 
-impl Reply {
+impl EncodedReply {
     pub(super) fn new(bytes: Bytes, account: Account) -> Self {
         Self {
             bytes,
@@ -28,8 +28,8 @@ impl Reply {
     }
 }
 
-impl Codec for Raw {
-    type Encode = Reply;
+impl Codec for RawCodec {
+    type Encode = EncodedReply;
     type Decode = ();
     type Encoder = Self;
     type Decoder = Self;
@@ -43,11 +43,11 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
-    type Item = Reply;
+impl Encoder for RawCodec {
+    type Item = EncodedReply;
     type Error = Status;
 
-    fn encode(&mut self, reply: Reply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, reply: EncodedReply, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         offload_large(reply.bytes.len(), || {
             out.reserve(reply.bytes.len());
             out.put_slice(&reply.bytes);
@@ -56,7 +56,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawCodec {
     type Item = ();
     type Error = Status;
 

@@ -5,7 +5,7 @@
 use super::calls::unary;
 use crate::front::triton_settings::{self, Changes};
 use crate::models::calls::Target;
-use crate::models::served::Phase;
+use crate::models::served_models::Phase;
 use crate::models::state::SharedState;
 use axum::routing::MethodRouter;
 use serde_json::Value;
@@ -123,7 +123,7 @@ async fn trace_setting(state: SharedState, request: TraceSettings) -> Result<Tra
         .into_iter()
         .map(|(name, value)| (name, wanted(value)))
         .collect();
-    let settings = serde_json::to_value(settings::Trace::change(&changes)?).unwrap_or_default();
+    let settings = serde_json::to_value(triton_settings::Trace::change(&changes)?).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let listed = |value: &Value| match value.as_array() {
         Some(values) => values.iter().map(text).collect(),
@@ -147,7 +147,7 @@ async fn log_settings(_: SharedState, request: LogSettings) -> Result<LogSetting
         .into_iter()
         .map(|(name, value)| (name, wanted(value)))
         .collect();
-    let settings = serde_json::to_value(settings::Log::change(&changes)?).unwrap_or_default();
+    let settings = serde_json::to_value(triton_settings::Log::change(&changes)?).unwrap_or_default();
     let choice = |value: &Value| {
         Some(match value {
             Value::Bool(value) => LogChoice::Bool(*value),
@@ -179,5 +179,5 @@ async fn nothing(_: SharedState, _: Empty) -> Result<Empty, Status> {
 }
 
 async fn no_shared_memory(_: SharedState, _: Empty) -> Result<Empty, Status> {
-    Err(Status::unimplemented(settings::no_shared_memory().message))
+    Err(Status::unimplemented(triton_settings::no_shared_memory().message))
 }

@@ -3,10 +3,10 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::arriving::{Arrived, Arriving, Kind};
-use super::calls::Messages;
-use super::codec::Reply;
-use super::cutter::Limit;
+use super::arriving::{CallKind, IncomingMessages, MessageAccount};
+use super::calls::PendingCall;
+use super::codec::EncodedReply;
+use super::frames::Limit;
 use crate::models::calls::Target;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::{Account, AccountRoom};
@@ -14,7 +14,7 @@ use crate::pipeline::offload::offload_large;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{Exchange, Outcome};
-use crate::telemetry::trace::context::Link;
+use crate::telemetry::trace::context::RequestScope;
 use axum::extract::{Request, State as Shared};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -33,18 +33,18 @@ use tonic::metadata::MetadataValue;
 const STREAM_WINDOW: usize = 32;
 
 /// A request on its way into the pipeline.
-struct Call {
+struct InferCall {
     received: ReceivedRequest,
     bytes: usize,
     /// When the client gives up.
     deadline: Option<Instant>,
-    kind: Kind,
+    kind: CallKind,
 }
 
-impl Exchange for Call {
+impl Exchange for InferCall {
     /// The message on the wire.
     type Reply = Bytes;
-    type Form = Kind;
+    type ReplyFormat = CallKind;
 
     fn bytes(&self) -> usize {
         self.bytes
@@ -55,7 +55,7 @@ impl Exchange for Call {
         self.deadline.map(left)
     }
 
-    fn form(&self) -> Kind {
+    fn reply_format(&self) -> CallKind {
         self.kind
     }
 
@@ -69,7 +69,7 @@ impl Exchange for Call {
         Ok(request)
     }
 
-    fn encode(reply: InferReply, _: &[bool], kind: Kind, room: &AccountRoom<'_>) -> Option<Bytes> {
+    fn encode(reply: InferReply, _: &[bool], kind: CallKind, room: &AccountRoom<'_>) -> Option<Bytes> {
         let bytes = reply.outputs.iter().map(|output| output.data.len());
         let bytes = bytes.fold(0, usize::saturating_add);
         // Once here and once in the frame that tonic makes of it; and once more where the data has to be brought together.
@@ -84,8 +84,8 @@ impl Exchange for Call {
 const FIXED_REPLY_BYTES: usize = 256;
 
 /// A reply's bytes. In a stream every reply is its request's last one, and says so.
-fn encoded(mut message: ModelInferResponse, kind: Kind) -> Bytes {
-    if kind == Kind::Call {
+fn encoded(mut message: ModelInferResponse, kind: CallKind) -> Bytes {
+    if kind == CallKind::Unary {
         return message.encode_to_vec().into();
     }
     message.parameters.insert("triton_final_response".into(), last());
@@ -145,10 +145,10 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let messages = Messages::of(&state, request, Kind::Call, limit(&state));
-    let answered = async move |arriving: Arriving, arrived: Arrived, state: SharedState| {
+    let messages = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
+    let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
         let message = arriving.only().await?;
-        let answer = answer(&state, message, arrived.take(&state), (deadline, Kind::Call)).await;
+        let answer = answer(&state, message, arrived.take(&state), (deadline, CallKind::Unary)).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
     messages.answer(answered).await
@@ -168,7 +168,7 @@ async fn answer(
     state: &SharedState,
     message: Data,
     mut account: Account,
-    (deadline, kind): (Option<Instant>, Kind),
+    (deadline, kind): (Option<Instant>, CallKind),
 ) -> Answer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
@@ -199,7 +199,7 @@ async fn answer(
         Ok(model) => model,
         Err(refusal) => return refused(id, account, refusal),
     };
-    let call = Call {
+    let call = InferCall {
         received,
         bytes,
         deadline,
@@ -207,7 +207,7 @@ async fn answer(
     };
     watch.mark(Stage::Decode);
     // What has arrived is counted already; the account that comes with the passage stays empty.
-    let (passage, _) = match state.pipeline.enter(&model) {
+    let (guard, _) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => {
             return Answer {
@@ -222,7 +222,7 @@ async fn answer(
         reply,
         timings,
         account,
-    } = state.pipeline.infer(passage, account, call, watch).await;
+    } = state.pipeline.infer(guard, account, call, watch).await;
     Answer {
         reply,
         account,
@@ -231,11 +231,11 @@ async fn answer(
     }
 }
 
-fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
+fn unary_reply(answer: Answer) -> Result<tonic::Response<EncodedReply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
     match answer.reply {
         Ok(message) => {
-            let mut response = tonic::Response::new(Reply::new(message, answer.account));
+            let mut response = tonic::Response::new(EncodedReply::new(message, answer.account));
             if let Some(timings) = timings {
                 response.metadata_mut().insert(SERVER_TIMING, timings);
             }
@@ -253,23 +253,30 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<Reply>, Status> {
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let messages = Messages::of(&state, request, Kind::Stream, limit(&state));
+    let messages = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
     let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
     messages.answer(answered).await
 }
 
-fn replies(state: SharedState, arrived: Arrived, requests: Arriving) -> BoxStream<'static, Result<Reply, Status>> {
-    let link = Link::here();
+fn replies(
+    state: SharedState,
+    arrived: MessageAccount,
+    requests: IncomingMessages,
+) -> BoxStream<'static, Result<EncodedReply, Status>> {
+    let link = RequestScope::current();
     let reply = move |message: Result<Data, Status>| {
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
-        link.clone()
-            .around(async move { Ok(streamed(answer(&state, message?, account, (None, Kind::Stream)).await)) })
+        link.clone().run_async(async move {
+            Ok(streamed(
+                answer(&state, message?, account, (None, CallKind::Stream)).await,
+            ))
+        })
     };
     requests.map(reply).buffered(STREAM_WINDOW).boxed()
 }
 
 /// A stream's errors are messages, so that the stream goes on.
-fn streamed(answer: Answer) -> Reply {
+fn streamed(answer: Answer) -> EncodedReply {
     let bytes = answer.reply.unwrap_or_else(|refusal| {
         let message = ModelStreamInferResponse {
             error_message: refusal.message,
@@ -281,7 +288,7 @@ fn streamed(answer: Answer) -> Reply {
         };
         message.encode_to_vec().into()
     });
-    Reply::new(bytes, answer.account)
+    EncodedReply::new(bytes, answer.account)
 }
 
 #[cfg(test)]

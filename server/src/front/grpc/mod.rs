@@ -6,12 +6,12 @@
 mod arriving;
 mod calls;
 mod codec;
+mod compressed_body;
 mod compression;
-mod cutter;
 mod documents;
+mod frames;
 mod health;
 mod infer;
-mod packing;
 mod status;
 
 use crate::models::state::SharedState;

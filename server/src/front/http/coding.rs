@@ -59,8 +59,8 @@ pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut A
     let packed = PieceReader::of(body);
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Identity => Box::new(packed),
-        Coding::Gzip => Box::new(Members::of(packed)),
-        Coding::Deflate => Box::new(Alone(ZlibDecoder::new(packed))),
+        Coding::Gzip => Box::new(GzipMembers::of(packed)),
+        Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
     };
     let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
     let mut size = body
@@ -134,12 +134,12 @@ impl BufRead for PieceReader<'_> {
 }
 
 /// All members of a gzip body, one behind the other (RFC 1952, 2.2). What follows the last one is an error.
-struct Members<R> {
+struct GzipMembers<R> {
     member: Option<GzDecoder<R>>,
     read: usize,
 }
 
-impl<R: BufRead> Members<R> {
+impl<R: BufRead> GzipMembers<R> {
     fn of(packed: R) -> Self {
         Self {
             member: Some(GzDecoder::new(packed)),
@@ -148,7 +148,7 @@ impl<R: BufRead> Members<R> {
     }
 }
 
-impl<R: BufRead> Read for Members<R> {
+impl<R: BufRead> Read for GzipMembers<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while let Some(member) = &mut self.member {
             let read = member.read(out)?;
@@ -172,9 +172,9 @@ impl<R: BufRead> Read for Members<R> {
 }
 
 /// A zlib stream, behind which nothing may follow (RFC 1950 has no members).
-struct Alone<R>(ZlibDecoder<R>);
+struct SingleStream<R>(ZlibDecoder<R>);
 
-impl<R: BufRead> Read for Alone<R> {
+impl<R: BufRead> Read for SingleStream<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(out)?;
         if read == 0 && !out.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
@@ -221,7 +221,7 @@ pub(super) fn deflate(coding: Coding, body: Vec<Piece>, room: &dyn Room) -> Opti
     if coding == Coding::Identity || len < MIN_DEFLATED_BYTES {
         return Some((body, None));
     }
-    let mut packed = Packed {
+    let mut packed = CompressedPieces {
         done: Vec::new(),
         here: Vec::new(),
         room,
@@ -250,13 +250,13 @@ fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
 }
 
 /// Where what is compressed goes, in pieces that are asked for.
-struct Packed<'a> {
+struct CompressedPieces<'a> {
     done: Vec<Piece>,
     here: Vec<u8>,
     room: &'a dyn Room,
 }
 
-impl Packed<'_> {
+impl CompressedPieces<'_> {
     fn begin(&mut self, bytes: usize) -> io::Result<()> {
         if !self.room.take(bytes) {
             return Err(io::Error::other("no room"));
@@ -266,7 +266,7 @@ impl Packed<'_> {
     }
 }
 
-impl Write for Packed<'_> {
+impl Write for CompressedPieces<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.here.len() == self.here.capacity() {
             let full = std::mem::take(&mut self.here);

@@ -6,7 +6,7 @@ use super::body;
 use super::reply::{JSON, error, json};
 use crate::front::triton_settings;
 use crate::models::calls::Target;
-use crate::models::served::Phase;
+use crate::models::served_models::Phase;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Reason;
@@ -131,7 +131,7 @@ struct ChangeOptions {
 
 /// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
 async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
-    if let Err(refusal) = state.management.allow_change(model) {
+    if let Err(refusal) = state.manager.allow_change(model) {
         body::discard(request.into_body()).await;
         return Err(refusal.into_response());
     }
@@ -162,27 +162,27 @@ pub(super) async fn unload(
 }
 
 pub(super) async fn trace_settings() -> Response {
-    json(StatusCode::OK, &settings::Trace::current())
+    json(StatusCode::OK, &triton_settings::Trace::current())
 }
 
 pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
-    answer(state.find(&target).map(|_| settings::Trace::current()))
+    answer(state.find(&target).map(|_| triton_settings::Trace::current()))
 }
 
 pub(super) async fn set_trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
-    match options::<settings::Changes>(&state, request).await {
-        Ok((wanted, _)) => answer(settings::Trace::change(&wanted)),
+    match options::<triton_settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(triton_settings::Trace::change(&wanted)),
         Err(response) => response,
     }
 }
 
 pub(super) async fn log_settings() -> Response {
-    json(StatusCode::OK, &settings::Log::current())
+    json(StatusCode::OK, &triton_settings::Log::current())
 }
 
 pub(super) async fn set_log_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
-    match options::<settings::Changes>(&state, request).await {
-        Ok((wanted, _)) => answer(settings::Log::change(&wanted)),
+    match options::<triton_settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(triton_settings::Log::change(&wanted)),
         Err(response) => response,
     }
 }
@@ -194,7 +194,7 @@ pub(super) async fn shared_memory_status() -> Response {
 
 pub(super) async fn register_shared_memory(request: Request) -> Response {
     body::discard(request.into_body()).await;
-    settings::no_shared_memory().into_response()
+    triton_settings::no_shared_memory().into_response()
 }
 
 /// What is not registered need not be forgotten: done, as Triton says too.

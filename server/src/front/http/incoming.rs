@@ -38,7 +38,7 @@ const COMPRESSION_WORK: usize = 16;
 
 impl Exchange for Incoming {
     type Reply = Outgoing;
-    type Form = Coding;
+    type ReplyFormat = Coding;
 
     fn bytes(&self) -> usize {
         self.body.len()
@@ -48,7 +48,7 @@ impl Exchange for Incoming {
         self.timeout
     }
 
-    fn form(&self) -> Coding {
+    fn reply_format(&self) -> Coding {
         self.accepted
     }
 

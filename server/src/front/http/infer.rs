@@ -59,7 +59,7 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
             return decline(&head, body, refusal).await;
         }
     };
-    let (passage, mut account) = match state.pipeline.enter(&model) {
+    let (guard, mut account) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => return decline(&head, body, refusal).await,
     };
@@ -67,14 +67,11 @@ pub(super) async fn answer(state: &SharedState, target: &Target, request: Reques
     let incoming = match body::receive(&head.headers, body, limits, &mut account).await {
         Ok(incoming) => incoming,
         Err(refusal) => {
-            passage.refuse(&refusal);
+            guard.refuse(&refusal);
             return close_after(&head, refusal.into_response());
         }
     };
-    let outcome = state
-        .pipeline
-        .infer(passage, account, incoming, Stopwatch::start())
-        .await;
+    let outcome = state.pipeline.infer(guard, account, incoming, Stopwatch::start()).await;
     let Outcome {
         reply,
         timings,

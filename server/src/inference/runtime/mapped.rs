@@ -41,19 +41,19 @@ pub(crate) struct MappedWeights {
 
 /// Bytes on the disk, counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct DiskSpace {
     bytes: u64,
     taken: Arc<AtomicU64>,
 }
 
-impl Room {
+impl DiskSpace {
     /// How many.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Room {
+impl Drop for DiskSpace {
     fn drop(&mut self) {
         self.taken.fetch_sub(self.bytes, Relaxed);
     }
@@ -61,9 +61,9 @@ impl Drop for Room {
 
 /// The folder of one version's files. Dropping it removes them; what sessions have mapped stays until they end.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct WeightFolder {
     folder: TempDir,
-    room: Arc<Room>,
+    room: Arc<DiskSpace>,
     /// Held as long as somebody needs the folder, so that no other server takes it for one that was left behind.
     _lock: File,
 }
@@ -87,7 +87,7 @@ impl MappedWeights {
     ///
     /// # Errors
     /// More than there may be or is room for, or a folder that cannot be made; the message says which key to set.
-    pub(crate) fn place(&self, bytes: u64) -> Result<Placed, String> {
+    pub(crate) fn place(&self, bytes: u64) -> Result<WeightFolder, String> {
         let MappedConfig { folder, max_bytes, .. } = &self.config;
         let failed = |what: String| {
             format!(
@@ -110,24 +110,24 @@ impl MappedWeights {
             )));
         }
         let (folder, lock) = own_folder(folder).map_err(elsewhere)?;
-        Ok(Placed {
+        Ok(WeightFolder {
             folder,
             room: Arc::new(room),
             _lock: lock,
         })
     }
 
-    fn room(&self, bytes: u64) -> Option<Room> {
+    fn room(&self, bytes: u64) -> Option<DiskSpace> {
         let add = |taken: u64| taken.checked_add(bytes).filter(|&all| all <= self.config.max_bytes);
         self.taken.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(Room {
+        Some(DiskSpace {
             bytes,
             taken: Arc::clone(&self.taken),
         })
     }
 }
 
-impl Placed {
+impl WeightFolder {
     /// Where a file goes; its folder is there.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Placed {
     }
 
     /// What its files take up, to be held for as long as they are mapped.
-    pub(crate) fn room(&self) -> Arc<Room> {
+    pub(crate) fn room(&self) -> Arc<DiskSpace> {
         Arc::clone(&self.room)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod provider;
 mod version;
 
 use bytes::Bytes;
-use mapped::Placed;
+use mapped::WeightFolder;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -102,7 +102,7 @@ pub(crate) enum Weights {
     /// In memory, from which each session takes a copy.
     InMemory(Vec<(String, Arc<[u8]>)>),
     /// In a folder, with the graph as `model.onnx` beside them; all sessions map the same files.
-    Mapped(Arc<Placed>),
+    Mapped(Arc<WeightFolder>),
 }
 
 impl Graph {

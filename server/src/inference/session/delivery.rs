@@ -8,12 +8,12 @@ use crate::pipeline::batch::job::Answer;
 use tokio::sync::{mpsc, oneshot};
 
 /// One answer and its request.
-pub(crate) struct Letter {
+pub(crate) struct AddressedAnswer {
     pub(crate) to: oneshot::Sender<Answer>,
     pub(crate) answer: Answer,
 }
 
-impl Letter {
+impl AddressedAnswer {
     /// A client that has gone away meanwhile has dropped the receiver.
     fn deliver(self) {
         let _ = self.to.send(self.answer);
@@ -22,22 +22,22 @@ impl Letter {
 
 /// The way from one session's thread. As many answers can be on it as requests are admitted.
 #[derive(Debug, Clone)]
-pub(crate) struct Delivery(mpsc::UnboundedSender<Vec<Letter>>);
+pub(crate) struct Delivery(mpsc::UnboundedSender<Vec<AddressedAnswer>>);
 
 impl Delivery {
     /// Starts the task that delivers, on the runtime of the caller; it ends with the last sender.
     pub(crate) fn start() -> Self {
-        let (send, mut batches) = mpsc::unbounded_channel::<Vec<Letter>>();
+        let (send, mut batches) = mpsc::unbounded_channel::<Vec<AddressedAnswer>>();
         tokio::spawn(async move {
             while let Some(letters) = batches.recv().await {
-                letters.into_iter().for_each(Letter::deliver);
+                letters.into_iter().for_each(AddressedAnswer::deliver);
             }
         });
         Self(send)
     }
 
     /// Sends the answers of one batch.
-    pub(crate) fn send(&self, mut letters: Vec<Letter>) {
+    pub(crate) fn send(&self, mut letters: Vec<AddressedAnswer>) {
         if letters.len() > 1 {
             // Without its task the runtime has ended, and with it every request.
             let _ = self.0.send(letters);
@@ -61,7 +61,7 @@ mod tests {
             for _ in 0..batch {
                 let (to, receiver) = oneshot::channel();
                 let answer = Err(Refusal::new(Reason::Inference, waiting.len().to_string()));
-                letters.push(Letter { to, answer });
+                letters.push(AddressedAnswer { to, answer });
                 waiting.push(Some(receiver));
             }
             waiting.last_mut().unwrap().take_if(|_| batch == 3);

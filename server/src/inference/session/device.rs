@@ -22,19 +22,19 @@ pub(crate) struct DeviceInputs {
     /// The kind of memory that the session wants.
     memory: Allocator,
     /// With the first part that lies on the device.
-    place: Option<Place>,
+    place: Option<TensorMemory>,
     /// What the inputs are bound to, by their names. A run has ended when the next one is bound.
     bound: BTreeMap<String, DeviceBytes>,
 }
 
 /// Where tensors are made, and the stream of the copies to them.
 #[derive(Debug)]
-struct Place {
+struct TensorMemory {
     stream: Stream,
     pool: Arc<DevicePool>,
 }
 
-impl Place {
+impl TensorMemory {
     fn on(gpu: &Arc<Gpu>) -> Result<Self, String> {
         Ok(Self {
             stream: Stream::new(gpu).map_err(|e| e.to_string())?,
@@ -66,7 +66,7 @@ impl DeviceInputs {
         let len = parts.clone().map(|part| part.data.len()).sum();
         let place = match &self.place {
             Some(place) => place,
-            None => self.place.insert(Place::on(gpu_of(parts.clone())?)?),
+            None => self.place.insert(TensorMemory::on(gpu_of(parts.clone())?)?),
         };
         // First the last run's, so that the two are never there together.
         self.bound.remove(input);

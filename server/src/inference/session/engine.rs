@@ -3,17 +3,17 @@
 //! In: batches of jobs. Out: each job's share of the outputs. A run that fails is made again request by request, so that one
 //! bad request fails alone; a panic fails its batch and not the process. A run that nobody waits for is ended.
 
-use super::delivery::{Delivery, Letter};
+use super::delivery::{AddressedAnswer, Delivery};
 use super::error::{Fault, RunError};
-use super::interrupt::Control;
+use super::interrupt::RunControl;
 use super::pinned::PinnedRun;
 use super::signature::Signature;
 use crate::inference::tensors::{self, Buffer};
-use crate::models::serving::stats::{Run, Runs};
+use crate::models::serving::stats::{RunStats, RunTimes};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::batch::clock::SessionClock;
-use crate::pipeline::batch::groups::Seat;
+use crate::pipeline::batch::groups::SessionSlot;
 use crate::pipeline::batch::job::{Done, Job, Part};
 use crate::pipeline::refusal::{Reason, Refusal};
 use ort::session::{Session, SessionInputValue};
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     /// On a GPU, how inputs and outputs go there and back.
     pub(super) pinned: Option<PinnedRun>,
     /// How its runs are ended early.
-    pub(super) control: Control,
+    pub(super) control: RunControl,
     /// Where outputs are counted, once it serves.
     pub(super) admission: Option<Arc<Admission>>,
 }
@@ -56,9 +56,9 @@ impl Engine {
         } = work;
         self.admission = Some(Arc::clone(admission));
         let mut last_run = Duration::ZERO;
-        let mut seat = Seat::in_group(*group);
-        queue.add_session(&seat, Arc::clone(&self.control.active));
-        while let Some(jobs) = queue.take(&mut seat, clock, last_run) {
+        let mut slot = SessionSlot::in_group(*group);
+        queue.add_session(&slot, Arc::clone(&self.control.active));
+        while let Some(jobs) = queue.take(&mut slot, clock, last_run) {
             let rows = jobs.iter().map(|job| job.rows).sum();
             let began = Instant::now();
             self.answer(jobs, work);
@@ -80,7 +80,7 @@ impl Engine {
         counts.batch_rows.observe(rows as f64);
         let run = match &jobs[..] {
             // What ONNX Runtime logs meanwhile is about this request.
-            [alone] => alone.link.within(|| self.run(&jobs)),
+            [alone] => alone.link.run(|| self.run(&jobs)),
             _ => self.run(&jobs),
         };
         let interrupted = self.control.active.end(&mut jobs);
@@ -89,7 +89,7 @@ impl Engine {
         }
         match run {
             Ok(answers) => {
-                counts.runs.count(&Run {
+                counts.runs.count(&RunTimes {
                     rows,
                     input: answers.started - began,
                     infer: answers.ended - answers.started,
@@ -102,7 +102,7 @@ impl Engine {
                         run_ended: answers.ended,
                         batch_rows: rows,
                     };
-                    Some(Letter {
+                    Some(AddressedAnswer {
                         to: job.reply?,
                         answer: Ok(done),
                     })
@@ -113,8 +113,7 @@ impl Engine {
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
                 if let Some(job) = jobs.first() {
-                    job.link
-                        .within(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                    job.link.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
                 }
                 // Whoever waits all the same was told to stop by the server itself.
                 let why = self.control.active.stopped();
@@ -128,8 +127,7 @@ impl Engine {
             }
             Err(error) => {
                 for job in jobs {
-                    job.link
-                        .within(|| tracing::warn!(error = %error.message, "a run failed"));
+                    job.link.run(|| tracing::warn!(error = %error.message, "a run failed"));
                     job.refuse(error.refusal(&work.model));
                 }
             }
@@ -268,5 +266,5 @@ pub(crate) struct RunCounts {
     pub(crate) batch_rows: Histogram,
     /// Those that were ended early.
     pub(crate) interrupted: IntCounter,
-    pub(crate) runs: Arc<Runs>,
+    pub(crate) runs: Arc<RunStats>,
 }

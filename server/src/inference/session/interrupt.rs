@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 /// One session's.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct RunControl {
     pub(super) options: Arc<RunOptions>,
     pub(super) active: Arc<ActiveRun>,
 }
 
-impl Control {
+impl RunControl {
     /// For the session of this number among those of its model.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Control {
     }
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for RunControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
     }

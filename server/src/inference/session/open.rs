@@ -1,7 +1,7 @@
 //! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
 
 use super::engine::Engine;
-use super::interrupt::Control;
+use super::interrupt::RunControl;
 use super::measure;
 use super::pinned::{Host, PinnedRun};
 use super::signature::Signature;
@@ -18,7 +18,7 @@ use tierlab_protocol::tensor::TensorSpec;
 use tokio::sync::oneshot;
 
 /// What a session is made of.
-pub(crate) struct Recipe {
+pub(crate) struct SessionSpec {
     pub(crate) runtime: Runtime,
     pub(crate) graph: Graph,
     pub(crate) source: Source,
@@ -31,9 +31,9 @@ pub(crate) struct Recipe {
     pub(crate) measure: Option<Duration>,
 }
 
-impl Recipe {
+impl SessionSpec {
     /// The same with other threads, and without writing the optimised graph down.
-    pub(crate) fn another(&self, threads: Threads, measure: Option<Duration>) -> Self {
+    pub(crate) fn with_threads(&self, threads: Threads, measure: Option<Duration>) -> Self {
         let source = match &self.source {
             Source::Saving(_) => Source::Original,
             source => source.clone(),
@@ -52,7 +52,7 @@ impl Recipe {
 
 /// What a session is opened with.
 pub(crate) struct Opening {
-    pub(crate) control: Control,
+    pub(crate) control: RunControl,
     /// Told when the session is built, before its warm-up.
     pub(crate) built: oneshot::Sender<()>,
 }
@@ -61,12 +61,12 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) engine: Engine,
-    pub(crate) report: Report,
+    pub(crate) report: SessionReport,
 }
 
 /// What is to be told of a session that is ready.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct SessionReport {
     pub(crate) signature: Signature,
     /// `cpu`, `cuda` or `tensorrt`.
     pub(crate) provider: &'static str,
@@ -86,9 +86,9 @@ pub(crate) struct Report {
 /// # Errors
 /// What ONNX Runtime refuses, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up
 /// that was stopped.
-pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, String> {
+pub(crate) fn open(recipe: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
     let began = Instant::now();
-    let Recipe { runtime, graph, .. } = &*recipe;
+    let SessionSpec { runtime, graph, .. } = &*recipe;
     let Built {
         session,
         provider,
@@ -122,7 +122,7 @@ pub(crate) fn open(recipe: Arc<Recipe>, opening: Opening) -> Result<Opened, Stri
     warmup.run(&mut engine, max_batch_size)?;
     let warmup_time = began.elapsed();
     let run_time = measured.and_then(|budget| measure::alone(&mut engine, &warmup, budget));
-    let report = Report {
+    let report = SessionReport {
         signature,
         provider,
         binds_device,

@@ -3,8 +3,8 @@
 //! One named thread owns one ONNX Runtime session, so there is no lock around it.
 
 use super::engine::Assignment;
-use super::interrupt::Control;
-use super::open::{Opened, Opening, Report};
+use super::interrupt::RunControl;
+use super::open::{Opened, Opening, SessionReport};
 use crate::pipeline::batch::active::ActiveRun;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ pub(crate) fn spawn(
     session: u32,
     open: impl FnOnce(Opening) -> Result<Opened, String> + Send + 'static,
 ) -> Result<SpawnedSession, String> {
-    let control = Control::new(session)?;
+    let control = RunControl::new(session)?;
     let stop = StopUnlessServing(Some(Arc::clone(&control.active)));
     let (report, opened) = oneshot::channel();
     let (built_by_now, built) = oneshot::channel();
@@ -67,7 +67,7 @@ pub(crate) struct SpawnedSession {
     /// Tells that the session is built; its sender is dropped where it never is.
     pub(crate) built: oneshot::Receiver<()>,
     /// The session's report, or why there is none.
-    pub(crate) opened: oneshot::Receiver<Result<Report, String>>,
+    pub(crate) opened: oneshot::Receiver<Result<SessionReport, String>>,
     assign: std::sync::mpsc::SyncSender<Assignment>,
     thread: JoinHandle<()>,
     stop: StopUnlessServing,

@@ -1,8 +1,8 @@
 //! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
 
 use super::engine::Engine;
-use super::interrupt::Control;
-use super::open::{Opening, Recipe, open};
+use super::interrupt::RunControl;
+use super::open::{Opening, SessionSpec, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::{Provider, Providers};
@@ -37,7 +37,7 @@ pub(super) fn engines() -> [Engine; 2] {
     };
     let mut model = Vec::new();
     onnx::write_model(&request.build(), &mut model).unwrap();
-    let recipe = Recipe {
+    let recipe = SessionSpec {
         runtime,
         graph: Graph::alone("mlp/1".into(), model.into()),
         source: Source::Original,
@@ -54,7 +54,7 @@ pub(super) fn engines() -> [Engine; 2] {
     let recipe = Arc::new(recipe);
     let open = || {
         let opening = Opening {
-            control: Control::new(0).unwrap(),
+            control: RunControl::new(0).unwrap(),
             built: tokio::sync::oneshot::channel().0,
         };
         open(Arc::clone(&recipe), opening).unwrap().engine

@@ -8,7 +8,7 @@
 use crate::inference::runtime::Threads;
 use crate::inference::runtime::cores::Cores;
 use crate::inference::session::layout::{self, FitConfig, Group};
-use crate::inference::session::open::Report;
+use crate::inference::session::open::SessionReport;
 use crate::inference::session::spawn::SpawnedSession;
 use crate::models::loading::opening::{Opened, Opener, warm};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(super) struct OpenSessions {
     pub(super) groups: Vec<Group>,
     /// Each with the place of its group.
     pub(super) sessions: Vec<(usize, SpawnedSession)>,
-    pub(super) reports: Vec<Report>,
+    pub(super) reports: Vec<SessionReport>,
 }
 
 impl Fitting {
@@ -167,7 +167,7 @@ impl Fitting {
         let (kept, why) = match short {
             Some(group) => {
                 first = group;
-                let why = format!("a run takes {}, too little for several threads", told(alone));
+                let why = format!("a run takes {}, too little for several threads", format_time(alone));
                 (vec![(first, opened)], why)
             }
             None => self.measure((first, opened), wider, opener).await,
@@ -206,7 +206,7 @@ impl Fitting {
             let threads = group.threads.intra_op;
             Some(format!(
                 "{} with {threads} thread{}",
-                told((*time)?),
+                format_time((*time)?),
                 if threads == 1 { "" } else { "s" }
             ))
         });
@@ -263,7 +263,7 @@ fn gather(opened: Vec<(Group, Vec<Opened>)>) -> OpenSessions {
 }
 
 /// `7 us`, `56.2 ms`.
-fn told(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     match time.as_micros() {
         us @ ..1000 => format!("{us} us"),
         _ => format!("{:.1} ms", time.as_secs_f64() * 1000.0),
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn times_read_well() {
-        assert_eq!(told(Duration::from_nanos(7_400)), "7 us");
-        assert_eq!(told(Duration::from_micros(56_170)), "56.2 ms");
+        assert_eq!(format_time(Duration::from_nanos(7_400)), "7 us");
+        assert_eq!(format_time(Duration::from_micros(56_170)), "56.2 ms");
     }
 }

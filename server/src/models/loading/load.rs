@@ -6,24 +6,24 @@
 use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::inference::runtime::mapped::{MappedWeights, Room};
+use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Graph, Runtime, Source, Threads, Weights};
 use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::Group;
-use crate::inference::session::open::{Recipe, Report};
+use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::signature::Signature;
 use crate::models::error::LoadError;
 use crate::models::loading::declared;
 use crate::models::loading::fitting::{Fitting, OpenSessions};
-use crate::models::loading::opening::{LoadLimits, Opener, Turn};
-use crate::models::repository::{Found, external};
+use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
+use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::models::serving::stats::{Runs, Stats};
+use crate::models::serving::stats::{RunStats, Stats};
 use crate::pipeline::admission::Admission;
-use crate::pipeline::batch::clock::{Inflow, SessionClock};
+use crate::pipeline::batch::clock::{PendingRequests, SessionClock};
 use crate::pipeline::batch::groups::Groups;
 use crate::pipeline::batch::rule::Rule;
 use crate::pipeline::batch::{BatchQueue, QueueGauges};
@@ -67,7 +67,7 @@ pub(crate) struct Loaded {
 }
 
 /// What the cache of optimised graphs has to do with a load.
-enum Kept {
+enum CachedGraph {
     /// Nothing.
     Off,
     /// It had the graph.
@@ -84,7 +84,7 @@ enum Kept {
     },
 }
 
-impl Kept {
+impl CachedGraph {
     fn source(&self) -> Source {
         match self {
             Self::Off => Source::Original,
@@ -95,7 +95,7 @@ impl Kept {
 
     /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it. `reports` are
     /// empty where no session was built at all.
-    fn settle(self, reports: &[Report]) {
+    fn settle(self, reports: &[SessionReport]) {
         match self {
             Self::Miss { partial, .. } if reports.is_empty() => {
                 // There is none where the session failed before it wrote.
@@ -125,8 +125,8 @@ impl Loader {
     /// # Errors
     /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
     /// themselves.
-    pub(crate) async fn load(&self, found: Found, turn: Turn<'_>) -> Result<Loaded, LoadError> {
-        let Found {
+    pub(crate) async fn load(&self, found: VersionFiles, turn: LoadSlot<'_>) -> Result<Loaded, LoadError> {
+        let VersionFiles {
             name,
             version,
             config,
@@ -153,7 +153,7 @@ impl Loader {
         let room = room(&graph);
         let kept = self.look_up(&graph, threads, provider).await;
         verify_time += began.elapsed();
-        let recipe = Recipe {
+        let recipe = SessionSpec {
             runtime: self.runtime.clone(),
             graph,
             source: kept.source(),
@@ -169,7 +169,7 @@ impl Loader {
         kept.settle(opened.as_ref().map_or(&[], |opened| &opened.reports));
         let mut opened = opened.map_err(bad)?;
         let reports = &mut opened.reports;
-        let longest = |time: fn(&Report) -> Duration| reports.iter().map(time).max().unwrap_or_default();
+        let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
         let mut seconds = LoadSeconds {
             read: read_time.as_secs_f64(),
             verify: verify_time.as_secs_f64(),
@@ -178,7 +178,7 @@ impl Loader {
             warmup: longest(|report| report.warmup_time).as_secs_f64(),
             features: 0.0,
         };
-        let Report {
+        let SessionReport {
             mut signature,
             provider,
             binds_device,
@@ -198,7 +198,7 @@ impl Loader {
         let join = join.await.unwrap_or_else(late)?;
         seconds.features = began.elapsed().as_secs_f64();
         self.report_seconds(&name, &seconds);
-        let inflow = Inflow::new();
+        let pending = PendingRequests::new();
         let metrics = self.metrics.for_model(&name, self.features.kind);
         let max_request_rows = config.batching.max_request_rows.max(config.max_batch_size) as usize;
         let rule = Rule {
@@ -212,16 +212,16 @@ impl Loader {
             stuck: metrics.stuck_sessions.clone(),
         };
         let layout = opened.groups.clone();
-        let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&inflow), gauges);
+        let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&pending), gauges);
         let stats = Stats::default();
-        let threads = self.assign(opened, &name, &queue, &inflow, (&metrics, &stats.runs()));
+        let threads = self.assign(opened, &name, &queue, &pending, (&metrics, &stats.runs()));
         let model = Model {
             name,
             version: version.to_string(),
             signature,
             join,
             share: Arc::default(),
-            inflow,
+            pending,
             metrics,
             stats,
             max_request_rows,
@@ -268,26 +268,26 @@ impl Loader {
     }
 
     /// Looks for what the optimiser made of a graph before.
-    async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> Kept {
+    async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> CachedGraph {
         let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
-            return Kept::Off;
+            return CachedGraph::Off;
         };
         let (cache, graph) = (Arc::clone(cache), graph.clone());
         let version = self.runtime.version.clone();
         let found = tokio::task::spawn_blocking(move || {
             let Some(key) = OptimizedCache::key(&graph, &version, "cpu", threads) else {
-                return Kept::Off;
+                return CachedGraph::Off;
             };
             match cache.find(&key) {
-                Some(onnx) => Kept::Hit { cache, key, onnx },
-                None => Kept::Miss {
+                Some(onnx) => CachedGraph::Hit { cache, key, onnx },
+                None => CachedGraph::Miss {
                     partial: cache.partial(),
                     cache,
                     key,
                 },
             }
         });
-        found.await.unwrap_or(Kept::Off)
+        found.await.unwrap_or(CachedGraph::Off)
     }
 
     /// Sends every session to the queue.
@@ -296,12 +296,12 @@ impl Loader {
         opened: OpenSessions,
         name: &str,
         queue: &Arc<BatchQueue>,
-        inflow: &Arc<Inflow>,
-        (metrics, runs): (&ModelMetrics, &Arc<Runs>),
+        pending: &Arc<PendingRequests>,
+        (metrics, runs): (&ModelMetrics, &Arc<RunStats>),
     ) -> Vec<JoinHandle<()>> {
         let mut threads = Vec::new();
         for (group, session) in opened.sessions {
-            let clock = SessionClock::new(Arc::clone(inflow), self.metrics.for_session(name, session.number));
+            let clock = SessionClock::new(Arc::clone(pending), self.metrics.for_session(name, session.number));
             let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
             self.metrics.settle_before_scrapes(&counters);
             let counts = RunCounts {
@@ -372,7 +372,7 @@ fn groups(layout: &[Group]) -> Groups {
 }
 
 /// What the sessions map, for as long as they do.
-fn room(graph: &Graph) -> Option<Arc<Room>> {
+fn room(graph: &Graph) -> Option<Arc<DiskSpace>> {
     match &graph.weights {
         Weights::Mapped(placed) => Some(placed.room()),
         Weights::InMemory(_) => None,

@@ -7,7 +7,7 @@
 use crate::inference::runtime::Threads;
 use crate::inference::session::cpus;
 use crate::inference::session::layout::Group;
-use crate::inference::session::open::{Recipe, Report, open};
+use crate::inference::session::open::{SessionReport, SessionSpec, open};
 use crate::inference::session::spawn::{SpawnedSession, spawn};
 use crate::models::error::LoadError;
 use futures::future::{join_all, try_join_all};
@@ -28,7 +28,7 @@ pub(crate) struct LoadLimits {
 }
 
 /// A load under way.
-pub(crate) struct Turn<'a> {
+pub(crate) struct LoadSlot<'a> {
     /// By when everything but the warm-up is done.
     pub(crate) deadline: Instant,
     /// Held for as long as files are in memory that no session has taken yet.
@@ -51,17 +51,17 @@ impl LoadLimits {
 }
 
 /// A session, and what it tells of itself.
-pub(super) type Opened = (SpawnedSession, Report);
+pub(super) type Opened = (SpawnedSession, SessionReport);
 
 /// Opens the sessions of one version. All threads of sessions that are dropped end by themselves: a warm-up at its next
 /// operator, the building of a session when it is done, for ONNX Runtime does not let itself be interrupted there.
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
-    recipe: Recipe,
+    recipe: SessionSpec,
     /// CPUs to pin them to; none leaves them to the system.
     cpus: &'a [u32],
-    turn: Turn<'a>,
+    turn: LoadSlot<'a>,
     opened: u32,
 }
 
@@ -69,8 +69,8 @@ impl<'a> Opener<'a> {
     pub(super) fn new(
         limits: &'a LoadLimits,
         model: &'a str,
-        recipe: Recipe,
-        (stated, turn): (Option<&'a InstanceConfig>, Turn<'a>),
+        recipe: SessionSpec,
+        (stated, turn): (Option<&'a InstanceConfig>, LoadSlot<'a>),
     ) -> Self {
         Self {
             limits,
@@ -95,7 +95,7 @@ impl<'a> Opener<'a> {
         let mut sessions = Vec::new();
         for _ in 0..count {
             let cpus = cpus::share(self.cpus, self.opened, threads.intra_op);
-            let mut recipe = self.recipe.another(threads, measure);
+            let mut recipe = self.recipe.with_threads(threads, measure);
             if self.opened == 0 {
                 // One of them writes the optimised graph down.
                 recipe.source = self.recipe.source.clone();
@@ -168,7 +168,7 @@ impl<'a> Opener<'a> {
 ///
 /// # Errors
 /// What the first session says that cannot be opened, or the limit that was passed.
-pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<Report>, String> {
+pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>, String> {
     let warm = try_join_all(sessions.iter_mut().map(async |session| {
         let report = (&mut session.opened).await;
         report.unwrap_or_else(|_| Err("its thread ended".into()))

@@ -1,12 +1,12 @@
 //! The models of a server: the calls that read what is served, and what every change of it needs.
 //!
 //! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
-//! picture ([`Served`]) that every change replaces whole.
+//! picture ([`ServedModels`]) that every change replaces whole.
 
-use super::settings::{Control, Settings};
+use super::settings::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::models::loading::load::Loader;
 use crate::models::repository::listing;
-use crate::models::served::{Entry, Served, shown};
+use crate::models::served_models::{ServedModel, ServedModels, shown};
 use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};
 use arc_swap::ArcSwap;
@@ -24,32 +24,32 @@ const MAX_PARALLEL_LOADS: usize = 2;
 const LISTING_AGE: Duration = Duration::from_secs(1);
 
 /// Where models come from.
-pub(crate) struct Workshop {
+pub(crate) struct ModelSource {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) loader: Loader,
 }
 
 /// The models of a server.
-pub(crate) struct Management {
-    pub(super) settings: Settings,
-    served: ArcSwap<Served>,
-    pub(super) workshop: OnceLock<Workshop>,
+pub(crate) struct ModelManager {
+    pub(super) settings: ManagementSettings,
+    served: ArcSwap<ServedModels>,
+    pub(super) source: OnceLock<ModelSource>,
     pub(super) started: OnceLock<()>,
     /// One change of a model at a time.
-    turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) loads: Semaphore,
     /// The names on the tier, and when they were read.
     names: tokio::sync::Mutex<Option<(Instant, Vec<String>)>>,
 }
 
-impl Management {
-    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+impl ModelManager {
+    pub(crate) fn new(settings: ManagementSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
             served: ArcSwap::default(),
-            workshop: OnceLock::new(),
+            source: OnceLock::new(),
             started: OnceLock::new(),
-            turns: Mutex::default(),
+            locks: Mutex::default(),
             loads: Semaphore::new(MAX_PARALLEL_LOADS),
             names: tokio::sync::Mutex::default(),
         })
@@ -58,7 +58,7 @@ impl Management {
     /// Whether a model on the tier is served without a call to load it.
     pub(super) fn wants(&self, name: &str) -> bool {
         let wanted = &self.settings.models;
-        let every = wanted.is_empty() && self.settings.control != Control::Explicit;
+        let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
         every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
     }
 
@@ -68,7 +68,7 @@ impl Management {
     }
 
     /// The models as they are now.
-    pub(crate) fn picture(&self) -> Arc<Served> {
+    pub(crate) fn snapshot(&self) -> Arc<ServedModels> {
         self.served.load_full()
     }
 
@@ -96,9 +96,9 @@ impl Management {
     /// `GET /v2/models/M[/versions/V]`.
     ///
     /// # Errors
-    /// As [`Management::find`].
+    /// As [`ModelManager::find`].
     pub(crate) fn metadata(&self, name: &str, version: Option<&str>) -> Result<ModelMetadata, Refusal> {
-        let served = self.picture();
+        let served = self.snapshot();
         let model = served.find(name, version).map_err(|refusal| self.at_start(refusal))?;
         Ok(model.metadata(served.entry(name)?.ready_versions()))
     }
@@ -106,7 +106,7 @@ impl Management {
     /// `GET /v2/models/M[/versions/V]/config`.
     ///
     /// # Errors
-    /// As [`Management::find`].
+    /// As [`ModelManager::find`].
     pub(crate) fn config(&self, name: &str, version: Option<&str>) -> Result<ConfigDocument, Refusal> {
         Ok(self.find(name, version)?.config_document())
     }
@@ -114,9 +114,9 @@ impl Management {
     /// `GET /v2/models/stats`, of one model (every version that is served) or of one version.
     ///
     /// # Errors
-    /// As [`Management::find`].
+    /// As [`ModelManager::find`].
     pub(crate) fn statistics(&self, name: Option<&str>, version: Option<&str>) -> Result<StatsDocument, Refusal> {
-        let served = self.picture();
+        let served = self.snapshot();
         let version = version.filter(|version| !version.is_empty());
         let model_stats = match (name.filter(|name| !name.is_empty()), version) {
             (None, _) => served.models().map(|model| model.stats_entry()).collect(),
@@ -132,12 +132,12 @@ impl Management {
     /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded, and in explicit control the models
     /// on the tier that were not.
     pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
-        let mut index = self.picture().index();
+        let mut index = self.snapshot().index();
         if ready_only {
             index.retain(|entry| entry.state == "READY");
             return index;
         }
-        if self.settings.control == Control::Explicit {
+        if self.settings.control == ControlMode::Explicit {
             for name in self.names().await {
                 if !index.iter().any(|entry| entry.name == name) {
                     index.push(IndexEntry {
@@ -157,8 +157,8 @@ impl Management {
     async fn names(&self) -> Vec<String> {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
-        if let (false, Some(workshop)) = (fresh, self.workshop.get()) {
-            match listing::list(&*workshop.tier).await {
+        if let (false, Some(source)) = (fresh, self.source.get()) {
+            match listing::list(&*source.tier).await {
                 Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
                 Err(error) => tracing::warn!(%error, "the models on the tier cannot be listed"),
             }
@@ -179,9 +179,9 @@ impl Management {
             ));
         }
         let control = match self.settings.control {
-            Control::Explicit => return Ok(()),
-            Control::None => "none",
-            Control::Poll { .. } => "poll",
+            ControlMode::Explicit => return Ok(()),
+            ControlMode::None => "none",
+            ControlMode::Poll { .. } => "poll",
         };
         Err(Refusal::bad(format!(
             "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
@@ -191,17 +191,17 @@ impl Management {
     }
 
     /// Waits until no other change of this model is under way.
-    pub(super) async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(turns.entry(name.to_owned()).or_default())
+    pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock_model = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock_model| Arc::strong_count(lock_model) > 1);
+            Arc::clone(locks.entry(name.to_owned()).or_default())
         };
-        turn.lock_owned().await
+        lock_model.lock_owned().await
     }
 
     /// Replaces the picture by one with a changed entry.
-    pub(super) fn edit(&self, name: &str, change: impl Fn(&mut Entry)) {
+    pub(super) fn edit(&self, name: &str, change: impl Fn(&mut ServedModel)) {
         self.served.rcu(|served| {
             let mut served = (**served).clone();
             change(Arc::make_mut(served.0.entry(name.to_owned()).or_default()));

@@ -4,8 +4,8 @@
 //! changes nothing; a model that is refused is tried again when its objects change, or at the next look if it was the tier
 //! that failed.
 
-use super::manager::Management;
-use super::reconcile::Again;
+use super::manager::ModelManager;
+use super::reconcile::Reload;
 use crate::models::repository::listing::{self, Listing};
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -16,7 +16,7 @@ use tierlab_storage::Object;
 type Seen = BTreeMap<String, Vec<Object>>;
 
 /// Looks at the tier until the server is gone. `seen` is the listing of the start.
-pub(super) async fn run(management: Weak<Management>, every: Duration, mut seen: Listing) {
+pub(super) async fn run(management: Weak<ModelManager>, every: Duration, mut seen: Listing) {
     loop {
         tokio::time::sleep(every).await;
         let Some(management) = management.upgrade() else {
@@ -26,11 +26,11 @@ pub(super) async fn run(management: Weak<Management>, every: Duration, mut seen:
     }
 }
 
-impl Management {
+impl ModelManager {
     /// Looks at the tier once.
     async fn look(&self, seen: &mut Seen) {
-        let Some(workshop) = self.workshop.get() else { return };
-        let listing = match listing::list(&*workshop.tier).await {
+        let Some(source) = self.source.get() else { return };
+        let listing = match listing::list(&*source.tier).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::warn!(
@@ -40,27 +40,27 @@ impl Management {
                 return;
             }
         };
-        let mut brought = listing.clone();
+        let mut reconciled = listing.clone();
         for (name, objects) in &listing {
             if !self.wants(name) || seen.get(name) == Some(objects) {
                 continue;
             }
-            let _turn = self.turn(name).await;
-            if let Err(error) = self.bring(name, objects, Again::IfChanged).await {
+            let _lock = self.lock_model(name).await;
+            if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
                 tracing::warn!(model = %name, error = error.for_operator(), "not brought up to date");
                 if error.passing {
-                    brought.remove(name);
+                    reconciled.remove(name);
                 }
             }
         }
         // Names alone: whoever holds the picture holds the models, and keeps their sessions from ending.
-        let mut gone: Vec<String> = self.picture().0.keys().cloned().collect();
+        let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
         gone.retain(|name| !listing.contains_key(name));
         for name in gone {
-            let _turn = self.turn(&name).await;
-            self.take_out(&name, "gone from the model tier").await;
+            let _lock = self.lock_model(&name).await;
+            self.unload_now(&name, "gone from the model tier").await;
             self.forget(&name);
         }
-        *seen = brought;
+        *seen = reconciled;
     }
 }

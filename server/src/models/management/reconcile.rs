@@ -3,12 +3,12 @@
 //!
 //! Every change of a model is made in its turn, so that two of them never meet.
 
-use super::manager::{Management, Workshop};
+use super::manager::{ModelManager, ModelSource};
 use crate::models::error::LoadError;
 use crate::models::loading::load::{Loaded, Loader};
-use crate::models::loading::opening::Turn;
-use crate::models::repository::{self, Described, listing};
-use crate::models::served::{Version, VersionState, shown};
+use crate::models::loading::opening::LoadSlot;
+use crate::models::repository::{self, ModelDescription, listing};
+use crate::models::served_models::{ServedVersion, VersionState, shown};
 use crate::models::serving::model::Model;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -21,26 +21,26 @@ use tokio::time::{timeout, timeout_at};
 
 /// What to do with versions whose files are those that were loaded or refused last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum Reload {
     /// Load them again.
     Always,
     /// Leave them as they are.
     IfChanged,
 }
 
-impl Management {
+impl ModelManager {
     /// Loads a model by its name, in its turn.
     pub(super) async fn load_by_request(&self, name: &str) -> Result<LoadDocument, Refusal> {
         let not_started = || Refusal::new(Reason::NotReady, "the models are still being loaded");
-        let Workshop { tier, .. } = self.workshop.get().ok_or_else(not_started)?;
-        let _turn = self.turn(name).await;
+        let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
+        let _lock = self.lock_model(name).await;
         let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
         let listing = listing::list_one(&**tier, name).await.map_err(tier_failed)?;
         let Some(objects) = listing.get(name) else {
             let what = format!("no model `{}` on the model tier", shown(name));
             return Err(Refusal::new(Reason::UnknownModel, what));
         };
-        self.bring(name, objects, Again::Always).await.map_err(|error| {
+        self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
             let reason = if error.passing {
                 Reason::Tier
             } else {
@@ -55,12 +55,17 @@ impl Management {
     /// # Errors
     /// The first version that cannot be served. Those that can are; and as long as one that is wanted is not served, those
     /// that were served before go on.
-    pub(super) async fn bring(&self, name: &str, objects: &[Object], again: Again) -> Result<LoadDocument, LoadError> {
-        let Some(workshop) = self.workshop.get() else {
+    pub(super) async fn reconcile(
+        &self,
+        name: &str,
+        objects: &[Object],
+        again: Reload,
+    ) -> Result<LoadDocument, LoadError> {
+        let Some(source) = self.source.get() else {
             return Err(LoadError::new("the tiers are not open yet"));
         };
-        let limits = &workshop.loader.limits;
-        let described = timeout(limits.load, repository::describe(&*workshop.tier, name, objects)).await;
+        let limits = &source.loader.limits;
+        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects)).await;
         let late = |_| Err(limits.late(name, "its config was not read"));
         let described = match described.unwrap_or_else(late) {
             Ok(described) => described,
@@ -76,11 +81,11 @@ impl Management {
         };
         let mut failed = None;
         for &version in &described.versions {
-            let mark = described.mark(version);
-            if again == Again::IfChanged && self.has(name, version, &mark) {
+            let fingerprint = described.fingerprint(version);
+            if again == Reload::IfChanged && self.has(name, version, &fingerprint) {
                 continue;
             }
-            match self.load_version(workshop, &described, version, mark).await {
+            match self.load_version(source, &described, version, fingerprint).await {
                 Ok(loaded) => document.versions.push(loaded),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -90,29 +95,34 @@ impl Management {
     }
 
     /// Whether a version was loaded or refused with these very files.
-    fn has(&self, name: &str, version: u64, mark: &str) -> bool {
-        let served = self.picture();
+    fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
+        let served = self.snapshot();
         let entry = served.0.get(name);
-        entry.is_some_and(|entry| entry.versions.get(&version).is_some_and(|known| known.mark == mark))
+        entry.is_some_and(|entry| {
+            entry
+                .versions
+                .get(&version)
+                .is_some_and(|known| known.fingerprint == fingerprint)
+        })
     }
 
     /// Loads one version beside what is served, and swaps it in or says why not.
     async fn load_version(
         &self,
-        workshop: &Workshop,
-        described: &Described,
+        source: &ModelSource,
+        described: &ModelDescription,
         version: u64,
-        mark: String,
+        fingerprint: String,
     ) -> Result<VersionLoad, LoadError> {
         let name = described.name.as_str();
         self.edit(name, |entry| {
-            let new = || Version::without_model(VersionState::Loading, "");
+            let new = || ServedVersion::without_model(VersionState::Loading, "");
             let known = entry.versions.entry(version).or_insert_with(new);
             if known.model.is_none() {
                 known.state = VersionState::Loading;
             }
         });
-        match self.read_and_load(workshop, described, version).await {
+        match self.read_and_load(source, described, version).await {
             Ok(Loaded {
                 model,
                 seconds,
@@ -137,11 +147,11 @@ impl Management {
                 self.replace(
                     name,
                     version,
-                    &Version {
+                    &ServedVersion {
                         state: VersionState::Ready,
                         model: Some(model),
                         reason: String::new(),
-                        mark,
+                        fingerprint,
                     },
                 );
                 Ok(VersionLoad {
@@ -152,7 +162,7 @@ impl Management {
                 })
             }
             Err(error) => {
-                self.refuse(name, version, mark, &error);
+                self.refuse(name, version, fingerprint, &error);
                 Err(error)
             }
         }
@@ -161,27 +171,27 @@ impl Management {
     /// Loads one version, in its turn and within the limits.
     async fn read_and_load(
         &self,
-        workshop: &Workshop,
-        described: &Described,
+        source: &ModelSource,
+        described: &ModelDescription,
         version: u64,
     ) -> Result<Loaded, LoadError> {
         let closed = |_| LoadError::new("the server is shutting down");
         let room = self.loads.acquire().await.map_err(closed)?;
-        let Loader { limits, mapped, .. } = &workshop.loader;
+        let Loader { limits, mapped, .. } = &source.loader;
         let deadline = Instant::now() + limits.load;
-        let read = timeout_at(deadline.into(), described.read(&*workshop.tier, version, mapped)).await;
+        let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
         let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
         let found = read.unwrap_or_else(late)?;
-        workshop.loader.load(found, Turn { deadline, room }).await
+        source.loader.load(found, LoadSlot { deadline, room }).await
     }
 
     /// Notes why a version was not loaded. What was served of it goes on.
-    fn refuse(&self, name: &str, version: u64, mark: String, error: &LoadError) {
+    fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
         // What failed in passing is tried again.
-        let mark = if error.passing { String::new() } else { mark };
+        let fingerprint = if error.passing { String::new() } else { fingerprint };
         self.edit(name, |entry| {
             if let Some(known) = entry.versions.get_mut(&version) {
-                known.mark.clone_from(&mark);
+                known.fingerprint.clone_from(&fingerprint);
                 if known.model.is_some() {
                     known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
                     let error = error.for_operator();
@@ -202,7 +212,7 @@ impl Management {
 
     /// Takes out the versions that the config no longer wants, once all that it wants are served.
     fn drop_unwanted(&self, name: &str, wanted: &BTreeSet<u64>) {
-        let served = self.picture();
+        let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
         let is_served = |version: &u64| entry.versions.get(version).is_some_and(|known| known.model.is_some());
         if !wanted.iter().all(is_served) {
@@ -214,7 +224,7 @@ impl Management {
                 self.replace(
                     name,
                     version,
-                    &Version::without_model(VersionState::Unavailable, reason),
+                    &ServedVersion::without_model(VersionState::Unavailable, reason),
                 );
             } else {
                 self.edit(name, |entry| {
@@ -225,9 +235,9 @@ impl Management {
     }
 
     /// Puts a version in the place of what was there, which finishes its requests and is freed.
-    fn replace(&self, name: &str, version: u64, new: &Version) {
+    fn replace(&self, name: &str, version: u64, new: &ServedVersion) {
         let old = {
-            let served = self.picture();
+            let served = self.snapshot();
             let entry = served.0.get(name);
             entry.and_then(|entry| entry.versions.get(&version)?.model.clone())
         };
@@ -241,8 +251,8 @@ impl Management {
 
     /// Unloads every version of a model; its turn is the caller's. Returns when its requests are finished and its sessions
     /// freed, or after the drain time; a run that is still under way then is ended.
-    pub(super) async fn take_out(&self, name: &str, reason: &str) {
-        let served = self.picture();
+    pub(super) async fn unload_now(&self, name: &str, reason: &str) {
+        let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
         let models: Vec<Arc<Model>> = entry.ready().cloned().collect();
         let numbers: Vec<u64> = entry.versions.keys().copied().collect();
@@ -252,7 +262,7 @@ impl Management {
             self.edit(name, |entry| {
                 entry.reason.clear();
                 for number in &numbers {
-                    let gone = Version::without_model(state, reason);
+                    let gone = ServedVersion::without_model(state, reason);
                     entry.versions.insert(*number, gone);
                 }
             });

@@ -2,32 +2,32 @@
 //!
 //! In: what the configuration wants, and calls of clients. Out: models that are served, or why not.
 
-use super::manager::{Management, Workshop};
+use super::manager::{ModelManager, ModelSource};
 use super::poll;
-use super::reconcile::Again;
-use super::settings::{ALL_MODELS, Control};
+use super::reconcile::Reload;
+use super::settings::{ALL_MODELS, ControlMode};
 use crate::models::error::LoadError;
 use crate::models::repository::listing::{self, Listing};
-use crate::models::served::shown;
+use crate::models::served_models::shown;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::sync::Arc;
 use tierlab_protocol::metadata::LoadDocument;
 
-impl Management {
+impl ModelManager {
     /// Loads the models that are served from the start. Called once.
     ///
     /// # Errors
-    /// A model that was asked for by name and cannot be served; in control [`Control::None`], nothing to serve.
-    pub(crate) async fn start(self: &Arc<Self>, workshop: Workshop) -> Result<(), LoadError> {
-        let mut listing = listing::list(&*workshop.tier).await?;
-        let location = workshop.tier.info().location;
+    /// A model that was asked for by name and cannot be served; in control [`ControlMode::None`], nothing to serve.
+    pub(crate) async fn start(self: &Arc<Self>, source: ModelSource) -> Result<(), LoadError> {
+        let mut listing = listing::list(&*source.tier).await?;
+        let location = source.tier.info().location;
         let chosen = self.choose(&listing, &location)?;
-        if self.workshop.set(workshop).is_err() {
+        if self.source.set(source).is_err() {
             return Err(LoadError::new("the models are loaded once"));
         }
         for name in chosen {
-            let _turn = self.turn(&name).await;
-            let Err(error) = self.bring(&name, &listing[&name], Again::Always).await else {
+            let _lock = self.lock_model(&name).await;
+            let Err(error) = self.reconcile(&name, &listing[&name], Reload::Always).await else {
                 continue;
             };
             // Asked for by name: a start without it would not be what was asked for.
@@ -40,8 +40,8 @@ impl Management {
                 listing.remove(&name);
             }
         }
-        if self.settings.control == Control::None && self.picture().models().next().is_none() {
-            let refused = self.picture().index();
+        if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
+            let refused = self.snapshot().index();
             let why: Vec<String> = refused
                 .iter()
                 .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
@@ -49,7 +49,7 @@ impl Management {
             return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
         }
         let _ = self.started.set(());
-        if let Control::Poll { every } = self.settings.control {
+        if let ControlMode::Poll { every } = self.settings.control {
             tokio::spawn(poll::run(Arc::downgrade(self), every, listing));
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Management {
     /// The models to load at the start.
     fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
         let wanted = &self.settings.models;
-        if listing.is_empty() && self.settings.control == Control::None {
+        if listing.is_empty() && self.settings.control == ControlMode::None {
             return Err(LoadError::new(format!(
                 "no models on the model tier ({location}): publish some with `tierlab-models publish`"
             )));
@@ -111,11 +111,11 @@ impl Management {
         if !self.started() {
             return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
         }
-        self.picture().entry(name)?;
+        self.snapshot().entry(name)?;
         let (this, name) = (Arc::clone(self), name.to_owned());
         let unloading = tokio::spawn(async move {
-            let _turn = this.turn(&name).await;
-            this.take_out(&name, "unloaded").await;
+            let _lock = this.lock_model(&name).await;
+            this.unload_now(&name, "unloaded").await;
         });
         unloading
             .await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Who decides which models are loaded, in Triton's words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Control {
+pub(crate) enum ControlMode {
     /// The start, once and for all.
     #[default]
     None,
@@ -19,8 +19,8 @@ pub(crate) enum Control {
 
 /// What the configuration says of all this.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
-    pub(crate) control: Control,
+pub(crate) struct ManagementSettings {
+    pub(crate) control: ControlMode,
     /// Whether load and unload are answered at all.
     pub(crate) admin: bool,
     /// Models to serve; empty means all, and none in explicit control. [`ALL_MODELS`] means all in any case.
@@ -29,5 +29,5 @@ pub(crate) struct Settings {
     pub(crate) drain: Duration,
 }
 
-/// Stands for every model in [`Settings::models`].
+/// Stands for every model in [`ManagementSettings::models`].
 pub(crate) const ALL_MODELS: &str = "*";

@@ -103,11 +103,11 @@ pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
 }
 
 /// Where the chunks of a file are put, in order.
-trait Place: Send + 'static {
+trait Sink: Send + 'static {
     fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()>;
 }
 
-impl Place for Arc<[u8]> {
+impl Sink for Arc<[u8]> {
     fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
         // Nobody else has it yet, and the tier gives exactly the range that was asked for.
         let place = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
@@ -116,7 +116,7 @@ impl Place for Arc<[u8]> {
     }
 }
 
-impl Place for File {
+impl Sink for File {
     fn put(&mut self, _: usize, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
     }
@@ -136,7 +136,7 @@ fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     Ok(Arc::from(vec![0; size]))
 }
 
-async fn read_in_chunks<P: Place>(
+async fn read_in_chunks<P: Sink>(
     tier: &dyn Tier,
     object: &Object,
     sum: Option<&ManifestFile>,
@@ -150,7 +150,7 @@ async fn read_in_chunks<P: Place>(
         let bytes = tier.read(&object, from..to).await.map(|read| read.bytes);
         (bytes, Instant::now())
     };
-    let mut filling = Filling {
+    let mut writer = ChunkWriter {
         place: place(&object)?,
         at: 0,
         sum: sum.map(|_| Sha256::new()),
@@ -158,39 +158,39 @@ async fn read_in_chunks<P: Place>(
     let (mut chunk, mut arrived) = read(0).await;
     let mut read_time = arrived - began;
     let mut turned = arrived;
-    while (filling.at as u64) < object.size {
+    while (writer.at as u64) < object.size {
         let bytes = chunk?;
-        let next = (filling.at + bytes.len()) as u64;
-        let filled = off_thread(move || filling.put(&bytes).map(|()| filling));
+        let next = (writer.at + bytes.len()) as u64;
+        let filled = off_thread(move || writer.put(&bytes).map(|()| writer));
         if next < object.size {
             let (filled, following) = tokio::join!(filled, read(next));
             (chunk, arrived) = following;
             read_time += arrived - turned;
-            filling = filled?.map_err(|e| put_failed(&object, &e))?;
+            writer = filled?.map_err(|e| put_failed(&object, &e))?;
         } else {
             chunk = Ok(Bytes::new());
-            filling = filled.await?.map_err(|e| put_failed(&object, &e))?;
+            writer = filled.await?.map_err(|e| put_failed(&object, &e))?;
         }
         turned = Instant::now();
     }
-    if let Some(hasher) = filling.sum.take() {
+    if let Some(hasher) = writer.sum.take() {
         check_sum(&object, sum, &hex::encode(hasher.finalize()))?;
     }
     Ok(Fetched {
-        bytes: filling.place,
+        bytes: writer.place,
         read_time,
         verify_time: began.elapsed().saturating_sub(read_time),
     })
 }
 
 /// A file on its way to its place.
-struct Filling<P> {
+struct ChunkWriter<P> {
     place: P,
     at: usize,
     sum: Option<Sha256>,
 }
 
-impl<P: Place> Filling<P> {
+impl<P: Sink> ChunkWriter<P> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);

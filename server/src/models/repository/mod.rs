@@ -28,18 +28,18 @@ use weights::WeightFile;
 
 /// What a model's folder says of the model as a whole.
 #[derive(Debug)]
-pub(crate) struct Described {
+pub(crate) struct ModelDescription {
     pub(crate) name: String,
     pub(crate) config: ModelConfig,
     /// The versions to serve, by the config's policy.
     pub(crate) versions: BTreeSet<u64>,
     manifest: Option<Manifest>,
-    files: Files,
+    files: ModelFiles,
 }
 
 /// Everything of one version, as read.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct VersionFiles {
     pub(crate) name: String,
     pub(crate) version: u64,
     pub(crate) config: ModelConfig,
@@ -57,8 +57,8 @@ pub(crate) struct Found {
 }
 
 /// Reads a model's config and manifest, and chooses the versions to serve.
-pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<Described, LoadError> {
-    let files = Files {
+pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<ModelDescription, LoadError> {
+    let files = ModelFiles {
         folder: format!("{MODELS_PREFIX}/{name}"),
         objects: objects.to_vec(),
     };
@@ -75,7 +75,7 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
         return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
     }
     let config = read_config(tier, &files, manifest.as_ref()).await?;
-    Ok(Described {
+    Ok(ModelDescription {
         name: name.to_owned(),
         versions: config.version_policy.choose(&there),
         config,
@@ -85,7 +85,11 @@ pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) ->
 }
 
 /// A model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
-async fn read_config(tier: &dyn Tier, files: &Files, manifest: Option<&Manifest>) -> Result<ModelConfig, LoadError> {
+async fn read_config(
+    tier: &dyn Tier,
+    files: &ModelFiles,
+    manifest: Option<&Manifest>,
+) -> Result<ModelConfig, LoadError> {
     let (object, triton) = match (files.find(CONFIG_FILE), files.find(TRITON_CONFIG_FILE)) {
         (None, None) => return Ok(ModelConfig::default()),
         (Some(object), None) => (object, false),
@@ -113,9 +117,9 @@ fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
     manifest.files.iter().find(|entry| entry.path == file)
 }
 
-impl Described {
+impl ModelDescription {
     /// Tells one state of a version's files from another: equal marks mean that loading again would give the same.
-    pub(crate) fn mark(&self, version: u64) -> String {
+    pub(crate) fn fingerprint(&self, version: u64) -> String {
         let mut sum = Sha256::new();
         for object in &self.files.objects {
             let file = self.files.relative(object).unwrap_or_default();
@@ -141,7 +145,12 @@ impl Described {
     }
 
     /// Reads one version and checks it against the manifest.
-    pub(crate) async fn read(&self, tier: &dyn Tier, version: u64, mapped: &MappedWeights) -> Result<Found, LoadError> {
+    pub(crate) async fn read(
+        &self,
+        tier: &dyn Tier,
+        version: u64,
+        mapped: &MappedWeights,
+    ) -> Result<VersionFiles, LoadError> {
         let files = &self.files;
         let graph_file = format!("{version}/{MODEL_FILE}");
         let object = files
@@ -170,7 +179,7 @@ impl Described {
         };
         let began = Instant::now();
         let warmup = self.read_warmup(tier).await?;
-        Ok(Found {
+        Ok(VersionFiles {
             warmup,
             name: self.name.clone(),
             version,
@@ -247,13 +256,13 @@ impl Described {
 
 /// The objects of one model.
 #[derive(Debug)]
-struct Files {
+struct ModelFiles {
     /// `models/NAME`.
     folder: String,
     objects: Vec<Object>,
 }
 
-impl Files {
+impl ModelFiles {
     fn relative<'o>(&self, object: &'o Object) -> Option<&'o str> {
         object.path.as_str().strip_prefix(&self.folder)?.strip_prefix('/')
     }

@@ -17,13 +17,13 @@ async fn tier(files: &[(&str, &[u8])]) -> Arc<dyn Tier> {
     tier
 }
 
-async fn read_model(files: &[(&str, &[u8])], name: &str) -> Result<Found, LoadError> {
+async fn read_model(files: &[(&str, &[u8])], name: &str) -> Result<VersionFiles, LoadError> {
     let tier = tier(files).await;
     let models = list(&*tier).await.unwrap();
     read_highest(&*tier, name, &models[name]).await
 }
 
-async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<Found, LoadError> {
+async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<VersionFiles, LoadError> {
     let described = describe(tier, name, objects).await?;
     let version = *described.versions.last().unwrap();
     let mapped = MappedWeights::new(MappedConfig {
@@ -34,7 +34,7 @@ async fn read_highest(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result
     described.read(tier, version, &mapped).await
 }
 
-fn in_memory(found: &Found) -> &[(String, Arc<[u8]>)] {
+fn in_memory(found: &VersionFiles) -> &[(String, Arc<[u8]>)] {
     match &found.graph.weights {
         Weights::InMemory(files) => files,
         Weights::Mapped(placed) => panic!("{placed:?}"),
@@ -188,10 +188,10 @@ async fn the_policy_chooses_and_marks_follow_the_files() {
     assert_eq!(before.versions, BTreeSet::from([1, 2]));
     put("models/m/2/model.onnx", OTHER_GRAPH).await;
     let after = describe_now().await;
-    assert_eq!(before.mark(1), after.mark(1));
-    assert_ne!(before.mark(2), after.mark(2));
+    assert_eq!(before.fingerprint(1), after.fingerprint(1));
+    assert_ne!(before.fingerprint(2), after.fingerprint(2));
     put("models/m/config.toml", b"").await;
     let configured = describe_now().await;
     assert_eq!(configured.versions, BTreeSet::from([2]));
-    assert_ne!(after.mark(2), configured.mark(2));
+    assert_ne!(after.fingerprint(2), configured.fingerprint(2));
 }

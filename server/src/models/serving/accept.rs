@@ -36,7 +36,7 @@ impl Accepted {
 }
 
 /// What a request is held against.
-pub(crate) struct Terms<'a> {
+pub(crate) struct RequestCheck<'a> {
     pub(crate) model: &'a str,
     pub(crate) signature: &'a Signature,
     /// Inputs that the feature table fills; none without a join.
@@ -52,14 +52,14 @@ impl Model {
     pub(crate) fn accept(&self, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
         let fills = self.join.as_ref().map(|join| move |input| join.fills(input));
         let filled = fills.as_ref().map(|fills| fills as &dyn Fn(usize) -> bool);
-        let terms = Terms {
+        let check = RequestCheck {
             model: &self.name,
             signature: &self.signature,
             filled,
             max_batch_size: self.max_batch_size() as usize,
             max_request_rows: self.max_request_rows,
         };
-        terms.accept(inputs)
+        check.accept(inputs)
     }
 
     /// The outputs to send, by index, with whether each goes as binary.
@@ -73,7 +73,7 @@ impl Model {
     }
 }
 
-impl Terms<'_> {
+impl RequestCheck<'_> {
     fn accept(&self, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
         let specs = &self.signature.inputs;
         let mut accepted = Accepted {
@@ -300,7 +300,7 @@ mod tests {
     fn accept(joined: bool, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
         let fills = |input: usize| input == 0;
         let filled = joined.then_some(&fills as &dyn Fn(usize) -> bool);
-        Terms {
+        RequestCheck {
             model: "m",
             signature: &signature(true),
             filled,
@@ -322,7 +322,7 @@ mod tests {
             outputs: vec![spec("y", DataType::Fp32, &[-1])],
             batched: false,
         };
-        Terms {
+        RequestCheck {
             model: "m",
             signature: &signature,
             filled: Some(&fills),

@@ -5,12 +5,12 @@
 
 use super::stats::Stats;
 use crate::features::Join;
-use crate::inference::runtime::mapped::Room;
+use crate::inference::runtime::mapped::DiskSpace;
 use crate::inference::session::layout::Group;
 use crate::inference::session::signature::Signature;
 use crate::pipeline::admission::Share;
 use crate::pipeline::batch::BatchQueue;
-use crate::pipeline::batch::clock::Inflow;
+use crate::pipeline::batch::clock::PendingRequests;
 use crate::telemetry::metrics::ModelMetrics;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ pub(crate) struct Model {
     /// Its requests in flight.
     pub(crate) share: Arc<Share>,
     /// Its requests on their way to the sessions.
-    pub(crate) inflow: Arc<Inflow>,
+    pub(crate) pending: Arc<PendingRequests>,
     pub(crate) metrics: ModelMetrics,
     pub(crate) stats: Stats,
     /// Rows of one request at most, where it is batched.
@@ -40,7 +40,7 @@ pub(crate) struct Model {
     pub(in crate::models) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
     /// What its sessions map of a local disk.
-    pub(in crate::models) _room: Option<Arc<Room>>,
+    pub(in crate::models) _room: Option<Arc<DiskSpace>>,
 }
 
 impl Model {

@@ -37,7 +37,7 @@ fn nanos(time: Duration) -> u64 {
 
 /// One run of a session that went well.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
+pub(crate) struct RunTimes {
     /// Rows of the batch.
     pub(crate) rows: usize,
     /// Laying the batch out.
@@ -53,10 +53,10 @@ const MAX_SIZES: usize = 1024;
 
 /// The runs of a version's sessions, by batch size.
 #[derive(Debug, Default)]
-pub(crate) struct Runs(Mutex<BTreeMap<usize, BatchStats>>);
+pub(crate) struct RunStats(Mutex<BTreeMap<usize, BatchStats>>);
 
-impl Runs {
-    pub(crate) fn count(&self, run: &Run) {
+impl RunStats {
+    pub(crate) fn count(&self, run: &RunTimes) {
         let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows = run.rows;
         if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
@@ -91,12 +91,12 @@ pub(crate) struct Stats {
     output: Sum,
     rows: AtomicU64,
     last_ms: AtomicU64,
-    runs: Arc<Runs>,
+    runs: Arc<RunStats>,
 }
 
 impl Stats {
     /// Where the sessions count their runs.
-    pub(crate) fn runs(&self) -> Arc<Runs> {
+    pub(crate) fn runs(&self) -> Arc<RunStats> {
         Arc::clone(&self.runs)
     }
 
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn runs_are_told_apart_by_size_up_to_a_bound() {
-        let runs = Runs::default();
+        let runs = RunStats::default();
         let time = Duration::from_nanos(7);
         for rows in (1..=2 * MAX_SIZES).chain([5, 5]) {
-            runs.count(&Run {
+            runs.count(&RunTimes {
                 rows,
                 input: time,
                 infer: 2 * time,

@@ -5,16 +5,16 @@
 
 use crate::models::serving::model::Model;
 use crate::pipeline::batch::job::{Answer, Done, Job, Part};
-use crate::pipeline::batch::{BatchQueue, Call, split};
+use crate::pipeline::batch::{BatchQueue, WakeUp, split};
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::trace::context::Link;
+use crate::telemetry::trace::context::RequestScope;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::BatchingConfig;
 use tokio::sync::oneshot;
 
 /// A request that is ready to run.
-pub(crate) struct Work {
+pub(crate) struct RunRequest {
     /// One part per input of the graph.
     pub(crate) parts: Vec<Part>,
     /// Passed over where the model is not batched.
@@ -56,25 +56,25 @@ impl Drop for Queued<'_> {
 
 impl Model {
     /// Refuses a request at once where the queue is so long that it would not be answered within `limit`.
-    pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
-        self.queue.expect(limit)
+    pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
+        self.queue.check_wait(limit)
     }
 
     /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
     /// goes in pieces.
-    pub(crate) async fn infer(&self, work: Work) -> Result<Done, Refusal> {
-        let Work { parts, rows, urgency } = work;
+    pub(crate) async fn infer(&self, work: RunRequest) -> Result<Done, Refusal> {
+        let RunRequest { parts, rows, urgency } = work;
         let max_rows = self.config.max_batch_size as usize;
         let rows = if max_rows == 0 { 1 } else { rows };
         if rows <= max_rows.max(1) {
-            let (queued, call) = self.enqueue(parts, rows, urgency)?;
-            if let Some(call) = call {
+            let (queued, wake_up) = self.enqueue(parts, rows, urgency)?;
+            if let Some(wake_up) = wake_up {
                 // Requests that this thread has read already queue first, and share the run: on one core, waking the
                 // session now would have it run for this request alone. A task of its own, because that of a connection
                 // is polled for many reasons, and any would end the wait; an idle thread takes it and calls at once.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
-                    drop(call);
+                    drop(wake_up);
                 });
             }
             return queued.done().await;
@@ -87,16 +87,21 @@ impl Model {
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
-    fn enqueue(&self, parts: Vec<Part>, rows: usize, urgency: Urgency) -> Result<(Queued<'_>, Option<Call>), Refusal> {
+    fn enqueue(
+        &self,
+        parts: Vec<Part>,
+        rows: usize,
+        urgency: Urgency,
+    ) -> Result<(Queued<'_>, Option<WakeUp>), Refusal> {
         let (reply, answer) = oneshot::channel();
         let enqueued = Instant::now();
-        let call = self.queue.push(Job {
+        let wake_up = self.queue.push(Job {
             parts,
             rows,
             enqueued,
             rank: enqueued + cost(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
-            link: Link::here(),
+            link: RequestScope::current(),
             reply: Some(reply),
         })?;
         let queued = Queued {
@@ -104,7 +109,7 @@ impl Model {
             answered: false,
             queue: &self.queue,
         };
-        Ok((queued, call))
+        Ok((queued, wake_up))
     }
 }
 

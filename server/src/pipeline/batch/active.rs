@@ -25,14 +25,14 @@ pub(crate) trait Interrupt: Send + Sync {
 pub(crate) struct ActiveRun {
     /// The session's number among those of its model.
     session: u32,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
     interrupt: Box<dyn Interrupt>,
     /// Woken when a run that was interrupted has ended.
     over: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct RunState {
     /// Runs that have begun.
     number: u64,
     began: Option<Instant>,
@@ -46,7 +46,7 @@ struct State {
 
 /// A run that was interrupted and goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lingering {
+pub(crate) struct LingeringRun {
     pub(crate) session: u32,
     /// Which of the session's runs.
     pub(crate) number: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Lingering {
     pub(crate) ran: Duration,
 }
 
-impl fmt::Display for Lingering {
+impl fmt::Display for LingeringRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             session,
@@ -116,7 +116,7 @@ impl ActiveRun {
     }
 
     /// Interrupts the run under way where nobody waits for it any more.
-    pub(super) fn interrupt_if_given_up(&self) -> Option<Lingering> {
+    pub(super) fn interrupt_if_given_up(&self) -> Option<LingeringRun> {
         let mut state = self.lock();
         let given_up = !state.replies.is_empty() && state.replies.iter().all(oneshot::Sender::is_closed);
         if !given_up || state.interrupted {
@@ -126,7 +126,7 @@ impl ActiveRun {
     }
 
     /// Interrupts the run under way, whoever waits for it, and lets none begin.
-    pub(crate) fn stop(&self, why: Refusal) -> Option<Lingering> {
+    pub(crate) fn stop(&self, why: Refusal) -> Option<LingeringRun> {
         let mut state = self.lock();
         state.stopped.get_or_insert(why);
         self.interrupt_now(&mut state)
@@ -138,7 +138,7 @@ impl ActiveRun {
     }
 
     /// The run that was interrupted and goes on.
-    pub(super) fn lingering(&self) -> Option<Lingering> {
+    pub(super) fn lingering(&self) -> Option<LingeringRun> {
         let state = self.lock();
         if !state.interrupted {
             return None;
@@ -153,7 +153,7 @@ impl ActiveRun {
         }
     }
 
-    fn interrupt_now(&self, state: &mut State) -> Option<Lingering> {
+    fn interrupt_now(&self, state: &mut RunState) -> Option<LingeringRun> {
         state.began?;
         // Under the lock, so that it does not hit the run after this one.
         self.interrupt.interrupt();
@@ -161,8 +161,8 @@ impl ActiveRun {
         self.describe(state)
     }
 
-    fn describe(&self, state: &State) -> Option<Lingering> {
-        Some(Lingering {
+    fn describe(&self, state: &RunState) -> Option<LingeringRun> {
+        Some(LingeringRun {
             session: self.session,
             number: state.number,
             rows: state.rows,
@@ -170,7 +170,7 @@ impl ActiveRun {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::pipeline::batch::job::Part;
     use crate::pipeline::refusal::Reason;
-    use crate::telemetry::trace::context::Link;
+    use crate::telemetry::trace::context::RequestScope;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -213,7 +213,7 @@ mod tests {
             enqueued: now,
             rank: now,
             deadline: now,
-            link: Link::here(),
+            link: RequestScope::current(),
             reply: Some(reply),
         };
         (job, answer)

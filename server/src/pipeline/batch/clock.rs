@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 /// The requests on their way to a model's sessions, and how long there were any.
 #[derive(Debug)]
-pub(crate) struct Inflow(Mutex<Under>);
+pub(crate) struct PendingRequests(Mutex<PendingState>);
 
 #[derive(Debug)]
-struct Under {
+struct PendingState {
     /// In the feature stage.
     reading: usize,
     /// Whether any is queued.
@@ -32,7 +32,7 @@ struct Waits {
     storage: Duration,
 }
 
-impl Under {
+impl PendingState {
     fn settle(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         if self.queued {
@@ -44,9 +44,9 @@ impl Under {
     }
 }
 
-impl Inflow {
+impl PendingRequests {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Under {
+        Arc::new(Self(Mutex::new(PendingState {
             reading: 0,
             queued: false,
             since: Instant::now(),
@@ -55,9 +55,9 @@ impl Inflow {
     }
 
     /// Counts a request into the feature stage until the guard is dropped.
-    pub(crate) fn enter(self: &Arc<Self>) -> InFeatureStage {
-        self.change(Instant::now(), |under| under.reading += 1);
-        InFeatureStage(Arc::clone(self))
+    pub(crate) fn enter(self: &Arc<Self>) -> ReadingFeatures {
+        self.change(Instant::now(), |state| state.reading += 1);
+        ReadingFeatures(Arc::clone(self))
     }
 
     /// Requests in the feature stage now.
@@ -67,40 +67,40 @@ impl Inflow {
 
     /// The queue has got its first request, or has lost its last one.
     pub(crate) fn set_queued(&self, queued: bool, now: Instant) {
-        self.change(now, |under| under.queued = queued);
+        self.change(now, |state| state.queued = queued);
     }
 
     fn waits(&self, now: Instant) -> Waits {
-        let mut under = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        under.settle(now);
-        under.spent
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.settle(now);
+        state.spent
     }
 
-    fn change(&self, now: Instant, change: impl FnOnce(&mut Under)) {
-        let mut under = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        under.settle(now);
-        change(&mut under);
+    fn change(&self, now: Instant, change: impl FnOnce(&mut PendingState)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.settle(now);
+        change(&mut state);
     }
 }
 
 /// A request in the feature stage.
-pub(crate) struct InFeatureStage(Arc<Inflow>);
+pub(crate) struct ReadingFeatures(Arc<PendingRequests>);
 
-impl Drop for InFeatureStage {
+impl Drop for ReadingFeatures {
     fn drop(&mut self) {
         self.0
-            .change(Instant::now(), |under| under.reading = under.reading.saturating_sub(1));
+            .change(Instant::now(), |state| state.reading = state.reading.saturating_sub(1));
     }
 }
 
 /// The clock of one session's thread.
 pub(crate) struct SessionClock {
-    state: Mutex<State>,
-    inflow: Arc<Inflow>,
+    state: Mutex<ClockState>,
+    pending: Arc<PendingRequests>,
     seconds: SessionSeconds,
 }
 
-struct State {
+struct ClockState {
     computing: bool,
     since: Instant,
     /// What the model's requests had waited at `since`.
@@ -108,16 +108,16 @@ struct State {
 }
 
 impl SessionClock {
-    pub(crate) fn new(inflow: Arc<Inflow>, seconds: SessionSeconds) -> Arc<Self> {
+    pub(crate) fn new(pending: Arc<PendingRequests>, seconds: SessionSeconds) -> Arc<Self> {
         let now = Instant::now();
-        let state = State {
+        let state = ClockState {
             computing: false,
             since: now,
-            waits: inflow.waits(now),
+            waits: pending.waits(now),
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            inflow,
+            pending,
             seconds,
         })
     }
@@ -135,9 +135,9 @@ impl SessionClock {
         self.settle_state(&mut state);
     }
 
-    fn settle_state(&self, state: &mut State) {
+    fn settle_state(&self, state: &mut ClockState) {
         let now = Instant::now();
-        let waits = self.inflow.waits(now);
+        let waits = self.pending.waits(now);
         let passed = now.saturating_duration_since(state.since);
         if state.computing {
             self.seconds.compute.inc_by(passed.as_secs_f64());
@@ -182,22 +182,22 @@ mod tests {
     #[test]
     fn idle_time_has_a_cause_and_nothing_is_lost() {
         let began = Instant::now();
-        let inflow = Inflow::new();
-        let clock = SessionClock::new(Arc::clone(&inflow), seconds());
+        let pending = PendingRequests::new();
+        let clock = SessionClock::new(Arc::clone(&pending), seconds());
         sleep(Duration::from_millis(10));
-        let guards = (inflow.enter(), inflow.enter());
+        let guards = (pending.enter(), pending.enter());
         sleep(Duration::from_millis(20));
-        inflow.set_queued(true, Instant::now());
+        pending.set_queued(true, Instant::now());
         sleep(Duration::from_millis(25));
-        inflow.set_queued(false, Instant::now());
+        pending.set_queued(false, Instant::now());
         drop(guards);
         sleep(Duration::from_millis(5));
         clock.turn(true);
-        let during_compute = inflow.enter();
-        inflow.set_queued(true, Instant::now());
+        let during_compute = pending.enter();
+        pending.set_queued(true, Instant::now());
         sleep(Duration::from_millis(15));
         drop(during_compute);
-        inflow.set_queued(false, Instant::now());
+        pending.set_queued(false, Instant::now());
         clock.turn(false);
         clock.settle();
         let SessionSeconds {
@@ -212,12 +212,12 @@ mod tests {
         assert!(compute.get() >= 0.015, "{}", compute.get());
         let sum = compute.get() + queue_wait.get() + storage_wait.get() + no_requests.get();
         assert!(sum <= began.elapsed().as_secs_f64() + 1e-6);
-        assert_eq!(inflow.reading(), 0);
+        assert_eq!(pending.reading(), 0);
     }
 
     /// What happens to requests, and when: microseconds after the one before.
     #[derive(Debug, Clone, Copy)]
-    enum Step {
+    enum Event {
         Read,
         Queue,
         Take,
@@ -229,12 +229,12 @@ mod tests {
         #[test]
         fn every_moment_has_the_first_cause_that_holds(
             steps in prop::collection::vec(
-                (prop_oneof![Just(Step::Read), Just(Step::Queue), Just(Step::Take), Just(Step::Nothing)], 0_u64..50),
+                (prop_oneof![Just(Event::Read), Just(Event::Queue), Just(Event::Take), Just(Event::Nothing)], 0_u64..50),
                 0..30,
             ),
         ) {
-            let inflow = Inflow::new();
-            let start = inflow.0.lock().unwrap().since;
+            let pending = PendingRequests::new();
+            let start = pending.0.lock().unwrap().since;
             let (mut at, mut reading, mut queued) = (0_u64, 0_usize, 0_usize);
             let mut want = (0, 0);
             for (step, after) in steps {
@@ -244,25 +244,25 @@ mod tests {
                 at += after;
                 let now = start + Duration::from_micros(at);
                 match step {
-                    Step::Read => {
+                    Event::Read => {
                         reading += 1;
-                        inflow.change(now, |under| under.reading += 1);
+                        pending.change(now, |state| state.reading += 1);
                     }
-                    Step::Queue if reading > 0 => {
+                    Event::Queue if reading > 0 => {
                         (reading, queued) = (reading - 1, queued + 1);
-                        inflow.change(now, |under| under.reading -= 1);
+                        pending.change(now, |state| state.reading -= 1);
                         if queued == 1 {
-                            inflow.set_queued(true, now);
+                            pending.set_queued(true, now);
                         }
                     }
-                    Step::Take if queued > 0 => {
+                    Event::Take if queued > 0 => {
                         queued = 0;
-                        inflow.set_queued(false, now);
+                        pending.set_queued(false, now);
                     }
                     _ => {}
                 }
             }
-            let waits = inflow.waits(start + Duration::from_micros(at));
+            let waits = pending.waits(start + Duration::from_micros(at));
             prop_assert_eq!((waits.queue.as_micros(), waits.storage.as_micros()), want);
         }
     }

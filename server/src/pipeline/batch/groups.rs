@@ -13,12 +13,12 @@ pub(crate) struct Groups(Vec<usize>);
 
 /// One session's place, and whether it is in a run.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct SessionSlot {
     pub(super) group: usize,
     pub(super) running: bool,
 }
 
-impl Seat {
+impl SessionSlot {
     /// The seat of a session of the group at this place.
     pub(crate) fn in_group(group: usize) -> Self {
         Self { group, running: false }
@@ -27,18 +27,18 @@ impl Seat {
 
 /// The sessions of one group that wait for a job.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sleepers {
+pub(super) struct IdleSessions {
     asleep: usize,
     /// Those of them that were told of one and have not come for it yet: to wake costs a system call, and one is enough.
     called: usize,
 }
 
-impl Sleepers {
+impl IdleSessions {
     /// Whether a session has to be woken for a new job.
-    pub(super) fn call(&mut self) -> bool {
-        let call = self.asleep > self.called;
-        self.called += usize::from(call);
-        call
+    pub(super) fn wake_up(&mut self) -> bool {
+        let wake_up = self.asleep > self.called;
+        self.called += usize::from(wake_up);
+        wake_up
     }
 
     /// A session begins to wait.

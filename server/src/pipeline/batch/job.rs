@@ -2,7 +2,7 @@
 
 use super::elements::Elements;
 use crate::pipeline::refusal::Refusal;
-use crate::telemetry::trace::context::Link;
+use crate::telemetry::trace::context::RequestScope;
 use std::time::Instant;
 use tierlab_protocol::infer::Tensor;
 use tokio::sync::oneshot;
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     /// The place in the queue: when it was queued, later by what its priority costs.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) link: Link,
+    pub(crate) link: RequestScope,
     /// None while it runs: then the session's [`ActiveRun`] has it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }

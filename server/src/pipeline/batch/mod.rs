@@ -17,9 +17,9 @@ mod runs;
 pub(crate) mod split;
 
 use crate::pipeline::refusal::{Reason, Refusal};
-use active::{ActiveRun, Lingering};
-use clock::{Inflow, SessionClock};
-use groups::{Groups, Seat, Sleepers};
+use active::{ActiveRun, LingeringRun};
+use clock::{PendingRequests, SessionClock};
+use groups::{Groups, IdleSessions, SessionSlot};
 use job::Job;
 use pace::Pace;
 use prometheus::IntGauge;
@@ -30,16 +30,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
-const CALL_PATIENCE: Duration = Duration::from_micros(500);
+const WAKE_PATIENCE: Duration = Duration::from_micros(500);
 
 /// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
 #[must_use]
-pub(crate) struct Call {
+pub(crate) struct WakeUp {
     queue: Arc<BatchQueue>,
     group: usize,
 }
 
-impl Drop for Call {
+impl Drop for WakeUp {
     fn drop(&mut self) {
         self.queue.wake[self.group].notify_one();
     }
@@ -47,13 +47,13 @@ impl Drop for Call {
 
 /// The queue.
 pub(crate) struct BatchQueue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     groups: Groups,
     /// One for each group.
     wake: Vec<Condvar>,
     rule: Rule,
     capacity: usize,
-    inflow: Arc<Inflow>,
+    pending: Arc<PendingRequests>,
     /// Requests that wait.
     depth: IntGauge,
     pace: Pace,
@@ -70,14 +70,14 @@ pub(crate) struct QueueGauges {
     pub(crate) stuck: IntGauge,
 }
 
-struct State {
+struct QueueState {
     jobs: VecDeque<Job>,
     rows: usize,
     closed: bool,
     /// Sessions in a run.
     running: usize,
     /// One for each group.
-    sleepers: Vec<Sleepers>,
+    sleepers: Vec<IdleSessions>,
 }
 
 impl BatchQueue {
@@ -86,23 +86,23 @@ impl BatchQueue {
         rule: Rule,
         groups: Groups,
         capacity: usize,
-        inflow: Arc<Inflow>,
+        pending: Arc<PendingRequests>,
         gauges: QueueGauges,
     ) -> Arc<Self> {
         let count = groups.len().get();
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 jobs: VecDeque::new(),
                 rows: 0,
                 closed: false,
                 running: 0,
-                sleepers: vec![Sleepers::default(); count],
+                sleepers: vec![IdleSessions::default(); count],
             }),
             groups,
             wake: (0..count).map(|_| Condvar::new()).collect(),
             rule,
             capacity,
-            inflow,
+            pending,
             depth: gauges.depth,
             pace: Pace::default(),
             runs: Arc::new(Runs::new(gauges.stuck)),
@@ -111,7 +111,7 @@ impl BatchQueue {
 
     /// Queues a job, or gives the reason why not. The job's reply channel is dropped with it. Where a session sleeps, the
     /// call that wakes it comes back: others who are about to queue can do so before it is made.
-    pub(crate) fn push(self: &Arc<Self>, job: Job) -> Result<Option<Call>, Refusal> {
+    pub(crate) fn push(self: &Arc<Self>, job: Job) -> Result<Option<WakeUp>, Refusal> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
@@ -124,10 +124,10 @@ impl BatchQueue {
         }
         self.runs.check_stuck()?;
         self.pace
-            .expect(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
+            .check_wait(state.rows, job.deadline.saturating_duration_since(job.enqueued))?;
         let now = job.enqueued;
         if state.jobs.is_empty() {
-            self.inflow.set_queued(true, now);
+            self.pending.set_queued(true, now);
         }
         state.rows += job.rows;
         self.pace.set_queued(state.rows);
@@ -136,67 +136,67 @@ impl BatchQueue {
         state.jobs.insert(before.map_or(0, |at| at + 1), job);
         self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
         let oldest = state.jobs.front().map(|job| job.enqueued);
-        let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > CALL_PATIENCE);
+        let overdue = oldest.is_some_and(|oldest| now.saturating_duration_since(oldest) > WAKE_PATIENCE);
         let group = self.group_for_next(&state);
-        let call = state.sleepers[group].call();
+        let wake_up = state.sleepers[group].wake_up();
         let hurry = state.sleepers[group].any() && (overdue || state.rows >= self.rule.largest());
         drop(state);
         if hurry {
             self.wake[group].notify_one();
         }
-        Ok(call.then(|| Call {
+        Ok(wake_up.then(|| WakeUp {
             queue: Arc::clone(self),
             group,
         }))
     }
 
     /// The group that takes the next batch.
-    fn group_for_next(&self, state: &State) -> usize {
+    fn group_for_next(&self, state: &QueueState) -> usize {
         let queued = state.rows.div_ceil(self.rule.largest().max(1)).min(state.jobs.len());
         self.groups.taking(state.running + queued)
     }
 
     /// Waits for the next batch; `None` once the queue is closed and empty. Turns the clock to waiting while there is
     /// nothing to do and to computing with the batch.
-    pub(crate) fn take(&self, seat: &mut Seat, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
+    pub(crate) fn take(&self, slot: &mut SessionSlot, clock: &SessionClock, last_run: Duration) -> Option<Vec<Job>> {
         let mut session_was_idle = false;
         let mut state = self.lock();
         clock.turn(false);
-        state.running -= usize::from(std::mem::take(&mut seat.running));
+        state.running -= usize::from(std::mem::take(&mut slot.running));
         loop {
             if state.jobs.is_empty() && state.closed {
                 return None;
             }
             let group = self.group_for_next(&state);
-            let another = group != seat.group && !state.closed;
+            let another = group != slot.group && !state.closed;
             let Some(first) = state.jobs.front().filter(|_| !another) else {
                 // What it was called for, or has left over, may be another group's by now.
-                if !state.jobs.is_empty() && state.sleepers[group].call() {
+                if !state.jobs.is_empty() && state.sleepers[group].wake_up() {
                     self.wake[group].notify_one();
                 }
                 session_was_idle = true;
-                state = self.sleep(seat, state, None);
+                state = self.sleep(slot, state, None);
                 continue;
             };
             let view = View {
                 rows: state.rows,
                 oldest_age: first.enqueued.elapsed(),
                 session_was_idle: session_was_idle || state.closed,
-                upcoming: self.inflow.reading(),
+                upcoming: self.pending.reading(),
                 last_run,
             };
             match self.rule.decide(&view) {
-                Decision::Wait(time) => state = self.sleep(seat, state, Some(time)),
+                Decision::Wait(time) => state = self.sleep(slot, state, Some(time)),
                 Decision::Close(rows) => {
                     let batch = close(&mut state, rows);
                     self.pace.set_queued(state.rows);
                     self.depth.set(i64::try_from(state.jobs.len()).unwrap_or(i64::MAX));
                     if state.jobs.is_empty() {
-                        self.inflow.set_queued(false, Instant::now());
+                        self.pending.set_queued(false, Instant::now());
                     }
                     if !batch.is_empty() {
                         clock.turn(true);
-                        seat.running = true;
+                        slot.running = true;
                         state.running += 1;
                         return Some(batch);
                     }
@@ -206,9 +206,9 @@ impl BatchQueue {
     }
 
     /// Refuses a request that would not be answered within `limit`, by what is queued now.
-    pub(crate) fn expect(&self, limit: Duration) -> Result<(), Refusal> {
+    pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
         self.runs.check_stuck()?;
-        self.pace.expect(self.pace.queued(), limit)
+        self.pace.check_wait(self.pace.queued(), limit)
     }
 
     /// Notes a run of so many rows: from it the time is guessed that a queue takes.
@@ -217,9 +217,9 @@ impl BatchQueue {
     }
 
     /// One more session takes from the queue.
-    pub(crate) fn add_session(&self, seat: &Seat, run: Arc<ActiveRun>) {
+    pub(crate) fn add_session(&self, slot: &SessionSlot, run: Arc<ActiveRun>) {
         self.runs.add(run);
-        if self.groups.is_last(seat.group) {
+        if self.groups.is_last(slot.group) {
             self.pace.add_session();
         }
     }
@@ -231,7 +231,7 @@ impl BatchQueue {
     }
 
     /// Ends every run and refuses what is queued: for a model whose time is over. Gives the runs that were under way.
-    pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<Lingering> {
+    pub(crate) fn stop_runs(&self, why: &Refusal) -> Vec<LingeringRun> {
         self.close();
         self.refuse_queued(why);
         self.runs.stop(why)
@@ -244,7 +244,7 @@ impl BatchQueue {
             self.pace.set_queued(0);
             self.depth.set(0);
             if !state.jobs.is_empty() {
-                self.inflow.set_queued(false, Instant::now());
+                self.pending.set_queued(false, Instant::now());
             }
             state.jobs.drain(..).collect()
         };
@@ -262,12 +262,12 @@ impl BatchQueue {
     /// Waits until its group is called, for so long at most.
     fn sleep<'a>(
         &self,
-        seat: &Seat,
-        mut state: MutexGuard<'a, State>,
+        slot: &SessionSlot,
+        mut state: MutexGuard<'a, QueueState>,
         limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
-        let wake = &self.wake[seat.group];
-        state.sleepers[seat.group].sleep();
+    ) -> MutexGuard<'a, QueueState> {
+        let wake = &self.wake[slot.group];
+        state.sleepers[slot.group].sleep();
         let mut state = match limit {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
@@ -275,17 +275,17 @@ impl BatchQueue {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        state.sleepers[seat.group].awake();
+        state.sleepers[slot.group].awake();
         state
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes the first living job and, in their order, those that go with it and fit.
-fn close(state: &mut State, max_rows: usize) -> Vec<Job> {
+fn close(state: &mut QueueState, max_rows: usize) -> Vec<Job> {
     let now = Instant::now();
     let mut batch: Vec<Job> = Vec::new();
     let mut rows = 0;

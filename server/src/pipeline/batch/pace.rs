@@ -43,7 +43,7 @@ impl Pace {
     }
 
     /// Refuses what would wait behind `queued` rows for longer than `limit`.
-    pub(super) fn expect(&self, queued: usize, limit: Duration) -> Result<(), Refusal> {
+    pub(super) fn check_wait(&self, queued: usize, limit: Duration) -> Result<(), Refusal> {
         let sessions = self.sessions.load(Relaxed).max(1) as u64;
         let wait = Duration::from_nanos(self.row_ns.load(Relaxed).saturating_mul(queued as u64) / sessions);
         if wait <= limit {
@@ -65,17 +65,17 @@ mod tests {
     fn what_would_be_late_is_refused_and_an_empty_queue_refuses_nothing() {
         let pace = Pace::default();
         let ms = Duration::from_millis;
-        assert!(pace.expect(1_000_000, ms(1)).is_ok(), "nothing is known yet");
+        assert!(pace.check_wait(1_000_000, ms(1)).is_ok(), "nothing is known yet");
         pace.note(10, ms(100));
-        assert!(pace.expect(100, ms(1000)).is_ok());
-        assert_eq!(pace.expect(101, ms(1000)).unwrap_err().reason, Reason::Full);
+        assert!(pace.check_wait(100, ms(1000)).is_ok());
+        assert_eq!(pace.check_wait(101, ms(1000)).unwrap_err().reason, Reason::Full);
         pace.add_session();
         pace.add_session();
-        assert!(pace.expect(200, ms(1000)).is_ok());
-        assert!(pace.expect(0, Duration::ZERO).is_ok());
+        assert!(pace.check_wait(200, ms(1000)).is_ok());
+        assert!(pace.check_wait(0, Duration::ZERO).is_ok());
         for _ in 0..100 {
             pace.note(1, ms(1));
         }
-        assert!(pace.expect(1000, ms(1000)).is_ok());
+        assert!(pace.check_wait(1000, ms(1000)).is_ok());
     }
 }

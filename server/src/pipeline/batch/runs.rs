@@ -1,9 +1,9 @@
 //! The runs of a queue's sessions. Those that nobody waits for are interrupted, and a session that does not come back from
 //! one is given up for the time being, so that requests are refused at once where they would only wait behind it.
 
-use super::active::{ActiveRun, Lingering};
+use super::active::{ActiveRun, LingeringRun};
 use crate::pipeline::refusal::{Reason, Refusal};
-use crate::telemetry::trace::context::Link;
+use crate::telemetry::trace::context::RequestScope;
 use prometheus::IntGauge;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -56,13 +56,13 @@ impl Runs {
                     }
                 };
                 let watch = watch(Arc::downgrade(self), Arc::clone(run), lingering.number, refuse);
-                runtime.spawn(Link::here().around(watch));
+                runtime.spawn(RequestScope::current().run_async(watch));
             }
         }
     }
 
     /// Ends every run, and lets none begin. Gives those that were under way.
-    pub(super) fn stop(&self, why: &Refusal) -> Vec<Lingering> {
+    pub(super) fn stop(&self, why: &Refusal) -> Vec<LingeringRun> {
         self.lock().iter().filter_map(|run| run.stop(why.clone())).collect()
     }
 
@@ -72,7 +72,7 @@ impl Runs {
             return Ok(());
         }
         let active = self.lock();
-        let lingering: Vec<Lingering> = active.iter().filter_map(|run| run.lingering()).collect();
+        let lingering: Vec<LingeringRun> = active.iter().filter_map(|run| run.lingering()).collect();
         if lingering.len() < active.len() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
         shape: vec![rows as i64, width],
         data: Vec::new().into(),
     };
-    let link = crate::telemetry::trace::Link::here();
+    let link = crate::telemetry::trace::RequestScope::current();
     (
         Job {
             parts: vec![part],
@@ -39,7 +39,7 @@ fn gauges() -> QueueGauges {
 }
 
 fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
-    let inflow = Inflow::new();
+    let pending = PendingRequests::new();
     let counter = || Counter::new("a", "a").unwrap();
     let seconds = SessionSeconds {
         compute: counter(),
@@ -47,14 +47,14 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
         storage_wait: counter(),
         no_requests: counter(),
     };
-    let clock = SessionClock::new(Arc::clone(&inflow), seconds);
+    let clock = SessionClock::new(Arc::clone(&pending), seconds);
     let rule = Rule {
         max_rows,
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
     (
-        BatchQueue::new(rule, Groups::new(vec![1]), capacity, inflow, gauges()),
+        BatchQueue::new(rule, Groups::new(vec![1]), capacity, pending, gauges()),
         clock,
     )
 }
@@ -72,7 +72,7 @@ fn batches_hold_what_fits_and_goes_together_in_order() {
         queue.push(job).unwrap();
         replies.push(reply);
     }
-    let take = || rows_of(&queue.take(&mut Seat::default(), &clock, Duration::ZERO).unwrap());
+    let take = || rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap());
     assert_eq!(take(), [3, 4, 1]);
     assert_eq!(take(), [2]);
     assert_eq!(take(), [6]);
@@ -90,14 +90,24 @@ fn a_full_queue_refuses_and_a_closed_one_empties() {
     queue.close();
     assert_eq!(queue.push(alive(1, 1).0).err().unwrap().reason, Reason::Draining);
     assert_eq!(
-        queue.take(&mut Seat::default(), &clock, Duration::ZERO).unwrap().len(),
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .unwrap()
+            .len(),
         1
     );
     assert_eq!(
-        queue.take(&mut Seat::default(), &clock, Duration::ZERO).unwrap().len(),
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .unwrap()
+            .len(),
         1
     );
-    assert!(queue.take(&mut Seat::default(), &clock, Duration::ZERO).is_none());
+    assert!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .is_none()
+    );
 }
 
 #[test]
@@ -111,12 +121,16 @@ fn the_dead_cost_nothing() {
         queue.push(job).unwrap();
     }
     assert_eq!(
-        rows_of(&queue.take(&mut Seat::default(), &clock, Duration::ZERO).unwrap()),
+        rows_of(&queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap()),
         [5]
     );
     assert_eq!(late_reply.try_recv().unwrap().unwrap_err().reason, Reason::Deadline);
     queue.close();
-    assert!(queue.take(&mut Seat::default(), &clock, Duration::ZERO).is_none());
+    assert!(
+        queue
+            .take(&mut SessionSlot::default(), &clock, Duration::ZERO)
+            .is_none()
+    );
     assert_eq!(queue.lock().rows, 0);
 }
 
@@ -127,7 +141,7 @@ fn an_idle_session_wakes_for_the_first_request() {
         let queue = Arc::clone(&queue);
         std::thread::spawn(move || {
             queue
-                .take(&mut Seat::default(), &clock, Duration::from_secs(60))
+                .take(&mut SessionSlot::default(), &clock, Duration::from_secs(60))
                 .map(|batch| batch.len())
         })
     };
@@ -151,7 +165,7 @@ fn higher_levels_go_first_and_lower_ones_wait_no_longer_than_their_step() {
         replies.push(reply);
     }
     let order: Vec<usize> = (0..7)
-        .map(|_| queue.take(&mut Seat::default(), &clock, Duration::ZERO).unwrap()[0].rows)
+        .map(|_| queue.take(&mut SessionSlot::default(), &clock, Duration::ZERO).unwrap()[0].rows)
         .collect();
     assert_eq!(order, [2, 4, 5, 3, 1, 6, 7]);
 }
@@ -175,9 +189,9 @@ fn worker(queue: &Arc<BatchQueue>, group: usize, clock: &Arc<SessionClock>) -> W
     let (tell, taken) = std::sync::mpsc::channel();
     let (go_on, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut seat = Seat::in_group(group);
-        queue.add_session(&seat, Arc::new(ActiveRun::new(0, Box::new(Never))));
-        while let Some(batch) = queue.take(&mut seat, &clock, Duration::ZERO) {
+        let mut slot = SessionSlot::in_group(group);
+        queue.add_session(&slot, Arc::new(ActiveRun::new(0, Box::new(Never))));
+        while let Some(batch) = queue.take(&mut slot, &clock, Duration::ZERO) {
             let _ = tell.send(batch.len());
             let _ = wait.recv();
         }
@@ -203,7 +217,7 @@ fn groups_of_two() -> (Arc<BatchQueue>, [Worker; 3]) {
         preferred_rows: Vec::new(),
         max_delay: Duration::ZERO,
     };
-    let queue = BatchQueue::new(rule, Groups::new(vec![1, 2]), 100, Inflow::new(), gauges());
+    let queue = BatchQueue::new(rule, Groups::new(vec![1, 2]), 100, PendingRequests::new(), gauges());
     let workers = [0, 1, 1].map(|group| worker(&queue, group, &clock));
     (queue, workers)
 }

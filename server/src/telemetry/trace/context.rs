@@ -21,12 +21,12 @@ pub(crate) struct RequestContext {
     pub(super) front: Front,
     /// Whether a span is sent, so that it is worth noting what became of the request.
     pub(super) traced: bool,
-    pub(super) answered: Mutex<Option<Answered>>,
+    pub(super) answered: Mutex<Option<RequestOutcome>>,
 }
 
 /// What became of an infer request, for its span.
 #[derive(Debug, Clone)]
-pub(crate) struct Answered {
+pub(crate) struct RequestOutcome {
     pub(crate) model: String,
     pub(crate) version: String,
     /// Rows of the request, once it was decoded.
@@ -39,21 +39,21 @@ pub(crate) struct Answered {
 
 /// A request's place in the log, for work that goes on outside its task.
 #[derive(Debug, Clone)]
-pub(crate) struct Link(Option<Arc<RequestContext>>);
+pub(crate) struct RequestScope(Option<Arc<RequestContext>>);
 
-impl Link {
+impl RequestScope {
     /// Of a request that is known.
     pub(super) fn to(context: &Arc<RequestContext>) -> Self {
         Self(Some(Arc::clone(context)))
     }
 
     /// Of the request that the calling task answers; of none elsewhere.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn current() -> Self {
         Self(CURRENT.try_with(Arc::clone).ok())
     }
 
     /// Goes on with the request in a future that outlives its handler: a stream of replies.
-    pub(crate) async fn around<F: Future>(self, work: F) -> F::Output {
+    pub(crate) async fn run_async<F: Future>(self, work: F) -> F::Output {
         match self.0 {
             Some(context) => CURRENT.scope(context, work).await,
             None => work.await,
@@ -61,7 +61,7 @@ impl Link {
     }
 
     /// Runs `work` as part of the request: what it logs carries the request's id.
-    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(context) => CURRENT.sync_scope(Arc::clone(context), work),
             None => work(),
@@ -80,7 +80,7 @@ pub(crate) fn front() -> Front {
 }
 
 /// Notes what became of the request that is being answered; `answered` is called only where a span is sent.
-pub(crate) fn note(answered: impl FnOnce() -> Answered) {
+pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
     let _ = CURRENT.try_with(|context| {
         if context.traced {
             *context.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answered());

@@ -3,7 +3,7 @@
 //! In: a request as it came from a connection, and the service that answers it. Out: the service's reply, with the id
 //! where the client wants it. Knows nothing of how requests are answered.
 
-use super::context::{self, Link, RequestContext};
+use super::context::{self, RequestContext, RequestScope};
 use super::id::RequestId;
 use super::otlp::{StartedSpan, Telemetry};
 use super::parent::TraceParent;
@@ -60,7 +60,7 @@ pub(crate) async fn observe<B>(
     }
     if let Some((began, method, path)) = access {
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Link::to(&context).within(|| {
+        RequestScope::to(&context).run(|| {
             tracing::debug!(target: ACCESS, %method, %path, status = status.as_u16(), us, "answered");
         });
     }
@@ -88,12 +88,13 @@ mod tests {
         let response = observe(None, Front::Http, request, async |_| {
             seen = with_current_id(ToString::to_string).unwrap();
             // On another thread, as a session does it.
-            let (link, expected) = (Link::here(), seen.clone());
-            let there = std::thread::spawn(move || link.within(|| with_current_id(ToString::to_string)));
+            let (link, expected) = (RequestScope::current(), seen.clone());
+            let there = std::thread::spawn(move || link.run(|| with_current_id(ToString::to_string)));
             assert_eq!(there.join().unwrap(), Some(expected));
             // In a stream of replies, which goes on when the handler has ended.
-            let (link, expected) = (Link::here(), seen.clone());
-            later = Some(link.around(async move { assert_eq!(with_current_id(ToString::to_string), Some(expected)) }));
+            let (link, expected) = (RequestScope::current(), seen.clone());
+            later =
+                Some(link.run_async(async move { assert_eq!(with_current_id(ToString::to_string), Some(expected)) }));
             status.into_response()
         })
         .await;

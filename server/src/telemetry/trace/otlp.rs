@@ -80,7 +80,7 @@ impl Telemetry {
         path: &str,
         parent: Option<&TraceParent>,
     ) -> Option<StartedSpan> {
-        if !spans::worth_one(method, path) {
+        if !spans::wants_span(method, path) {
             return None;
         }
         let ids = RandomIdGenerator::default();

@@ -3,7 +3,7 @@
 //! Pure. Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC servers where those have any,
 //! <https://opentelemetry.io/docs/specs/semconv/>; what is this server's own begins with `tierlab.`.
 
-use super::context::Answered;
+use super::context::RequestOutcome;
 use super::id::RequestId;
 use crate::telemetry::labels::Front;
 use http::Method;
@@ -26,7 +26,7 @@ const ORDER: [Stage; Stage::COUNT] = [
 ];
 
 /// Whether a request gets a span: what infers or changes something, not what asks how the server is.
-pub(super) fn worth_one(method: &Method, path: &str) -> bool {
+pub(super) fn wants_span(method: &Method, path: &str) -> bool {
     const WITHOUT: [&str; 6] = [
         "ServerLive",
         "ServerReady",
@@ -57,7 +57,7 @@ pub(super) struct Finished<'a> {
     pub(super) id: &'a RequestId,
     /// The reply's status; none when the client went away before.
     pub(super) status: Option<u16>,
-    pub(super) answered: Option<Answered>,
+    pub(super) answered: Option<RequestOutcome>,
 }
 
 impl Finished<'_> {
@@ -237,9 +237,12 @@ mod tests {
 
     #[test]
     fn health_and_metrics_have_no_spans() {
-        assert!(worth_one(&Method::POST, "/v2/models/ctr/infer"));
-        assert!(worth_one(&Method::POST, "/inference.GRPCInferenceService/ModelInfer"));
-        assert!(!worth_one(&Method::GET, "/metrics"));
-        assert!(!worth_one(&Method::POST, "/inference.GRPCInferenceService/ServerReady"));
+        assert!(wants_span(&Method::POST, "/v2/models/ctr/infer"));
+        assert!(wants_span(&Method::POST, "/inference.GRPCInferenceService/ModelInfer"));
+        assert!(!wants_span(&Method::GET, "/metrics"));
+        assert!(!wants_span(
+            &Method::POST,
+            "/inference.GRPCInferenceService/ServerReady"
+        ));
     }
 }

@@ -6,9 +6,13 @@
 mod standin;
 
 use super::*;
-use crate::features::{FeatureTier, Join, Landing, LiveTables};
+use crate::features::Join;
+use crate::features::destination::RowDestination;
+use crate::features::live::LiveTables;
+use crate::features::tier::FeatureTier;
+use crate::inference::session::engine::Engine;
+use crate::inference::session::error::{Fault, RunError};
 use crate::inference::session::test_engines::{INPUT, WIDTH, engines, parts};
-use crate::inference::session::{Engine, Fault, RunError};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
 use libloading::{Library, Symbol};
@@ -26,27 +30,27 @@ use tierlab_storage::wrappers::StorageMetrics;
 const ROWS: u64 = 300;
 
 /// A folder with a table, and a stand-in whose device memory the CPU may touch.
-struct Bed {
+struct Fixture {
     library: Library,
     standin: StandIn,
     folder: tempfile::TempDir,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         let standin = StandIn::build();
         // SAFETY: the stand-in has no initialisers but one that reads the environment.
         let library = unsafe { Library::new(standin.folder().join("libcuda.so.1")) }.unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("features")).unwrap();
-        let bed = Self {
+        let fixture = Self {
             library,
             standin,
             folder,
         };
-        bed.set(c"tagged", 0);
-        bed.write(&table());
-        bed
+        fixture.set(c"tagged", 0);
+        fixture.write(&table());
+        fixture
     }
 
     fn write(&self, table: &[u8]) {
@@ -80,7 +84,7 @@ impl Bed {
             ..GdsConfig::new(self.folder.path().to_owned(), path)
         };
         let tier = GdsTier::open(&config).await.unwrap();
-        join(Arc::new(tier), Landing::Device { prove_every }).await
+        join(Arc::new(tier), RowDestination::Device { prove_every }).await
     }
 
     /// Everything that was taken has been given back.
@@ -100,21 +104,20 @@ impl Bed {
     }
 }
 
-async fn join(tier: Arc<dyn Tier>, landing: Landing) -> Result<Join, String> {
+async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, String> {
     let tier = FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
         kind: "gds",
-        landing,
+        destination,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("gds"),
-        tables: LiveTables::new(None),
     };
     let input = TensorSpec {
         name: INPUT.into(),
         dtype: DataType::Fp32,
         shape: vec![-1, WIDTH as i64],
     };
-    let join = Join::open(tier, "t", &[input], &[(0, "x".into())]).await;
+    let join = Join::open(tier, LiveTables::new(None), "t", &[input], &[(0, "x".into())]).await;
     join.map_err(|e| e.to_string())
 }
 
@@ -180,12 +183,12 @@ async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
     let [mut plain, mut bound] = engines();
     assert_eq!(bound.signature.inputs[0].name, INPUT);
     for path in DevicePath::ALL {
-        let bed = Bed::new();
-        let nvme = NvmeTier::open(bed.folder.path(), 8, false).await.unwrap();
-        let on_host = join(Arc::new(nvme), Landing::Host).await.unwrap();
-        let on_device = bed.join(path, 0).await.unwrap();
+        let fixture = Fixture::new();
+        let nvme = NvmeTier::open(fixture.folder.path(), 8, false).await.unwrap();
+        let on_host = join(Arc::new(nvme), RowDestination::Host).await.unwrap();
+        let on_device = fixture.join(path, 0).await.unwrap();
         let requests: [&[i64]; 4] = [&[7], &[3, 4, 5, 250, 250, 0], &[299], &[12, 11, 10]];
-        let copies = bed.count(c"sync_copies");
+        let copies = fixture.count(c"sync_copies");
         let (mut host, mut device) = (Vec::new(), Vec::new());
         for ids in requests {
             host.push(rows(&on_host, ids).await.unwrap());
@@ -201,7 +204,7 @@ async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
         assert!(want == have, "{path:?}");
         if path != DevicePath::Pageable {
             assert_eq!(
-                bed.count(c"sync_copies"),
+                fixture.count(c"sync_copies"),
                 copies,
                 "{path:?}: nothing goes to the host, or comes from there again"
             );
@@ -217,15 +220,15 @@ async fn rows_reach_the_session_by_every_path_without_a_copy_on_the_host() {
         let device = &mut bound.pinned.as_mut().unwrap().device;
         device.bound.clear();
         device.place = None;
-        bed.assert_balanced();
+        fixture.assert_balanced();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
     let [mut plain, mut bound] = engines();
-    let bed = Bed::new();
-    let join = bed.join(DevicePath::Gds, 1).await.unwrap();
+    let fixture = Fixture::new();
+    let join = fixture.join(DevicePath::Gds, 1).await.unwrap();
     let sent = parts(3, 0.4).remove(0);
     let ids: Vec<i64> = (0..40).map(|i| i * 7 % 300).collect();
     let joined = rows(&join, &ids).await.unwrap();
@@ -249,17 +252,17 @@ async fn requests_of_both_kinds_share_a_batch_and_large_ones_are_cut() {
         refused.message
     );
     drop((joined, pieces, join, bound));
-    bed.assert_balanced();
+    fixture.assert_balanced();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_is_found_as_often_as_the_config_says() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     // Every row: damaged once on its way is mended, damaged twice is refused, and the next is served again.
-    let join = bed.join(DevicePath::Gds, 1).await.unwrap();
-    bed.set(c"flip", 1);
+    let join = fixture.join(DevicePath::Gds, 1).await.unwrap();
+    fixture.set(c"flip", 1);
     assert!(rows(&join, &[5, 6]).await.is_ok(), "read again, and right");
-    bed.set(c"flip", 2);
+    fixture.set(c"flip", 2);
     let refusal = rows(&join, &[5, 6]).await.unwrap_err();
     assert_eq!(refusal.reason, Reason::Corrupt);
     assert!(
@@ -269,48 +272,48 @@ async fn damage_is_found_as_often_as_the_config_says() {
     assert!(rows(&join, &[5, 6]).await.is_ok());
     drop(join);
     // Every second request: the first is proven, the second is not.
-    let join = bed.join(DevicePath::Gds, 2).await.unwrap();
-    bed.set(c"flip", 2);
+    let join = fixture.join(DevicePath::Gds, 2).await.unwrap();
+    fixture.set(c"flip", 2);
     assert_eq!(rows(&join, &[5]).await.unwrap_err().reason, Reason::Corrupt);
-    bed.set(c"flip", 2);
+    fixture.set(c"flip", 2);
     assert!(
         rows(&join, &[5]).await.is_ok(),
         "what is not looked at is not found: the docs say so"
     );
-    bed.set(c"flip", 0);
+    fixture.set(c"flip", 0);
     drop(join);
-    bed.assert_balanced();
+    fixture.assert_balanced();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_whose_rows_are_trusted_is_proven_whole_when_it_is_opened_or_replaced() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut damaged = table();
     let at = damaged.len() - 100;
     damaged[at] ^= 1;
-    bed.write(&damaged);
-    let refused = bed.join(DevicePath::Gds, 0).await.err().unwrap();
+    fixture.write(&damaged);
+    let refused = fixture.join(DevicePath::Gds, 0).await.err().unwrap();
     assert!(
         refused.contains("features/t.rows") && refused.contains("entity 299"),
         "{refused}"
     );
-    let proven_by_row = bed.join(DevicePath::Gds, 1).await.unwrap();
+    let proven_by_row = fixture.join(DevicePath::Gds, 1).await.unwrap();
     assert!(rows(&proven_by_row, &[298]).await.is_ok());
     assert_eq!(rows(&proven_by_row, &[299]).await.unwrap_err().reason, Reason::Corrupt);
-    bed.write(&table());
-    let trusted = bed.join(DevicePath::Gds, 0).await.unwrap();
+    fixture.write(&table());
+    let trusted = fixture.join(DevicePath::Gds, 0).await.unwrap();
     assert!(rows(&trusted, &[299]).await.is_ok());
-    bed.write(&damaged);
+    fixture.write(&damaged);
     let refusal = rows(&trusted, &[3]).await.unwrap_err();
     assert!(
         refusal.reason == Reason::Corrupt && refusal.message.contains("entity 299"),
         "{refusal}"
     );
-    bed.write(&table());
+    fixture.write(&table());
     assert!(
         rows(&trusted, &[3]).await.is_ok(),
         "and the one after that is served again"
     );
     drop((proven_by_row, trusted));
-    bed.assert_balanced();
+    fixture.assert_balanced();
 }

@@ -30,7 +30,7 @@ pub(super) struct Framed {
 
 /// Where a body is in its messages.
 #[derive(Debug)]
-pub(super) struct Cutter {
+pub(super) struct FrameDecoder {
     limit: Limit,
     prefix: [u8; PREFIX_BYTES],
     /// Bytes of the prefix that have come; 0 between messages.
@@ -43,7 +43,7 @@ pub(super) struct Cutter {
     whole: VecDeque<Framed>,
 }
 
-impl Cutter {
+impl FrameDecoder {
     pub(super) fn new(limit: Limit) -> Self {
         Self {
             limit,
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(bytes: usize) -> Cutter {
+    fn of(bytes: usize) -> FrameDecoder {
         let set_by = "`admission.max_body_bytes`";
-        Cutter::new(Limit { bytes, set_by })
+        FrameDecoder::new(Limit { bytes, set_by })
     }
 
     fn message(bytes: usize, compressed: bool) -> Vec<u8> {

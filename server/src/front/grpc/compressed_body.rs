@@ -13,9 +13,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// A body that is compressed.
-pub(super) struct Packing(Body);
+pub(super) struct CompressedBody(Body);
 
-impl Packing {
+impl CompressedBody {
     /// Takes the body of a response, where it is compressed.
     pub(super) fn of(response: http::Response<Body>) -> http::Response<Body> {
         if is_compressed(response.headers()) {
@@ -26,7 +26,7 @@ impl Packing {
     }
 }
 
-impl HttpBody for Packing {
+impl HttpBody for CompressedBody {
     type Data = Bytes;
     type Error = Status;
 

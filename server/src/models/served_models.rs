@@ -41,36 +41,36 @@ impl VersionState {
 
 /// One version of a model.
 #[derive(Clone)]
-pub(crate) struct Version {
+pub(crate) struct ServedVersion {
     pub(crate) state: VersionState,
     /// There as long as requests are taken.
     pub(crate) model: Option<Arc<Model>>,
     /// Why it is not served, or why a newer copy of it was refused.
     pub(crate) reason: String,
-    /// What was loaded, or refused: see [`crate::models::repository::Described::mark`].
-    pub(crate) mark: String,
+    /// What was loaded, or refused: see [`crate::models::repository::ModelDescription::fingerprint`].
+    pub(crate) fingerprint: String,
 }
 
-impl Version {
+impl ServedVersion {
     pub(crate) fn without_model(state: VersionState, reason: impl Into<String>) -> Self {
         Self {
             state,
             model: None,
             reason: reason.into(),
-            mark: String::new(),
+            fingerprint: String::new(),
         }
     }
 }
 
 /// One model: its versions by number.
 #[derive(Clone, Default)]
-pub(crate) struct Entry {
-    pub(crate) versions: BTreeMap<u64, Version>,
+pub(crate) struct ServedModel {
+    pub(crate) versions: BTreeMap<u64, ServedVersion>,
     /// Why the model as a whole was refused; empty when it was not.
     pub(crate) reason: String,
 }
 
-impl Entry {
+impl ServedModel {
     /// The versions that are served, lowest first.
     pub(crate) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
         self.versions.values().filter_map(|version| version.model.as_ref())
@@ -97,9 +97,9 @@ impl Entry {
 
 /// Every model, by name.
 #[derive(Clone, Default)]
-pub(crate) struct Served(pub(crate) BTreeMap<String, Arc<Entry>>);
+pub(crate) struct ServedModels(pub(crate) BTreeMap<String, Arc<ServedModel>>);
 
-impl Served {
+impl ServedModels {
     /// The model that a request names; without a version, or with an empty one, the highest that is served.
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl Served {
             .filter(|number| number.to_string() == version);
         let known = number.and_then(|number| entry.versions.get(&number));
         match known {
-            Some(Version { model: Some(model), .. }) => Ok(model),
-            Some(Version { state, reason, .. }) => Err(Refusal::new(
+            Some(ServedVersion { model: Some(model), .. }) => Ok(model),
+            Some(ServedVersion { state, reason, .. }) => Err(Refusal::new(
                 Reason::NotReady,
                 format!(
                     "version `{version}` of model `{name}` is {}: {reason}",
@@ -148,7 +148,7 @@ impl Served {
     ///
     /// # Errors
     /// An unknown model.
-    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<Entry>, Refusal> {
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<ServedModel>, Refusal> {
         self.0
             .get(name)
             .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("no model `{}`", shown(name))))

@@ -7,12 +7,12 @@ use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::telemetry::labels::{Mode, WaitPoint};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::trace::context::{self, Answered};
+use crate::telemetry::trace::context::{self, RequestOutcome};
 use std::time::Instant;
 use tierlab_protocol::timing::StageTimings;
 
 /// A request on its way.
-pub(crate) struct Passage<'a> {
+pub(crate) struct RequestGuard<'a> {
     metrics: &'a Metrics,
     pub(super) model: &'a Model,
     pub(super) wait_point: WaitPoint,
@@ -23,7 +23,7 @@ pub(crate) struct Passage<'a> {
     open: bool,
 }
 
-impl<'a> Passage<'a> {
+impl<'a> RequestGuard<'a> {
     pub(super) fn begin(metrics: &'a Metrics, model: &'a Model) -> Self {
         Self {
             metrics,
@@ -59,7 +59,7 @@ impl<'a> Passage<'a> {
     }
 
     fn note(&self, refusal: Option<Reason>, timings: &StageTimings) {
-        context::note(|| Answered {
+        context::note_outcome(|| RequestOutcome {
             model: self.model.name.clone(),
             version: self.model.version.clone(),
             rows: self.rows,
@@ -77,7 +77,7 @@ impl<'a> Passage<'a> {
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if self.open {
             self.metrics.count_cancelled(self.wait_point);

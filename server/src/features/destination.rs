@@ -2,7 +2,7 @@
 
 /// Where rows are read to, and what proves them there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Landing {
+pub(crate) enum RowDestination {
     /// Host memory: each row is proven before it is used.
     Host,
     /// Device memory and nowhere else.
@@ -13,7 +13,7 @@ pub(crate) enum Landing {
     },
 }
 
-impl Landing {
+impl RowDestination {
     /// Whether rows may be used that nothing has proven on their way, so that the table has to be proven as it lies.
     pub(super) fn trusts_the_table(self) -> bool {
         matches!(self, Self::Device { prove_every } if prove_every != 1)
