@@ -6,6 +6,7 @@
 use crate::error::ServerError;
 use crate::models::serving::model::Model;
 use crate::models::state::ServerState;
+use crate::pipeline::admission::Tally;
 use crate::pipeline::refusal::{Reason, Refusal};
 use futures::future::join_all;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(crate) async fn finish(
         left.extend(stop_runs(&models));
         let _ = timeout_at(last.into(), threads).await;
     }
-    let (admitted, settled) = state.pipeline.admission.tally();
+    let Tally { admitted, settled } = state.pipeline.admission.tally();
     if admitted > settled {
         left.push(format!("{} admitted requests", admitted - settled));
     }

@@ -4,6 +4,7 @@
 //! The way of a request is written down in one file, `pipeline.rs`; a stage knows at most its
 //! right neighbour. [`config`] reads files, environment and flags; [`server`] runs.
 
+pub mod command;
 pub mod config;
 mod drain;
 mod error;

@@ -13,7 +13,7 @@ pub(crate) mod refusal;
 pub(crate) mod request_guard;
 pub(crate) mod stopwatch;
 
-use crate::models::serving::accept::Accepted;
+use crate::models::serving::accept::{Accepted, SelectedOutput};
 use crate::models::serving::model::Model;
 use crate::models::serving::submit::{RunRequest, Urgency};
 use crate::pipeline::admission::{Account, AccountRoom, Admission};
@@ -186,8 +186,8 @@ impl Pipeline {
 /// A request that fits its model.
 struct Decoded {
     id: Option<String>,
-    /// Outputs to send, and whether as binary.
-    selected: Vec<(usize, bool)>,
+    /// Outputs to send.
+    selected: Vec<SelectedOutput>,
     accepted: Accepted,
     timeout: Option<Duration>,
     priority: u64,
@@ -226,13 +226,13 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
 fn chosen(
     model: &Model,
     id: Option<String>,
-    selected: &[(usize, bool)],
+    selected: &[SelectedOutput],
     outputs: Vec<Tensor>,
 ) -> (InferReply, Vec<bool>) {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
     let mut flags = Vec::with_capacity(selected.len());
     let mut chosen = Vec::with_capacity(selected.len());
-    for &(index, binary) in selected {
+    for &SelectedOutput { index, binary } in selected {
         let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
             continue;
         };

@@ -14,7 +14,7 @@ use crate::front::grpc;
 use crate::front::http;
 use crate::inference::runtime::Runtime;
 use crate::inference::runtime::mapped::MappedWeights;
-use crate::inference::runtime::optimized::OptimizedCache;
+use crate::inference::runtime::optimized::{OptimizedCache, OptimizedCacheConfig};
 use crate::models::loading::fitting::Fitting;
 use crate::models::loading::load::Loader;
 use crate::models::management::manager::{ModelManager, ModelSource};
@@ -214,7 +214,7 @@ async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMet
 
 /// The cache of optimised graphs, where there is one.
 fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
-    let Some((folder, max_bytes)) = &config.optimized_cache else {
+    let Some(OptimizedCacheConfig { folder, max_bytes }) = &config.optimized_cache else {
         return Ok(None);
     };
     let opened = OptimizedCache::open(folder, *max_bytes);

@@ -18,6 +18,7 @@ use crate::features::destination::RowDestination;
 use crate::front::connections::ListenerConfig;
 use crate::inference::runtime::Search;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::optimized::OptimizedCacheConfig;
 use crate::inference::runtime::provider::Providers;
 use crate::inference::session::layout::{FitConfig, MAX_CORES};
 use crate::models::loading::opening::LoadLimits;
@@ -95,9 +96,9 @@ pub struct Config {
     pub(crate) feature_tier: TierConfig,
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
-    /// Where feature rows are read to.
     /// The largest file of a model that is read.
     pub(crate) max_file_bytes: u64,
+    /// Where feature rows are read to.
     pub(crate) destination: RowDestination,
     /// How often a table's version is looked at; `None` for never.
     pub(crate) revalidate: Option<Duration>,
@@ -106,8 +107,8 @@ pub struct Config {
     backlog: u32,
     pub(crate) search: Search,
     pub(crate) providers: Providers,
-    /// The folder of optimised graphs, and the most bytes in it.
-    pub(crate) optimized_cache: Option<(PathBuf, u64)>,
+    /// Where optimised graphs are kept, where they are.
+    pub(crate) optimized_cache: Option<OptimizedCacheConfig>,
     pub(crate) mapped: MappedConfig,
     pub(crate) load_limits: LoadLimits,
     /// Sessions of models whose configs state none.
@@ -115,7 +116,8 @@ pub struct Config {
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
-    log: (LogFormat, String),
+    log_format: LogFormat,
+    log_level: String,
 }
 
 impl Config {
@@ -277,10 +279,10 @@ impl Config {
                 cuda: raw.runtime.cuda,
                 tensorrt: raw.runtime.tensorrt,
             },
-            optimized_cache: raw
-                .runtime
-                .optimized_cache
-                .map(|folder| (folder, raw.runtime.optimized_cache_max_bytes)),
+            optimized_cache: raw.runtime.optimized_cache.map(|folder| OptimizedCacheConfig {
+                folder,
+                max_bytes: raw.runtime.optimized_cache_max_bytes,
+            }),
             mapped: mapped_of(raw.runtime.weights, sources)?,
             load_limits: LoadLimits {
                 load: Duration::from_millis(raw.runtime.load_timeout_ms),
@@ -290,7 +292,8 @@ impl Config {
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,
-            log: (raw.log.format, raw.log.level),
+            log_format: raw.log.format,
+            log_level: raw.log.level,
         })
     }
 
@@ -312,10 +315,16 @@ impl Config {
         self.backlog
     }
 
-    /// How the log is written, and its filter.
+    /// How the log is written.
     #[must_use]
-    pub fn log(&self) -> (LogFormat, &str) {
-        (self.log.0, &self.log.1)
+    pub fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    /// The log's filter.
+    #[must_use]
+    pub fn log_level(&self) -> &str {
+        &self.log_level
     }
 
     /// How long admitted requests may take to finish after a signal to end.

@@ -52,6 +52,14 @@ pub(crate) struct Admission {
     settled: AtomicU64,
 }
 
+/// Requests since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) admitted: u64,
+    /// Of those admitted: answered, refused or given up by the client.
+    pub(crate) settled: u64,
+}
+
 /// One model's requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Share(AtomicUsize);
@@ -140,8 +148,11 @@ impl Admission {
     }
 
     /// Requests admitted, and how many of them are settled.
-    pub(crate) fn tally(&self) -> (u64, u64) {
-        (self.admitted.load(Relaxed), self.settled.load(Relaxed))
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            admitted: self.admitted.load(Relaxed),
+            settled: self.settled.load(Relaxed),
+        }
     }
 }
 
@@ -219,7 +230,10 @@ impl Account {
     pub(crate) fn room(&mut self, deadline: Option<Instant>) -> AccountRoom<'_> {
         AccountRoom {
             deadline,
-            state: RefCell::new((self, None)),
+            state: RefCell::new(RoomState {
+                account: self,
+                refusal: None,
+            }),
         }
     }
 }
@@ -242,20 +256,25 @@ fn full(alone: usize, limit: usize) -> Refusal {
 /// Where the reader or writer of one request asks for memory.
 pub(crate) struct AccountRoom<'a> {
     deadline: Option<Instant>,
-    /// The account, and why it refused.
-    state: RefCell<(&'a mut Account, Option<Refusal>)>,
+    state: RefCell<RoomState<'a>>,
+}
+
+struct RoomState<'a> {
+    account: &'a mut Account,
+    /// Why it refused.
+    refusal: Option<Refusal>,
 }
 
 impl AccountRoom<'_> {
     /// Why it refused, where it did.
     pub(crate) fn into_refusal(self) -> Option<Refusal> {
-        self.state.into_inner().1
+        self.state.into_inner().refusal
     }
 }
 
 impl Room for AccountRoom<'_> {
     fn take(&self, bytes: usize) -> bool {
-        let (account, refusal) = &mut *self.state.borrow_mut();
+        let RoomState { account, refusal } = &mut *self.state.borrow_mut();
         if refusal.is_some() {
             return false;
         }
@@ -340,7 +359,11 @@ mod tests {
         assert_eq!(admission.gauge.get(), 1);
         admission.has_room(&share).unwrap();
         let _third = admission.admit(&share).unwrap();
-        assert_eq!(admission.tally(), (3, 1));
+        let expected = Tally {
+            admitted: 3,
+            settled: 1,
+        };
+        assert_eq!(admission.tally(), expected);
     }
 
     #[test]

@@ -141,21 +141,34 @@ impl Refusal {
             _ => Reason::Tier,
         };
         if reason != Reason::Deadline {
-            log_of(kind, error);
+            log_failure(kind, error);
         }
         Self::new(reason, format!("tier `{kind}`: {}", error.for_clients()))
     }
 }
 
+/// Failures that the log has told of.
+struct Logged {
+    /// When the second began that they are counted in.
+    since: Option<Instant>,
+    count: u32,
+}
+
 /// Puts a tier's failure into the log, a few a second: under load every request may meet the same one.
-fn log_of(kind: &str, error: &StorageError) {
-    static LOGGED: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
+fn log_failure(kind: &str, error: &StorageError) {
+    static LOGGED: Mutex<Logged> = Mutex::new(Logged { since: None, count: 0 });
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-    if logged.0.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
-        *logged = (Some(Instant::now()), 0);
+    if logged
+        .since
+        .is_none_or(|since| since.elapsed() >= Duration::from_secs(1))
+    {
+        *logged = Logged {
+            since: Some(Instant::now()),
+            count: 0,
+        };
     }
-    logged.1 += 1;
-    if logged.1 <= LOGGED_PER_SECOND {
+    logged.count += 1;
+    if logged.count <= LOGGED_PER_SECOND {
         tracing::warn!(tier = kind, %error, "a read failed");
     }
 }

@@ -64,7 +64,8 @@ pub(super) struct GuardedStream<S> {
     activity: Arc<Activity>,
     write_timeout: Duration,
     /// What was read to find out the protocol, and how much of it was read again.
-    opening: ([u8; PREFACE.len()], usize),
+    opening: [u8; PREFACE.len()],
+    opening_len: usize,
     reread: usize,
     /// Whether the end of what the client sends may be kept from hyper.
     half_closes: bool,
@@ -98,7 +99,8 @@ impl<S: Transport> GuardedStream<S> {
             stream,
             activity,
             write_timeout,
-            opening: ([0; PREFACE.len()], 0),
+            opening: [0; PREFACE.len()],
+            opening_len: 0,
             reread: 0,
             half_closes: false,
             half_closed: None,
@@ -124,7 +126,7 @@ impl<S: Transport> GuardedStream<S> {
 
     async fn read_opening(&mut self) -> io::Result<Protocol> {
         use tokio::io::AsyncReadExt;
-        let (bytes, len) = &mut self.opening;
+        let (bytes, len) = (&mut self.opening, &mut self.opening_len);
         loop {
             let read = self.stream.read(&mut bytes[*len..]).await?;
             *len += read;
@@ -240,9 +242,8 @@ impl<S: Transport> GuardedStream<S> {
 impl<S: Transport> AsyncRead for GuardedStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (opening, len) = &this.opening;
-        if this.reread < *len {
-            let again = &opening[this.reread..*len];
+        if this.reread < this.opening_len {
+            let again = &this.opening[this.reread..this.opening_len];
             let again = &again[..again.len().min(buf.remaining())];
             buf.put_slice(again);
             this.reread += again.len();

@@ -72,7 +72,8 @@ impl IncomingMessages {
         headers: &HeaderMap,
         state: &SharedState,
         arrived: &MessageAccount,
-        (kind, limit): (CallKind, Limit),
+        kind: CallKind,
+        limit: Limit,
     ) -> Self {
         let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
         Self {

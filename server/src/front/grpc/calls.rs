@@ -42,7 +42,7 @@ impl PendingCall {
         let (head, body) = request.into_parts();
         let arrived = MessageAccount::open(state);
         Self {
-            arriving: IncomingMessages::new(body, &head.headers, state, &arrived, (kind, limit)),
+            arriving: IncomingMessages::new(body, &head.headers, state, &arrived, kind, limit),
             state: Arc::clone(state),
             head,
             arrived,

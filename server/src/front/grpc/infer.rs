@@ -148,7 +148,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
     let messages = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
     let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
         let message = arriving.only().await?;
-        let answer = answer(&state, message, arrived.take(&state), (deadline, CallKind::Unary)).await;
+        let answer = answer(&state, message, arrived.take(&state), deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
     messages.answer(answered).await
@@ -168,7 +168,8 @@ async fn answer(
     state: &SharedState,
     message: Data,
     mut account: Account,
-    (deadline, kind): (Option<Instant>, CallKind),
+    deadline: Option<Instant>,
+    kind: CallKind,
 ) -> Answer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
@@ -268,7 +269,7 @@ fn replies(
         let (state, account) = (Arc::clone(&state), arrived.take(&state));
         link.clone().run_async(async move {
             Ok(streamed(
-                answer(&state, message?, account, (None, CallKind::Stream)).await,
+                answer(&state, message?, account, None, CallKind::Stream).await,
             ))
         })
     };

@@ -13,8 +13,28 @@ use axum::routing::{MethodRouter, get, post};
 /// The path of the OpenAPI document.
 const OPENAPI: &str = "/openapi.json";
 
-/// Bodies of an operation: request, then reply.
-type Bodies = (Option<&'static str>, Option<&'static str>);
+/// The schemas of the bodies of an operation.
+#[derive(Clone, Copy, Default)]
+struct Bodies {
+    request: Option<&'static str>,
+    reply: Option<&'static str>,
+}
+
+impl Bodies {
+    fn of(request: &'static str, reply: &'static str) -> Self {
+        Self {
+            request: Some(request),
+            reply: Some(reply),
+        }
+    }
+
+    fn reply(reply: &'static str) -> Self {
+        Self {
+            request: None,
+            reply: Some(reply),
+        }
+    }
+}
 
 /// A group of routes being listed.
 struct Listing {
@@ -30,7 +50,7 @@ impl Listing {
         reply: &'static str,
         serve: H,
     ) {
-        self.add(path, "get", summary, (None, Some(reply)), get(serve));
+        self.add(path, "get", summary, Bodies::reply(reply), get(serve));
     }
 
     fn post<H: Handler<T, SharedState>, T: 'static>(
@@ -55,8 +75,8 @@ impl Listing {
             method,
             summary,
             tag: self.tag,
-            request: bodies.0,
-            reply: bodies.1,
+            request: bodies.request,
+            reply: bodies.reply,
         };
         match self.routes.iter_mut().find(|route| route.path == path) {
             Some(route) => {
@@ -92,14 +112,14 @@ pub(super) fn routes() -> Vec<Route> {
         OPENAPI,
         "get",
         "This document",
-        (None, Some("OpenApi")),
+        Bodies::reply("OpenApi"),
         MethodRouter::new(),
     );
     list.add(
         "/metrics",
         "get",
         "Metrics in Prometheus' text format",
-        (None, None),
+        Bodies::default(),
         get(metrics),
     );
     list.tag = "models";
@@ -129,7 +149,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Statistics",
             model_stats,
         );
-        let bodies = (Some("InferRequest"), Some("InferReply"));
+        let bodies = Bodies::of("InferRequest", "InferReply");
         list.post(
             &format!("{base}/infer"),
             "Inference, in JSON or with binary tensors",
@@ -138,19 +158,19 @@ pub(super) fn routes() -> Vec<Route> {
         );
     }
     list.tag = "repository";
-    let bodies = (Some("IndexOptions"), Some("Index"));
+    let bodies = Bodies::of("IndexOptions", "Index");
     list.post("/v2/repository/index", "The models of the repository", bodies, index);
     let models = "/v2/repository/models/{model}";
     list.post(
         &format!("{models}/load"),
         "Load a model, or its newest version",
-        (None, Some("Any")),
+        Bodies::reply("Any"),
         load,
     );
     list.post(
         &format!("{models}/unload"),
         "Stop serving a model",
-        (None, Some("Any")),
+        Bodies::reply("Any"),
         unload,
     );
     settings(&mut list);
@@ -165,7 +185,7 @@ pub(super) fn routes() -> Vec<Route> {
 /// Triton's extensions that its clients ask for and that are not offered here: answered, and changes refused.
 fn settings(list: &mut Listing) {
     list.tag = "settings";
-    let bodies = (Some("Any"), Some("Any"));
+    let bodies = Bodies::of("Any", "Any");
     list.get("/v2/logging", "Log settings", "Any", log_settings);
     list.post("/v2/logging", "Change log settings (refused)", bodies, set_log_settings);
     list.get("/v2/trace/setting", "Trace settings", "Any", trace_settings);
@@ -190,7 +210,7 @@ fn settings(list: &mut Listing) {
             list.post(
                 &path,
                 "Forget regions: there are none",
-                (None, Some("Any")),
+                Bodies::reply("Any"),
                 unregister_shared_memory,
             );
         }

@@ -19,6 +19,14 @@ const MAX_GRAPH_BYTES: usize = 1_500_000_000;
 /// The beginning of the names of files that are being written.
 const PARTIAL: &str = "partial-";
 
+/// `[runtime] optimized_cache`, `optimized_cache_max_bytes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OptimizedCacheConfig {
+    pub(crate) folder: PathBuf,
+    /// The most bytes in it.
+    pub(crate) max_bytes: u64,
+}
+
 /// The folder of optimised graphs.
 #[derive(Debug)]
 pub(crate) struct OptimizedCache {

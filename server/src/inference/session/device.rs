@@ -4,7 +4,7 @@
 //! parts that came from there. **Has not run on a GPU**: the tests run it on a stand-in in which host memory plays the
 //! device, bound as the CPU's.
 
-use super::foreign::tensor_over;
+use super::foreign::{ForeignMemory, tensor_over};
 use crate::pipeline::batch::elements::Elements;
 use crate::pipeline::batch::job::Part;
 use ort::memory::Allocator;
@@ -60,7 +60,8 @@ impl DeviceInputs {
     pub(super) fn tensor<'a>(
         &mut self,
         input: &str,
-        (element, shape): (TensorElementType, &[i64]),
+        element: TensorElementType,
+        shape: &[i64],
         parts: impl Iterator<Item = &'a Part> + Clone,
     ) -> Result<DynTensor, String> {
         let len = parts.clone().map(|part| part.data.len()).sum();
@@ -81,9 +82,13 @@ impl DeviceInputs {
             at += part.data.len();
         }
         place.stream.wait().map_err(|e| e.to_string())?;
+        let memory = ForeignMemory {
+            address: tensor.address(),
+            len,
+        };
         // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and kept
         // in `bound` until the input is bound anew or the binding is gone.
-        let value = unsafe { tensor_over(&self.memory, (tensor.address(), len), element, shape) };
+        let value = unsafe { tensor_over(&self.memory, memory, element, shape) };
         self.bound.insert(input.to_owned(), tensor);
         value.map_err(|e| e.to_string())
     }

@@ -10,17 +10,24 @@ use ort::value::{DynTensor, TensorElementType, Value};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// A tensor over `len` bytes at `at`, in the kind of memory that `memory` allocates.
+/// Memory of somebody else.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForeignMemory {
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+}
+
+/// A tensor over memory at `at`, in the kind of memory that `memory` allocates.
 ///
 /// # Safety
-/// `at` is memory of that kind and on that device, of `len` bytes and aligned for the element, which outlives the value
+/// `at` is memory of that kind and on that device, as long as it says and aligned for the element, which outlives the value
 /// and all that it is bound to, and which nobody writes to while a run may read it.
 ///
 /// # Errors
-/// ONNX Runtime's: a shape that needs more than `len` bytes.
+/// ONNX Runtime's: a shape that needs more bytes than there are.
 pub(crate) unsafe fn tensor_over(
     memory: &Allocator,
-    (at, len): (u64, usize),
+    at: ForeignMemory,
     element: TensorElementType,
     shape: &[i64],
 ) -> ort::Result<DynTensor> {
@@ -30,8 +37,8 @@ pub(crate) unsafe fn tensor_over(
     let status = unsafe {
         (ort::api().CreateTensorWithDataAsOrtValue)(
             memory.memory_info().ptr(),
-            at as *mut c_void,
-            len,
+            at.address as *mut c_void,
+            at.len,
             shape.as_ptr(),
             shape.len(),
             element.into(),

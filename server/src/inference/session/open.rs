@@ -80,21 +80,21 @@ pub(crate) struct SessionReport {
     pub(crate) run_time: Option<Duration>,
 }
 
-/// Builds a session and warms it up, on the calling thread. The recipe, and with it the files of the model, is let go of
+/// Builds a session and warms it up, on the calling thread. The spec, and with it the files of the model, is let go of
 /// before the warm-up.
 ///
 /// # Errors
 /// What ONNX Runtime refuses, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up
 /// that was stopped.
-pub(crate) fn open(recipe: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
+pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
     let began = Instant::now();
-    let SessionSpec { runtime, graph, .. } = &*recipe;
+    let SessionSpec { runtime, graph, .. } = &*spec;
     let Built {
         session,
         provider,
         optimized,
-    } = runtime.session(graph, &recipe.source, recipe.threads, recipe.provider)?;
-    let signature = signature_of(&session, recipe.max_batch_size)?;
+    } = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
+    let signature = signature_of(&session, spec.max_batch_size)?;
     let session_time = began.elapsed();
     let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
     let pinned = match provider {
@@ -113,9 +113,9 @@ pub(crate) fn open(recipe: Arc<SessionSpec>, opening: Opening) -> Result<Opened,
         pinned,
         control: opening.control,
     };
-    let (warmup, measured) = (Arc::clone(&recipe.warmup), recipe.measure);
-    let max_batch_size = recipe.max_batch_size;
-    drop(recipe);
+    let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
+    let max_batch_size = spec.max_batch_size;
+    drop(spec);
     // Nobody listens where the load was given up: the warm-up finds out.
     let _ = opening.built.send(());
     let began = Instant::now();
@@ -186,11 +186,7 @@ fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
             shape,
             dimension_symbols,
             ..
-        } => match shape.first() {
-            Some(&size) if size >= 0 => FirstDim::Fixed(size),
-            Some(_) => FirstDim::Free(dimension_symbols.first().map_or("", String::as_str)),
-            None => FirstDim::None,
-        },
+        } => FirstDim::of(shape, dimension_symbols),
         _ => FirstDim::None,
     };
     (outlet.name(), first)

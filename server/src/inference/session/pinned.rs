@@ -93,7 +93,7 @@ impl PinnedRun {
         let element = tensors::element_type(spec.dtype).ok_or_else(|| RunError::misfit("text is not bound"))?;
         let is_on_device = |part: &Part| matches!(part.data, Elements::Device(_));
         let tensor = if parts.clone().any(is_on_device) {
-            self.device.tensor(&spec.name, (element, &shape), parts)?
+            self.device.tensor(&spec.name, element, &shape, parts)?
         } else {
             let mut tensor = DynTensor::new(&self.inputs, element, shape)?;
             // In one piece each: an element may lie across two.

@@ -10,7 +10,7 @@ use crate::inference::runtime::cores::Cores;
 use crate::inference::session::layout::{self, FitConfig, Group};
 use crate::inference::session::open::SessionReport;
 use crate::inference::session::spawn::SpawnedSession;
-use crate::models::loading::opening::{Opened, Opener, warm};
+use crate::models::loading::opening::{Opener, WarmGroup, WarmSession, warm, with_reports};
 use std::time::Duration;
 use tierlab_protocol::model::InstanceConfig;
 use tokio::sync::Mutex;
@@ -21,7 +21,7 @@ pub(crate) struct Fitting {
     config: FitConfig,
     cores: Cores,
     /// Held by the model whose runs are measured.
-    turn: Mutex<()>,
+    measuring: Mutex<()>,
 }
 
 /// What to open.
@@ -50,9 +50,20 @@ impl Plan {
 pub(super) struct OpenSessions {
     /// The widest first.
     pub(super) groups: Vec<Group>,
-    /// Each with the place of its group.
-    pub(super) sessions: Vec<(usize, SpawnedSession)>,
+    pub(super) sessions: Vec<GroupedSession>,
     pub(super) reports: Vec<SessionReport>,
+}
+
+/// A session, and the index of its group.
+pub(super) struct GroupedSession {
+    pub(super) group: usize,
+    pub(super) session: SpawnedSession,
+}
+
+/// The groups that were opened, and why these.
+struct Chosen {
+    groups: Vec<WarmGroup>,
+    why: String,
 }
 
 impl Fitting {
@@ -63,7 +74,7 @@ impl Fitting {
         Self {
             config,
             cores,
-            turn: Mutex::new(()),
+            measuring: Mutex::new(()),
         }
     }
 
@@ -106,13 +117,16 @@ impl Fitting {
             Plan::Fitted { first, wider, why } => (*first, wider, *why),
         };
         let model = opener.model;
-        let (opened, why) = if why.is_empty() {
+        let Chosen { groups, why } = if why.is_empty() {
             self.open_fitted(first, wider, opener).await?
         } else {
             let groups = layout::unmeasured(&candidates(first, wider));
-            (opener.open_all(&groups, Vec::new()).await?, why.to_owned())
+            Chosen {
+                groups: opener.open_all(&groups, Vec::new()).await?,
+                why: why.to_owned(),
+            }
         };
-        let opened = gather(opened);
+        let opened = gather(groups);
         let sessions = opened.groups.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (sessions, cores) = (sessions.join(", "), self.cores);
         tracing::info!(model, sessions, why, %cores, "its config states no instances: they are fitted");
@@ -120,12 +134,7 @@ impl Fitting {
     }
 
     /// Opens one session of each group that comes into question, and then the others of those that are worth having.
-    async fn open_fitted(
-        &self,
-        first: Group,
-        wider: &[Group],
-        mut opener: Opener<'_>,
-    ) -> Result<(Vec<(Group, Vec<Opened>)>, String), String> {
+    async fn open_fitted(&self, first: Group, wider: &[Group], mut opener: Opener<'_>) -> Result<Chosen, String> {
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
         // Its warm-up, and then the runs that are measured. One that takes longer does not hold up other loads.
@@ -137,70 +146,79 @@ impl Fitting {
         let alone = reports.first().map(|report| report.run_time);
         let why = match alone {
             Some(Some(alone)) if alone <= budget => {
-                let opened = built.into_iter().zip(reports).collect();
-                return Ok(self.open_measured((first, opened), alone, wider, &mut opener).await);
+                let first = WarmGroup {
+                    group: first,
+                    sessions: with_reports(built, reports).collect(),
+                };
+                return Ok(self.open_measured(first, alone, wider, &mut opener).await);
             }
             Some(None) => "it does not run on zeros: nothing is measured",
             _ => "one run takes longer than all that are measured may (`runtime.instances.measure_ms`)",
         };
         let groups = layout::unmeasured(&candidates(first, wider));
         if reports.is_empty() {
-            return Ok((opener.open_all(&groups, built).await?, why.to_owned()));
+            return Ok(Chosen {
+                groups: opener.open_all(&groups, built).await?,
+                why: why.to_owned(),
+            });
         }
-        let mut all = opener.open_all(&without_one(&groups), Vec::new()).await?;
-        if let Some((group, opened)) = all.last_mut() {
-            group.sessions += 1;
-            opened.extend(built.into_iter().zip(reports));
+        let mut groups = opener.open_all(&without_one(&groups), Vec::new()).await?;
+        if let Some(last) = groups.last_mut() {
+            last.group.sessions += 1;
+            last.sessions.extend(with_reports(built, reports));
         }
-        Ok((all, why.to_owned()))
+        Ok(Chosen {
+            groups,
+            why: why.to_owned(),
+        })
     }
 
     /// Opens the rest beside a session whose run was measured.
     async fn open_measured(
         &self,
-        (mut first, opened): (Group, Vec<Opened>),
+        mut first: WarmGroup,
         alone: Duration,
         wider: &[Group],
         opener: &mut Opener<'_>,
-    ) -> (Vec<(Group, Vec<Opened>)>, String) {
-        let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.threads.intra_op == 1);
-        let (kept, why) = match short {
+    ) -> Chosen {
+        let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
+        let mut chosen = match short {
             Some(group) => {
-                first = group;
-                let why = format!("a run takes {}, too little for several threads", format_time(alone));
-                (vec![(first, opened)], why)
+                first.group = group;
+                Chosen {
+                    groups: vec![first],
+                    why: format!("a run takes {}, too little for several threads", format_time(alone)),
+                }
             }
-            None => self.measure((first, opened), wider, opener).await,
+            None => self.measure(first, wider, opener).await,
         };
-        let mut all = Vec::new();
-        for (mut group, mut opened) in kept {
+        for WarmGroup { group, sessions } in &mut chosen.groups {
             match try_open(opener, group.sessions - 1, group.threads, None).await {
-                Some(others) => opened.extend(others),
+                Some(others) => sessions.extend(others),
                 None => group.sessions = 1,
             }
-            all.push((group, opened));
         }
-        (all, why)
+        chosen
     }
 
     /// Times a run in each group, and keeps those that are worth having; the widest first.
-    async fn measure(
-        &self,
-        first: (Group, Vec<Opened>),
-        wider: &[Group],
-        opener: &mut Opener<'_>,
-    ) -> (Vec<(Group, Vec<Opened>)>, String) {
-        let _turn = self.turn.lock().await;
+    async fn measure(&self, first: WarmGroup, wider: &[Group], opener: &mut Opener<'_>) -> Chosen {
+        let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut tried = vec![first];
         for &group in wider {
-            if let Some(opened) = try_open(opener, 1, group.threads, Some(budget)).await {
-                tried.push((group, opened));
+            if let Some(sessions) = try_open(opener, 1, group.threads, Some(budget)).await {
+                tried.push(WarmGroup { group, sessions });
             }
         }
         let timed: Vec<(Group, Option<Duration>)> = tried
             .iter()
-            .map(|(group, opened)| (*group, opened.first().and_then(|(_, report)| report.run_time)))
+            .map(|tried| {
+                (
+                    tried.group,
+                    tried.sessions.first().and_then(|first| first.report.run_time),
+                )
+            })
             .collect();
         let times = timed.iter().filter_map(|(group, time)| {
             let threads = group.threads.intra_op;
@@ -213,9 +231,9 @@ impl Fitting {
         let why = format!("a run takes {}", times.collect::<Vec<_>>().join(", "));
         let groups = layout::worth_having(&timed);
         // Sessions of the others end with their threads.
-        tried.retain(|(group, _)| groups.contains(group));
+        tried.retain(|tried| groups.contains(&tried.group));
         tried.reverse();
-        (tried, why)
+        Chosen { groups: tried, why }
     }
 }
 
@@ -225,7 +243,7 @@ async fn try_open(
     count: u32,
     threads: Threads,
     measure: Option<Duration>,
-) -> Option<Vec<Opened>> {
+) -> Option<Vec<WarmSession>> {
     let opened = opener.open(count, threads, measure).await;
     let without = |error: &String| tracing::warn!(model = opener.model, error, "it does without more sessions");
     opened.inspect_err(without).ok()
@@ -245,17 +263,17 @@ fn without_one(groups: &[Group]) -> Vec<Group> {
     groups
 }
 
-/// Puts sessions together under the places of their groups.
-fn gather(opened: Vec<(Group, Vec<Opened>)>) -> OpenSessions {
+/// Puts the sessions of all groups together.
+fn gather(opened: Vec<WarmGroup>) -> OpenSessions {
     let mut all = OpenSessions {
         groups: Vec::new(),
         sessions: Vec::new(),
         reports: Vec::new(),
     };
-    for (place, (group, opened)) in opened.into_iter().enumerate() {
-        all.groups.push(group);
-        for (session, report) in opened {
-            all.sessions.push((place, session));
+    for (index, opened) in opened.into_iter().enumerate() {
+        all.groups.push(opened.group);
+        for WarmSession { session, report } in opened.sessions {
+            all.sessions.push(GroupedSession { group: index, session });
             all.reports.push(report);
         }
     }

@@ -17,7 +17,7 @@ use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::signature::Signature;
 use crate::models::error::LoadError;
 use crate::models::loading::declared;
-use crate::models::loading::fitting::{Fitting, OpenSessions};
+use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions};
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
 use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
@@ -64,6 +64,14 @@ pub(crate) struct Loaded {
     pub(crate) seconds: LoadSeconds,
     /// Whether the sessions were built from a graph that had been optimised before.
     pub(crate) optimized: bool,
+}
+
+/// What all sessions of a model work with.
+struct SharedBySessions<'a> {
+    queue: &'a Arc<BatchQueue>,
+    pending: &'a Arc<PendingRequests>,
+    metrics: &'a ModelMetrics,
+    runs: Arc<RunStats>,
 }
 
 /// What the cache of optimised graphs has to do with a load.
@@ -125,7 +133,7 @@ impl Loader {
     /// # Errors
     /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
     /// themselves.
-    pub(crate) async fn load(&self, found: VersionFiles, turn: LoadSlot<'_>) -> Result<Loaded, LoadError> {
+    pub(crate) async fn load(&self, found: VersionFiles, slot: LoadSlot<'_>) -> Result<Loaded, LoadError> {
         let VersionFiles {
             name,
             version,
@@ -150,13 +158,13 @@ impl Loader {
             .fitting
             .plan(config.instances.as_ref(), graph.bytes(), Runtime::is_cpu(provider));
         let threads = plan.first().threads;
-        let room = room(&graph);
-        let kept = self.look_up(&graph, threads, provider).await;
+        let disk_space = disk_space(&graph);
+        let cached = self.look_up(&graph, threads, provider).await;
         verify_time += began.elapsed();
-        let recipe = SessionSpec {
+        let spec = SessionSpec {
             runtime: self.runtime.clone(),
             graph,
-            source: kept.source(),
+            source: cached.source(),
             provider,
             threads,
             max_batch_size: config.max_batch_size,
@@ -164,9 +172,9 @@ impl Loader {
             measure: None,
         };
         // The sessions have taken what they need of the graph when they are there.
-        let opener = Opener::new(&self.limits, &name, recipe, (config.instances.as_ref(), turn));
+        let opener = Opener::new(&self.limits, &name, spec, config.instances.as_ref(), slot);
         let opened = self.fitting.open(&plan, opener).await;
-        kept.settle(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        cached.settle(opened.as_ref().map_or(&[], |opened| &opened.reports));
         let mut opened = opened.map_err(bad)?;
         let reports = &mut opened.reports;
         let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
@@ -214,7 +222,13 @@ impl Loader {
         let layout = opened.groups.clone();
         let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&pending), gauges);
         let stats = Stats::default();
-        let threads = self.assign(opened, &name, &queue, &pending, (&metrics, &stats.runs()));
+        let shared = SharedBySessions {
+            queue: &queue,
+            pending: &pending,
+            metrics: &metrics,
+            runs: stats.runs(),
+        };
+        let threads = self.assign(opened, &name, &shared);
         let model = Model {
             name,
             version: version.to_string(),
@@ -230,7 +244,7 @@ impl Loader {
             layout,
             queue,
             threads: Mutex::new(threads),
-            _room: room,
+            _disk_space: disk_space,
         };
         Ok(Loaded {
             model,
@@ -291,23 +305,22 @@ impl Loader {
     }
 
     /// Sends every session to the queue.
-    fn assign(
-        &self,
-        opened: OpenSessions,
-        name: &str,
-        queue: &Arc<BatchQueue>,
-        pending: &Arc<PendingRequests>,
-        (metrics, runs): (&ModelMetrics, &Arc<RunStats>),
-    ) -> Vec<JoinHandle<()>> {
+    fn assign(&self, opened: OpenSessions, name: &str, shared: &SharedBySessions<'_>) -> Vec<JoinHandle<()>> {
+        let SharedBySessions {
+            queue,
+            pending,
+            metrics,
+            runs,
+        } = shared;
         let mut threads = Vec::new();
-        for (group, session) in opened.sessions {
+        for GroupedSession { group, session } in opened.sessions {
             let clock = SessionClock::new(Arc::clone(pending), self.metrics.for_session(name, session.number));
             let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
             self.metrics.settle_before_scrapes(&counters);
             let counts = RunCounts {
                 batch_rows: metrics.batch_rows.clone(),
                 interrupted: metrics.interrupted_runs.clone(),
-                runs: runs.clone(),
+                runs: Arc::clone(runs),
             };
             threads.push(session.serve(Assignment {
                 model: name.to_owned(),
@@ -372,7 +385,7 @@ fn groups(layout: &[Group]) -> Groups {
 }
 
 /// What the sessions map, for as long as they do.
-fn room(graph: &Graph) -> Option<Arc<DiskSpace>> {
+fn disk_space(graph: &Graph) -> Option<Arc<DiskSpace>> {
     match &graph.weights {
         Weights::Mapped(placed) => Some(placed.room()),
         Weights::InMemory(_) => None,

@@ -50,18 +50,36 @@ impl LoadLimits {
     }
 }
 
-/// A session, and what it tells of itself.
-pub(super) type Opened = (SpawnedSession, SessionReport);
+/// A session that is warm, and what it tells of itself.
+pub(super) struct WarmSession {
+    pub(super) session: SpawnedSession,
+    pub(super) report: SessionReport,
+}
+
+/// The sessions of a group that are warm.
+pub(super) struct WarmGroup {
+    pub(super) group: Group,
+    pub(super) sessions: Vec<WarmSession>,
+}
+
+/// Sessions with their reports, in the same order.
+pub(super) fn with_reports(
+    sessions: impl IntoIterator<Item = SpawnedSession>,
+    reports: impl IntoIterator<Item = SessionReport>,
+) -> impl Iterator<Item = WarmSession> {
+    let pairs = sessions.into_iter().zip(reports);
+    pairs.map(|(session, report)| WarmSession { session, report })
+}
 
 /// Opens the sessions of one version. All threads of sessions that are dropped end by themselves: a warm-up at its next
 /// operator, the building of a session when it is done, for ONNX Runtime does not let itself be interrupted there.
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
-    recipe: SessionSpec,
+    spec: SessionSpec,
     /// CPUs to pin them to; none leaves them to the system.
     cpus: &'a [u32],
-    turn: LoadSlot<'a>,
+    slot: LoadSlot<'a>,
     opened: u32,
 }
 
@@ -69,15 +87,16 @@ impl<'a> Opener<'a> {
     pub(super) fn new(
         limits: &'a LoadLimits,
         model: &'a str,
-        recipe: SessionSpec,
-        (stated, turn): (Option<&'a InstanceConfig>, LoadSlot<'a>),
+        spec: SessionSpec,
+        stated: Option<&'a InstanceConfig>,
+        slot: LoadSlot<'a>,
     ) -> Self {
         Self {
             limits,
             model,
-            recipe,
+            spec,
             cpus: stated.map_or(&[], |instances| &instances.cpus),
-            turn,
+            slot,
             opened: 0,
         }
     }
@@ -95,22 +114,22 @@ impl<'a> Opener<'a> {
         let mut sessions = Vec::new();
         for _ in 0..count {
             let cpus = cpus::share(self.cpus, self.opened, threads.intra_op);
-            let mut recipe = self.recipe.with_threads(threads, measure);
+            let mut spec = self.spec.with_threads(threads, measure);
             if self.opened == 0 {
                 // One of them writes the optimised graph down.
-                recipe.source = self.recipe.source.clone();
+                spec.source = self.spec.source.clone();
             }
-            let recipe = Arc::new(recipe);
+            let spec = Arc::new(spec);
             sessions.push(spawn(self.model, self.opened, move |opening| {
                 // Before the session: ONNX Runtime's own threads take after this one.
                 cpus::pin(&cpus)?;
-                open(recipe, opening)
+                open(spec, opening)
             })?);
             self.opened += 1;
         }
         // One that fails drops its sender: its report says why.
         let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
-        match timeout_at(self.turn.deadline.into(), built).await {
+        match timeout_at(self.slot.deadline.into(), built).await {
             Ok(_) => Ok(sessions),
             Err(_) => Err(self.limits.too_late("its sessions were not built")),
         }
@@ -125,13 +144,13 @@ impl<'a> Opener<'a> {
         count: u32,
         threads: Threads,
         measure: Option<Duration>,
-    ) -> Result<Vec<Opened>, String> {
+    ) -> Result<Vec<WarmSession>, String> {
         let mut sessions = self.build(count, threads, measure).await?;
         let reports = warm(self.limits, &mut sessions).await?;
-        Ok(sessions.into_iter().zip(reports).collect())
+        Ok(with_reports(sessions, reports).collect())
     }
 
-    /// Opens all sessions of all groups, and those that were built before. The turn ends when all are built.
+    /// Opens all sessions of all groups, and those that were built before. The slot is given back when all are built.
     ///
     /// # Errors
     /// As of [`Opener::open`].
@@ -139,7 +158,7 @@ impl<'a> Opener<'a> {
         mut self,
         groups: &[Group],
         built: Vec<SpawnedSession>,
-    ) -> Result<Vec<(Group, Vec<Opened>)>, String> {
+    ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;
         // What was built before is of the last group.
         let before = sessions.len() as u32;
@@ -148,16 +167,17 @@ impl<'a> Opener<'a> {
             let more = group.sessions.saturating_sub(there);
             sessions.extend(self.build(more, group.threads, None).await?);
         }
-        let Self {
-            limits, recipe, turn, ..
-        } = self;
+        let Self { limits, spec, slot, .. } = self;
         // No session needs the files any more.
-        drop((recipe, turn.room));
+        drop((spec, slot.room));
         let reports = warm(limits, &mut sessions).await?;
-        let mut opened = sessions.into_iter().zip(reports);
-        let mut all: Vec<(Group, Vec<Opened>)> = Vec::new();
+        let mut warm = with_reports(sessions, reports);
+        let mut all = Vec::new();
         for group in groups.iter().rev() {
-            all.push((*group, opened.by_ref().take(group.sessions as usize).collect()));
+            all.push(WarmGroup {
+                group: *group,
+                sessions: warm.by_ref().take(group.sessions as usize).collect(),
+            });
         }
         all.reverse();
         Ok(all)

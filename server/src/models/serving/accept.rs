@@ -35,6 +35,15 @@ impl Accepted {
     }
 }
 
+/// An output that the client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SelectedOutput {
+    /// In the graph.
+    pub(crate) index: usize,
+    /// Whether it goes as raw bytes.
+    pub(crate) binary: bool,
+}
+
 /// What a request is held against.
 pub(crate) struct RequestCheck<'a> {
     pub(crate) model: &'a str,
@@ -62,8 +71,8 @@ impl Model {
         check.accept(inputs)
     }
 
-    /// The outputs to send, by index, with whether each goes as binary.
-    pub(crate) fn select_outputs(&self, request: &InferRequest) -> Result<Vec<(usize, bool)>, Refusal> {
+    /// The outputs to send.
+    pub(crate) fn select_outputs(&self, request: &InferRequest) -> Result<Vec<SelectedOutput>, Refusal> {
         select_outputs(
             &self.name,
             &self.signature.outputs,
@@ -232,13 +241,17 @@ fn select_outputs(
     specs: &[TensorSpec],
     requested: &[RequestedOutput],
     binary: bool,
-) -> Result<Vec<(usize, bool)>, Refusal> {
-    let selected: Vec<(usize, bool)> = if requested.is_empty() {
-        (0..specs.len()).map(|index| (index, binary)).collect()
+) -> Result<Vec<SelectedOutput>, Refusal> {
+    let selected: Vec<SelectedOutput> = if requested.is_empty() {
+        (0..specs.len()).map(|index| SelectedOutput { index, binary }).collect()
     } else {
         let index_of = |output: &RequestedOutput| {
             let index = specs.iter().position(|spec| spec.name == output.name);
-            index.map(|index| (index, output.binary)).ok_or_else(|| {
+            let found = index.map(|index| SelectedOutput {
+                index,
+                binary: output.binary,
+            });
+            found.ok_or_else(|| {
                 let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
                 let what = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
                 Refusal::bad(what)
@@ -246,7 +259,7 @@ fn select_outputs(
         };
         requested.iter().map(index_of).collect::<Result<_, _>>()?
     };
-    for &(index, binary) in &selected {
+    for &SelectedOutput { index, binary } in &selected {
         let spec = &specs[index];
         if !binary && matches!(spec.dtype, DataType::Fp16 | DataType::Bf16) {
             let what = format!(
@@ -450,14 +463,20 @@ mod tests {
             name: name.into(),
             binary,
         };
+        let selected = |outputs: &[(usize, bool)]| -> Vec<SelectedOutput> {
+            let outputs = outputs.iter();
+            outputs
+                .map(|&(index, binary)| SelectedOutput { index, binary })
+                .collect()
+        };
         assert_eq!(
             select_outputs("m", &outputs, &[], true).unwrap(),
-            [(0, true), (1, true)]
+            selected(&[(0, true), (1, true)])
         );
         let both = [wanted("half", true), wanted("y", false)];
         assert_eq!(
             select_outputs("m", &outputs, &both, false).unwrap(),
-            [(1, true), (0, false)]
+            selected(&[(1, true), (0, false)])
         );
         let refusal = |wanted: &[RequestedOutput], binary| select_outputs("m", &outputs, wanted, binary).unwrap_err();
         assert!(refusal(&[], false).message.contains("output `half`"));

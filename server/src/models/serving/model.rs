@@ -40,7 +40,7 @@ pub(crate) struct Model {
     pub(in crate::models) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
     /// What its sessions map of a local disk.
-    pub(in crate::models) _room: Option<Arc<DiskSpace>>,
+    pub(in crate::models) _disk_space: Option<Arc<DiskSpace>>,
 }
 
 impl Model {

@@ -81,7 +81,7 @@ impl Model {
         }
         let pieces = split::cut(&parts, &self.signature.inputs, rows, max_rows)
             .into_iter()
-            .map(|(parts, rows)| Ok(self.enqueue(parts, rows, urgency)?.0))
+            .map(|split::Piece { parts, rows }| Ok(self.enqueue(parts, rows, urgency)?.0))
             .collect::<Result<Vec<_>, Refusal>>()?;
         let pieces = futures::future::try_join_all(pieces.into_iter().map(Queued::done)).await?;
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))

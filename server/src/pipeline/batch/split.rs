@@ -7,8 +7,15 @@ use super::job::{Done, Part};
 use bytes::BytesMut;
 use tierlab_protocol::tensor::TensorSpec;
 
+/// A part of a request that fits a run.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) rows: usize,
+}
+
 /// Cuts parts of `rows` rows into the fewest pieces of at most `max_rows`, each with its rows.
-pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<(Vec<Part>, usize)> {
+pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: usize) -> Vec<Piece> {
     let pieces = rows.div_ceil(max_rows.max(1));
     let begin = |piece: usize| rows * piece / pieces;
     let piece = |index: usize| {
@@ -21,7 +28,10 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
                 data: part.data.rows(input.dtype, rows, from, to),
             }
         });
-        (share.collect(), to - from)
+        Piece {
+            parts: share.collect(),
+            rows: to - from,
+        }
     };
     (0..pieces).map(piece).collect()
 }
@@ -94,9 +104,9 @@ mod tests {
             ];
             let pieces = cut(&parts, &inputs, rows, max_rows);
             prop_assert_eq!(pieces.len(), rows.div_ceil(max_rows));
-            prop_assert!(pieces.iter().all(|(_, rows)| (1..=max_rows).contains(rows)));
+            prop_assert!(pieces.iter().all(|piece| (1..=max_rows).contains(&piece.rows)));
             let now = Instant::now();
-            let done = pieces.into_iter().map(|(parts, rows)| Done {
+            let done = pieces.into_iter().map(|Piece { parts, rows }| Done {
                 outputs: parts.into_iter().zip(&inputs).map(|(part, spec)| Tensor {
                     name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data.host().unwrap().clone(),
                 }).collect(),

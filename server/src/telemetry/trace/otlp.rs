@@ -84,7 +84,7 @@ impl Telemetry {
             return None;
         }
         let ids = RandomIdGenerator::default();
-        let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| trace_id_of(parent));
+        let trace_id = parent.map_or_else(|| ids.new_trace_id(), trace_id_of);
         let above = parent.map(|parent| {
             let flags = TraceFlags::default().with_sampled(parent.sampled);
             let context = SpanContext::new(trace_id, parent_id_of(parent), flags, true, TraceState::NONE);
