@@ -167,11 +167,11 @@ fn start(args: Args, format: &mut LogFormat) -> Result<()> {
 fn exit_after(limit: Duration) {
     let exit = move || {
         std::thread::sleep(limit);
-        tracing::error!("the process does not end by itself: it is ended");
+        tracing::error!("the process did not end by itself and is stopped");
         std::process::exit(1);
     };
     if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
-        tracing::warn!(%error, "no thread that ends the process if it does not end by itself");
+        tracing::warn!(%error, "no thread to stop the process if it does not end by itself");
     }
 }
 

@@ -172,7 +172,7 @@ impl Pipeline {
         let outputs = done?.outputs;
         // What was sent is gone, and the outputs are counted where they were read.
         account.set(0);
-        let (reply, flags) = chosen(model, id, &selected, outputs);
+        let (reply, flags) = reply_of(model, id, &selected, outputs);
         let room = account.room(Some(deadline));
         let outgoing = E::encode(reply, &flags, reply_format, &room);
         watch.mark(Stage::Encode);
@@ -223,7 +223,7 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
 }
 
 /// The outputs to send, and whether each goes as binary.
-fn chosen(
+fn reply_of(
     model: &Model,
     id: Option<String>,
     selected: &[SelectedOutput],

@@ -1,6 +1,6 @@
 //! A server's life: listen, load, serve, drain.
 //!
-//! In: a validated configuration, a listener, and a future that ends when the server shall. Out: nothing but an error; all
+//! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
 use crate::config::{Config, ConfigError};
@@ -37,7 +37,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
-const BEAT: Duration = Duration::from_secs(1);
+const TIMER_PERIOD: Duration = Duration::from_secs(1);
 
 /// Where the fronts listen.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub async fn run(
 /// a server that was idle, one system call for the deadline of each request. With one due soon, deadlines are never first.
 async fn keep_a_timer_due() {
     loop {
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(TIMER_PERIOD).await;
     }
 }
 

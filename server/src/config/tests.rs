@@ -48,7 +48,7 @@ fn files_environment_and_flags_overlay_each_other() {
     assert_eq!(config.management.models, ["ctr", "mlp"]);
     assert_eq!(
         (config.management.control, config.management.admin),
-        (Control::None, false)
+        (ControlMode::None, false)
     );
     assert_eq!(
         config.cache,

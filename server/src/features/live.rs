@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 /// The longest wait for the tier's word on one table; a tier that is down is asked again at the next look.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);
-/// A table whose rows are damaged is read anew at most this often, in case its header is what is old.
+/// The header of a table whose rows are damaged is read again at most this often, in case it is of an old version.
 const REREAD_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A table, as everyone who reads it has it now.

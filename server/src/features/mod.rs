@@ -2,7 +2,7 @@
 //!
 //! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
 //! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
-//! ([`RowDestination`]); one that fails is forgotten by what lies around the tier and read once more. All rows of a request are
+//! ([`RowDestination`]); one that fails is dropped from every cache around the tier and read once more. All rows of a request are
 //! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
 //! sessions.
 

@@ -7,7 +7,7 @@ use tierlab_protocol::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
-use tierlab_storage::{Object, TierConfig};
+use tierlab_storage::{Object, Tier, TierConfig};
 
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {

@@ -15,7 +15,7 @@ use tierlab_storage::origin::nfs::NfsOrigin;
 use tierlab_storage::origin::s3::S3Origin;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
-use tierlab_storage::{Object, TierConfig};
+use tierlab_storage::{Object, Tier, TierConfig};
 use tokio::net::TcpListener;
 
 /// Everything that is waited for here is there within this time, or the test fails.

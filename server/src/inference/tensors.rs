@@ -305,25 +305,6 @@ pub(crate) fn extract(value: &DynValue) -> Result<(Vec<i64>, Bytes), String> {
     }
 }
 
-/// The data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
-pub(crate) fn rows_of(data: &Data, dtype: DataType, total: usize, from: usize, to: usize) -> Data {
-    if from == 0 && to == total {
-        return data.clone();
-    }
-    if dtype.size().is_some() {
-        let row = data.len() / total;
-        return data.slice(row * from..row * to);
-    }
-    let lengths: Vec<usize> = bytes_elements(&data.whole())
-        .flatten()
-        .map(|element| element.len() + 4)
-        .collect();
-    let row = lengths.len() / total;
-    let start: usize = lengths[..row * from].iter().sum();
-    let len: usize = lengths[row * from..row * to].iter().sum();
-    data.slice(start..start + len)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,21 +329,6 @@ mod tests {
                 prop_assert_eq!(back, data);
             }
         }
-    }
-
-    #[test]
-    fn rows_are_cut_by_element() {
-        let floats = Data::from(vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-        assert_eq!(rows_of(&floats, DataType::Uint16, 3, 1, 3), floats.slice(4..12));
-        let mut texts = Vec::new();
-        for text in ["", "ab", "c", "defg"] {
-            texts.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            texts.extend_from_slice(text.as_bytes());
-        }
-        let texts = Data::from(texts);
-        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 1), texts.slice(0..10));
-        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 1, 2), texts.slice(10..texts.len()));
-        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 2), texts);
     }
 
     #[test]

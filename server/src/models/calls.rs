@@ -73,11 +73,11 @@ impl ServerState {
 
     /// Loads a model by request; `parameters` are the names of those given.
     pub(crate) async fn load_model(&self, name: &str, parameters: &[String]) -> Result<LoadDocument, Refusal> {
-        self.manager.load(name, parameters).await
+        self.manager.load_by_request(name, parameters).await
     }
 
     /// Stops serving a model by request.
     pub(crate) async fn unload_model(&self, name: &str, parameters: &[String]) -> Result<(), Refusal> {
-        self.manager.unload(name, parameters).await
+        self.manager.unload_by_request(name, parameters).await
     }
 }

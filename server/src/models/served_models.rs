@@ -1,4 +1,4 @@
-//! The models of a running server, by name and version: an immutable picture that is replaced whole.
+//! The models of a running server, by name and version: an immutable snapshot that is replaced whole.
 //!
 //! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
 

@@ -1,7 +1,7 @@
 //! One request on its way: where it is, and that it is counted exactly once.
 //!
-//! In: the stages' reports. Out: metrics statistics and spans: answered, refused, or, when the passage is dropped on the way,
-//! given up by its client, with the place where that was.
+//! In: the stages' reports. Out: metrics, statistics and spans: answered, refused, or, when the guard is dropped on the way,
+//! given up by its client, with the stage it waited in.
 
 use crate::models::serving::model::Model;
 use crate::pipeline::refusal::{Reason, Refusal};

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 pub(super) enum Dismissal {
     /// The server drains, or nothing has been said for long: what is under way is finished.
     Finish,
-    /// Its place or its memory is needed, and nothing is under way that does not wait for the client.
+    /// Its room or its memory is needed, and nothing is under way that does not wait for the client.
     Evicted,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Activity {
     opened: AtomicU64,
     /// Requests whose replies are not handed to the connection yet.
     open: AtomicUsize,
-    /// Those of them that ask for the server's health: they never keep a place.
+    /// Those of them that ask for the server's health: they never keep a connection open.
     probes: AtomicUsize,
     /// Those whose bodies have not come to their ends.
     reading: AtomicUsize,
@@ -42,7 +42,7 @@ pub(super) struct Activity {
     evicted: AtomicBool,
     leave: Notify,
     admission: Arc<Admission>,
-    /// Taken when all others were: good for health alone.
+    /// Let in when as many as may be were open: it may only ask for health.
     for_health: bool,
 }
 
@@ -66,36 +66,36 @@ impl Activity {
     }
 
     /// Counts a request until the guard is dropped; `probe` says whether it asks for the server's health.
-    pub(super) fn open(self: &Arc<Self>, probe: bool) -> Open {
+    pub(super) fn open(self: &Arc<Self>, probe: bool) -> OpenRequest {
         self.opened.fetch_add(1, Relaxed);
         self.open.fetch_add(1, Relaxed);
         if probe {
             self.probes.fetch_add(1, Relaxed);
         }
-        Open {
+        OpenRequest {
             activity: Arc::clone(self),
             probe,
         }
     }
 
     /// Counts a body until it has come to its end.
-    pub(super) fn read_body(self: &Arc<Self>) -> Reading {
+    pub(super) fn read_body(self: &Arc<Self>) -> ReadingBody {
         self.reading.fetch_add(1, Relaxed);
-        Reading(Arc::clone(self))
+        ReadingBody(Arc::clone(self))
     }
 
     /// Counts a request as one that waits for its client, until the guard is dropped.
-    pub(super) fn wait(self: &Arc<Self>) -> Waiting {
+    pub(super) fn wait(self: &Arc<Self>) -> WaitingForClient {
         self.waiting.fetch_add(1, Relaxed);
         self.touch();
-        Waiting(Arc::clone(self))
+        WaitingForClient(Arc::clone(self))
     }
 
     /// Counts bytes of a reply until the guard is dropped.
-    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Holding {
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         self.held_bytes.fetch_add(bytes, Relaxed);
         self.admission.hold_reply(bytes);
-        Holding {
+        HeldBytes {
             activity: Arc::clone(self),
             bytes,
         }
@@ -139,13 +139,13 @@ impl Activity {
     }
 
     /// Whether the client lets something wait: a write, or a part of a body or reply.
-    pub(super) fn is_kept_waiting(&self) -> bool {
+    pub(super) fn waits_for_client(&self) -> bool {
         self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
     }
 
     /// When something last moved, where the server does nothing for this connection: it is idle, or all that is under way
     /// waits for the client or asks for health. None while it works.
-    pub(super) fn still_since(&self) -> Option<Instant> {
+    pub(super) fn idle_since(&self) -> Option<Instant> {
         let at_rest = self.waiting.load(Relaxed) + self.probes.load(Relaxed);
         (self.open.load(Relaxed) <= at_rest).then(|| self.moved())
     }
@@ -186,7 +186,7 @@ impl Activity {
         }
     }
 
-    /// Ends when the connection's place is needed.
+    /// Ends when the connection is evicted.
     pub(super) async fn evicted(&self) {
         while self.dismissed().await != Dismissal::Evicted {}
     }
@@ -200,12 +200,12 @@ impl Activity {
 
 /// A request that is not answered yet.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     activity: Arc<Activity>,
     probe: bool,
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.activity.touch();
         if self.probe {
@@ -217,16 +217,16 @@ impl Drop for Open {
 
 /// A body that is not there yet.
 #[derive(Debug)]
-pub(super) struct Reading(Arc<Activity>);
+pub(super) struct ReadingBody(Arc<Activity>);
 
-impl Reading {
+impl ReadingBody {
     /// The body's connection.
     pub(super) fn activity(&self) -> &Arc<Activity> {
         &self.0
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReadingBody {
     fn drop(&mut self) {
         self.0.reading.fetch_sub(1, Relaxed);
     }
@@ -234,16 +234,16 @@ impl Drop for Reading {
 
 /// A request that waits for its client.
 #[derive(Debug)]
-pub(super) struct Waiting(Arc<Activity>);
+pub(super) struct WaitingForClient(Arc<Activity>);
 
-impl Waiting {
+impl WaitingForClient {
     /// Takes note that the client has let something through.
     pub(super) fn touch(&self) {
         self.0.touch();
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingForClient {
     fn drop(&mut self) {
         self.0.touch();
         self.0.waiting.fetch_sub(1, Relaxed);
@@ -252,12 +252,12 @@ impl Drop for Waiting {
 
 /// Bytes of a reply that its client has not taken.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(super) struct HeldBytes {
     activity: Arc<Activity>,
     bytes: usize,
 }
 
-impl Drop for Holding {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.activity.held_bytes.fetch_sub(self.bytes, Relaxed);
         self.activity.admission.release_reply(self.bytes);

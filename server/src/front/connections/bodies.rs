@@ -3,7 +3,7 @@
 //! In: a body as it arrives, or a reply's. Out: the same, with its connection knowing what waits for the client: a body
 //! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
 
-use super::activity::{Activity, Holding, Open, Reading, Waiting};
+use super::activity::{Activity, HeldBytes, OpenRequest, ReadingBody, WaitingForClient};
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
@@ -18,8 +18,8 @@ const REPLY_BYTES: usize = 1 << 10;
 pub(super) struct RequestBody<B> {
     body: B,
     /// Until it has come to its end.
-    reading: Option<Reading>,
-    waiting: Option<Waiting>,
+    reading: Option<ReadingBody>,
+    waiting: Option<WaitingForClient>,
 }
 
 impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
@@ -68,11 +68,11 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
 pub(super) struct ReplyBody {
     body: Body,
     activity: Arc<Activity>,
-    _open: Open,
+    _open: OpenRequest,
 }
 
 impl ReplyBody {
-    pub(super) fn new(body: Body, activity: &Arc<Activity>, open: Open) -> Self {
+    pub(super) fn new(body: Body, activity: &Arc<Activity>, open: OpenRequest) -> Self {
         Self {
             body,
             activity: Arc::clone(activity),
@@ -104,7 +104,7 @@ impl HttpBody for ReplyBody {
 pub(super) struct Queued {
     bytes: Bytes,
     /// None where the bytes carry the count themselves, or are none.
-    holding: Option<Holding>,
+    holding: Option<HeldBytes>,
 }
 
 impl Queued {
@@ -160,7 +160,7 @@ impl Buf for Queued {
 /// A part whose pieces are sent one by one.
 struct Shared {
     bytes: Bytes,
-    _holding: Holding,
+    _holding: HeldBytes,
 }
 
 impl AsRef<[u8]> for Shared {
@@ -213,12 +213,12 @@ mod tests {
         let body = Body::from_stream(body.map(Ok::<Bytes, std::io::Error>));
         let open = activity.open(false);
         let mut received = RequestBody::new(body, &activity);
-        assert!(!activity.owes_a_reply() && activity.still_since().is_none());
+        assert!(!activity.owes_a_reply() && activity.idle_since().is_none());
         assert!(received.frame().now_or_never().is_none());
-        assert!(activity.is_kept_waiting() && activity.still_since().is_some());
+        assert!(activity.waits_for_client() && activity.idle_since().is_some());
         client.try_send(Bytes::from_static(b"a")).unwrap();
         received.frame().await.unwrap().unwrap();
-        assert!(!activity.is_kept_waiting() && !activity.owes_a_reply());
+        assert!(!activity.waits_for_client() && !activity.owes_a_reply());
         drop(client);
         assert!(received.frame().await.is_none());
         assert!(activity.owes_a_reply());

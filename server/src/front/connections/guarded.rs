@@ -1,5 +1,5 @@
-//! A stream whose client must go on: it has to say something soon after it came, and to take what is written to it. And one
-//! whose client may say that it has no more to say, and still gets its reply.
+//! A stream with limits on its client: it has to send something soon after it connected, and to read what is written to it.
+//! A client that shuts down its sending side still gets its reply.
 //!
 //! In: a stream. Out: the protocol that is spoken on it; then the same stream, with an error of the kind `TimedOut` for a
 //! client that reads so slowly that 64 KiB take longer than the write timeout. The time between requests and the heads of
@@ -77,7 +77,7 @@ pub(super) struct GuardedStream<S> {
     /// Requests that had begun when something was written last.
     written_at: u64,
     /// Whether the first letter of the next reply was sent ahead.
-    ahead: bool,
+    first_letter_sent: bool,
     /// Since a write had to wait, until everything is written or enough was.
     stall: Option<Stall>,
 }
@@ -107,7 +107,7 @@ impl<S: Transport> GuardedStream<S> {
             looked: false,
             flushed: true,
             written_at: 0,
-            ahead: false,
+            first_letter_sent: false,
             stall: None,
         }
     }
@@ -118,7 +118,7 @@ impl<S: Transport> GuardedStream<S> {
     /// A client that does not say enough within `limit`; a stream that fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
         let protocol = timeout(limit, self.read_opening()).await;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the client came and did not speak");
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the client connected and sent nothing");
         let protocol = protocol.map_err(late)??;
         self.half_closes = protocol == Protocol::Http1;
         Ok(protocol)
@@ -146,7 +146,7 @@ impl<S: Transport> GuardedStream<S> {
                 if let Some(stall) = &mut self.stall {
                     stall.bytes += bytes;
                     if stall.bytes >= PROGRESS_BYTES {
-                        self.move_on();
+                        self.end_stall();
                     }
                 }
                 Poll::Ready(Ok(bytes))
@@ -171,7 +171,7 @@ impl<S: Transport> GuardedStream<S> {
         )))
     }
 
-    fn move_on(&mut self) {
+    fn end_stall(&mut self) {
         if self.stall.take().is_some() {
             self.activity.set_stalled(false);
         }
@@ -208,17 +208,17 @@ impl<S: Transport> GuardedStream<S> {
     /// Sends the letter where the next byte is surely a reply's first one: nothing is left to flush, and nothing was written
     /// since the last request began.
     fn send_first_letter(&mut self, cx: &mut Context<'_>) {
-        if !self.flushed || self.written_at == self.activity.opened() || self.ahead {
+        if !self.flushed || self.written_at == self.activity.opened() || self.first_letter_sent {
             return;
         }
         if let Poll::Ready(Ok(1)) = Pin::new(&mut self.stream).poll_write(cx, &[FIRST_LETTER]) {
-            self.ahead = true;
+            self.first_letter_sent = true;
             let _ = Pin::new(&mut self.stream).poll_flush(cx);
         }
     }
 
     /// Writes what follows the letter that was sent ahead.
-    fn poll_write_behind(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write_rest(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if buf.first() != Some(&FIRST_LETTER) {
             return Poll::Ready(Err(io::Error::other("a reply begins with another letter")));
         }
@@ -229,7 +229,7 @@ impl<S: Transport> GuardedStream<S> {
             let written = Pin::new(&mut self.stream).poll_write(cx, rest);
             ready!(self.written(cx, written))?
         };
-        self.ahead = false;
+        self.first_letter_sent = false;
         Poll::Ready(Ok(written + 1))
     }
 
@@ -265,8 +265,8 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.note_write();
-        if this.ahead {
-            return this.poll_write_behind(cx, buf);
+        if this.first_letter_sent {
+            return this.poll_write_rest(cx, buf);
         }
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
         this.written(cx, written)
@@ -279,9 +279,9 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.note_write();
-        if this.ahead {
+        if this.first_letter_sent {
             let first = bufs.iter().find(|buf| !buf.is_empty());
-            return this.poll_write_behind(cx, first.map_or(&[][..], |buf| buf));
+            return this.poll_write_rest(cx, first.map_or(&[][..], |buf| buf));
         }
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
         this.written(cx, written)
@@ -297,7 +297,7 @@ impl<S: Transport> AsyncWrite for GuardedStream<S> {
         match Pin::new(&mut this.stream).poll_flush(cx) {
             Poll::Ready(flushed) => {
                 this.flushed = true;
-                this.move_on();
+                this.end_stall();
                 Poll::Ready(flushed)
             }
             Poll::Pending => this.wait(cx),
@@ -417,7 +417,7 @@ mod tests {
         let mut deaf = both(100);
         let error = deaf.server.write_all(&[0; 200]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(deaf.activity.is_kept_waiting());
+        assert!(deaf.activity.waits_for_client());
 
         let mut slow = both(PROGRESS_BYTES);
         let reader = tokio::spawn(async move {

@@ -6,23 +6,23 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderValue, Request, Version};
 
-/// Checks what a request says of its host. HTTP/1.1 wants the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
+/// Checks what a request says of its host. HTTP/1.1 needs the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
 /// does without. In HTTP/2 `:authority` stands for it, and a `Host` beside it says the same (RFC 9113, section 8.3.1).
 pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
     if second.is_some() {
-        return Err("the header `Host` stands there more than once");
+        return Err("the header `Host` is given more than once");
     }
     let version = request.version();
     let Some(host) = host else {
         return match version {
-            Version::HTTP_11 => Err("HTTP/1.1 wants the header `Host`"),
+            Version::HTTP_11 => Err("HTTP/1.1 needs the header `Host`"),
             _ => Ok(()),
         };
     };
     if !is_host(host) {
-        return Err("the header `Host` is no name or address with or without a port");
+        return Err("the header `Host` is not a name or an address, with or without a port");
     }
     match request.uri().authority() {
         // A request of HTTP/1 for a whole URL is for that, whatever `Host` says.

@@ -4,7 +4,7 @@
 //! protocol only as far as the client's windows let it, so that what waits is known stream by stream: one that makes no
 //! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
 
-use super::activity::{Activity, Dismissal, Waiting};
+use super::activity::{Activity, Dismissal, WaitingForClient};
 use super::bodies::{Queued, ReplyBody, RequestBody};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
@@ -237,7 +237,7 @@ struct Sending {
 struct Wait {
     limit: Pin<Box<Sleep>>,
     bytes: usize,
-    waiting: Waiting,
+    waiting: WaitingForClient,
 }
 
 impl Sending {

@@ -116,8 +116,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_is_an_error_and_a_free_one_is_taken() {
-        let taken = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
-        let error = listen(taken.local_addr().unwrap(), 16).unwrap_err();
+        let open = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+        let error = listen(open.local_addr().unwrap(), 16).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }

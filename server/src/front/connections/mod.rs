@@ -1,8 +1,8 @@
 //! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and ending those that only cost.
 //!
-//! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client is slow to speak or to read,
-//! or is silent for long, is closed here; when the room is full, the one that has been still longest makes place. Knows
-//! nothing of models or of what the routes do.
+//! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client sends or reads too slowly, or
+//! sends nothing for long, is closed here. When there are as many as may be, the one that has been idle longest is closed to
+//! make room. Knows nothing of models or of what the routes do.
 
 mod activity;
 mod bodies;
@@ -41,10 +41,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection may let its replies wait while there is no memory for others, and how often this is looked at.
 const FULL_PATIENCE: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
-/// The same trouble is said in the log once in this time.
+/// The same trouble is logged once in this time.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// On what terms a listener takes connections and requests.
+/// How a listener takes connections and requests.
 #[derive(Debug, Clone)]
 pub(crate) struct ListenerConfig {
     pub(crate) bounds: Bounds,
@@ -96,20 +96,20 @@ impl<R: Routes> Endpoint<R> {
             });
         }
         drop(self.listener);
-        register.ask_everyone_to_leave();
+        register.finish_all();
         register.empty().await;
         relief.abort();
     }
 }
 
-/// The next connection with a place; none when there was none to take or no place for it.
+/// The next connection that may stay; none when there was none to accept, or no room for it.
 async fn accept(
     listener: &TcpListener,
     register: &Arc<Register>,
     troubles: &mut LogThrottle,
 ) -> Option<(TcpStream, Entry)> {
-    if register.is_crowded() {
-        register.someone_left(ACCEPT_PAUSE).await;
+    if register.too_many_leaving() {
+        register.wait_for_leave(ACCEPT_PAUSE).await;
     }
     let (stream, address) = match listener.accept().await {
         Ok(accepted) => accepted,
@@ -117,19 +117,17 @@ async fn accept(
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
             if troubles.is_due() {
-                tracing::warn!(%error, "accept: where files are missing, the connection that was still longest is closed");
+                tracing::warn!(%error, "accept failed: if file descriptors ran out, the connection that was idle longest is closed");
             }
-            register.evict_stillest();
-            register.someone_left(ACCEPT_PAUSE).await;
+            register.evict_longest_idle();
+            register.wait_for_leave(ACCEPT_PAUSE).await;
             return None;
         }
     };
     let entry = register.enter(address.ip());
     let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
     if crowded && troubles.is_due() {
-        tracing::warn!(
-            "every place is taken by a connection that works: new ones are good for health alone (`connections.max`)"
-        );
+        tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
     }
     Some((stream, entry?))
 }
@@ -143,7 +141,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// When trouble was last said.
+/// Lets the same trouble be logged once in [`LOG_PAUSE`].
 #[derive(Debug, Default)]
 struct LogThrottle(Option<Instant>);
 
@@ -165,7 +163,7 @@ async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
         while admission.replies_are_full() {
             if register.evict_fullest(FULL_PATIENCE) {
                 if troubles.is_due() {
-                    tracing::warn!("no memory for replies: connections whose clients take none are closed");
+                    tracing::warn!("no memory for replies: connections whose clients do not read theirs are closed");
                 }
                 tokio::task::yield_now().await;
             } else {

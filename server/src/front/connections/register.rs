@@ -1,8 +1,8 @@
-//! The places of a listener: who has one, and who gives theirs up when there is none left.
+//! The open connections of a listener, and which of them is closed when there are too many.
 //!
-//! In: connections that come, each with its client's address. Out: a place, or none. When the room is full, when one
-//! address has its share, when files run out or memory does, the connection that has been still longest makes place: idle,
-//! or waiting for nobody but its client. A few places more are kept for questions for the server's health.
+//! In: new connections, each with its client's address. Out: whether one may stay. When there are as many as may be, when
+//! one address has its share, or when files or memory run out, the connection that has been idle longest is closed; one
+//! that waits for its client counts as idle. A few more connections are let in to ask for the server's health.
 
 use super::activity::{Activity, Dismissal};
 use super::bounds::Bounds;
@@ -38,7 +38,7 @@ pub(super) struct Register {
 #[derive(Debug, Default)]
 struct OpenConnections {
     next: u64,
-    taken: BTreeMap<u64, OpenConnection>,
+    open: BTreeMap<u64, OpenConnection>,
     /// Without those that are kept for health.
     by_client: HashMap<Client, usize>,
     for_health: usize,
@@ -62,21 +62,21 @@ impl Register {
         })
     }
 
-    /// A place for a connection until the entry is dropped; none where every place is taken by one that works.
+    /// Counts a connection until the entry is dropped; none where as many as may be are open and all are busy.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
         let client = client(address);
         let mut places = self.lock();
         let own = places.by_client.get(&client).copied().unwrap_or(0);
         let full = own >= self.bounds.max_per_address;
-        let place = if full || places.taken.len() - places.for_health >= self.bounds.max {
-            places.evict_stillest(|place| !place.is_for_health() && (!full || place.client == client))
+        let place = if full || places.open.len() - places.for_health >= self.bounds.max {
+            places.evict_longest_idle(|place| !place.is_for_health() && (!full || place.client == client))
         } else {
             true
         };
         let for_health = !place;
         if for_health
             && places.for_health >= self.bounds.health_places
-            && !places.evict_stillest(OpenConnection::is_for_health)
+            && !places.evict_longest_idle(OpenConnection::is_for_health)
         {
             return None;
         }
@@ -93,17 +93,17 @@ impl Register {
     }
 
     /// Asks every connection to finish its requests and end.
-    pub(super) fn ask_everyone_to_leave(&self) {
+    pub(super) fn finish_all(&self) {
         let places = self.lock();
         places
-            .taken
+            .open
             .values()
             .for_each(|place| place.activity.dismiss(Dismissal::Finish));
     }
 
-    /// Has the connection that has been still longest make place; false where all work.
-    pub(super) fn evict_stillest(&self) -> bool {
-        self.lock().evict_stillest(|_| true)
+    /// Closes the connection that has been idle longest; false where all are busy.
+    pub(super) fn evict_longest_idle(&self) -> bool {
+        self.lock().evict_longest_idle(|_| true)
     }
 
     /// Has the connection end that keeps most of its replies waiting, and has for `patience`; false where there is none.
@@ -112,10 +112,10 @@ impl Register {
         let now = Instant::now();
         let waits = |place: &OpenConnection| {
             let activity = &place.activity;
-            activity.is_kept_waiting() && now.saturating_duration_since(activity.moved()) >= patience
+            activity.waits_for_client() && now.saturating_duration_since(activity.moved()) >= patience
         };
         let held = places
-            .taken
+            .open
             .iter()
             .filter(|(_, place)| waits(place))
             .map(|(id, place)| (place.activity.held_bytes(), *id))
@@ -127,12 +127,12 @@ impl Register {
     }
 
     /// Ends when a connection is gone, or after `time`.
-    pub(super) async fn someone_left(&self, time: Duration) {
+    pub(super) async fn wait_for_leave(&self, time: Duration) {
         let _ = tokio::time::timeout(time, self.left.notified()).await;
     }
 
     /// Whether so many are on their way out that the next has to wait.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(super) fn too_many_leaving(&self) -> bool {
         self.lock().leaving >= MAX_LEAVING
     }
 
@@ -142,7 +142,7 @@ impl Register {
             let left = self.left.notified();
             {
                 let places = self.lock();
-                if places.taken.is_empty() && places.leaving == 0 {
+                if places.open.is_empty() && places.leaving == 0 {
                     return;
                 }
             }
@@ -156,10 +156,10 @@ impl Register {
 }
 
 impl OpenConnections {
-    /// Evicts the connection that has been still longest, of those that `may` be.
-    fn evict_stillest(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
-        let still = self.taken.iter().filter(|(_, place)| may(place));
-        let still = still.filter_map(|(id, place)| Some((place.activity.still_since()?, *id)));
+    /// Evicts the connection that has been idle longest, of those that `may` be.
+    fn evict_longest_idle(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
+        let still = self.open.iter().filter(|(_, place)| may(place));
+        let still = still.filter_map(|(id, place)| Some((place.activity.idle_since()?, *id)));
         still.min().is_some_and(|(_, id)| self.evict(id))
     }
 
@@ -177,12 +177,12 @@ impl OpenConnections {
             *self.by_client.entry(place.client).or_default() += 1;
         }
         self.next += 1;
-        self.taken.insert(self.next, place);
+        self.open.insert(self.next, place);
         self.next
     }
 
     fn remove(&mut self, id: u64) -> Option<OpenConnection> {
-        let place = self.taken.remove(&id)?;
+        let place = self.open.remove(&id)?;
         if place.is_for_health() {
             self.for_health -= 1;
         } else if let Some(count) = self.by_client.get_mut(&place.client) {
@@ -201,7 +201,7 @@ impl OpenConnection {
     }
 }
 
-/// A connection's place in the register.
+/// A connection that is counted in the register.
 #[derive(Debug)]
 pub(super) struct Entry {
     id: u64,
@@ -212,7 +212,7 @@ pub(super) struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut places = self.register.lock();
-        // Who was evicted has given the place back already.
+        // One that was evicted is not counted any more.
         if places.remove(self.id).is_none() {
             places.leaving -= 1;
         }
@@ -286,7 +286,7 @@ mod tests {
         assert!(register.enter(HERE).is_none(), "everybody works");
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
-        let left = |places: &OpenConnections| (places.taken.len(), places.leaving);
+        let left = |places: &OpenConnections| (places.open.len(), places.leaving);
         assert_eq!(left(&register.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }

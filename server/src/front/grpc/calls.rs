@@ -1,13 +1,13 @@
-//! Calls: their messages are read here, their replies are laid on the wire by tonic.
+//! Calls: their messages are read here, their replies are written by tonic.
 //!
-//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that all of them
-//! are bounded in size and time and stand on an account; how they are answered is the methods' business.
+//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that all of
+//! them are bounded in size and time and counted on an account. The methods decide how they are answered.
 
-use super::arriving::{CallKind, IncomingMessages, MessageAccount};
 use super::codec::{EncodedReply, RawCodec};
 use super::compressed_body::CompressedBody;
 use super::compression::wire;
 use super::frames::Limit;
+use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
 use crate::models::state::SharedState;
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::Refusal;
@@ -33,19 +33,19 @@ const SMALL_RATIO: usize = 64;
 pub(super) struct PendingCall {
     state: SharedState,
     head: http::request::Parts,
-    arriving: IncomingMessages,
-    arrived: MessageAccount,
+    incoming: IncomingMessages,
+    received_bytes: MessageAccount,
 }
 
 impl PendingCall {
     pub(super) fn of(state: &SharedState, request: Request, kind: CallKind, limit: Limit) -> Self {
         let (head, body) = request.into_parts();
-        let arrived = MessageAccount::open(state);
+        let received_bytes = MessageAccount::open(state);
         Self {
-            arriving: IncomingMessages::new(body, &head.headers, state, &arrived, kind, limit),
+            incoming: IncomingMessages::new(body, &head.headers, state, &received_bytes, kind, limit),
             state: Arc::clone(state),
             head,
-            arrived,
+            received_bytes,
         }
     }
 
@@ -58,12 +58,13 @@ impl PendingCall {
     {
         let mut grpc = wire(RawCodec, &self.head.headers);
         // tonic calls it once, with a stream of what is no longer in the body.
-        let mut once = Some((answered, self.arriving, self.arrived, self.state));
+        let mut once = Some((answered, self.incoming, self.received_bytes, self.state));
         let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
             let call = once.take();
             async move {
-                let (answered, arriving, arrived, state) = call.ok_or_else(|| Status::internal("called twice"))?;
-                answered(arriving, arrived, state).await
+                let (answered, incoming, received_bytes, state) =
+                    call.ok_or_else(|| Status::internal("called twice"))?;
+                answered(incoming, received_bytes, state).await
             }
         });
         let request = http::Request::from_parts(self.head, Body::empty());
@@ -73,12 +74,12 @@ impl PendingCall {
 
 /// The one small message of a call, and the account that it is on.
 async fn small<Q: Message + Default>(
-    arriving: IncomingMessages,
-    arrived: MessageAccount,
+    incoming: IncomingMessages,
+    received_bytes: MessageAccount,
     state: &SharedState,
 ) -> Result<(Q, Account), Status> {
-    let message = arriving.only().await?;
-    let mut account = arrived.take(state);
+    let message = incoming.only().await?;
+    let mut account = received_bytes.take(state);
     let counted = account.add(message.len().saturating_mul(SMALL_RATIO));
     let message = counted.and_then(|()| {
         let read = Q::decode(message.into_whole());
@@ -103,13 +104,13 @@ where
     RequestOutcome: Future<Output = Result<R, Status>> + Send + 'static,
 {
     post(async move |Shared(state): Shared<SharedState>, request: Request| {
-        let messages = PendingCall::of(&state, request, CallKind::Unary, SMALL);
-        let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
-            let (message, account) = small(arriving, arrived, &state).await?;
+        let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
+        let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
+            let (message, account) = small(incoming, received_bytes, &state).await?;
             let reply = EncodedReply::new(encoded(&handler(state, message).await?), account);
             Ok(tonic::Response::new(stream::once(async { Ok(reply) })))
         };
-        messages.answer(answered).await
+        call.answer(answered).await
     })
 }
 
@@ -123,12 +124,12 @@ where
     Q: Message + Default + 'static,
     R: Message + 'static,
 {
-    let messages = PendingCall::of(&state, request, CallKind::Unary, SMALL);
-    let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
-        let (message, _) = small(arriving, arrived, &state).await?;
+    let call = PendingCall::of(&state, request, CallKind::Unary, SMALL);
+    let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
+        let (message, _) = small(incoming, received_bytes, &state).await?;
         let admission = Arc::clone(&state.pipeline.admission);
         let reply = move |message: R| Ok(EncodedReply::new(encoded(&message), admission.open_account()));
         Ok(tonic::Response::new(replies(state, message).map(reply)))
     };
-    messages.answer(answered).await
+    call.answer(answered).await
 }

@@ -1,7 +1,7 @@
 //! Replies as they are on the wire: the pipeline writes them itself, so that its stages show what that costs.
 //!
 //! In: a reply's bytes. Out: the same, laid behind their frame's prefix. Nothing comes in this way: messages are read by
-//! [`IncomingMessages`](super::arriving::Arriving).
+//! [`IncomingMessages`](super::incoming_messages::IncomingMessages).
 
 use crate::pipeline::admission::Account;
 use crate::pipeline::offload::offload_large;

@@ -3,10 +3,10 @@
 //! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
 //! a status. A stream answers each request once, in order, several at a time.
 
-use super::arriving::{CallKind, IncomingMessages, MessageAccount};
 use super::calls::PendingCall;
 use super::codec::EncodedReply;
 use super::frames::Limit;
+use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
 use crate::models::calls::Target;
 use crate::models::state::SharedState;
 use crate::pipeline::admission::{Account, AccountRoom};
@@ -145,13 +145,13 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
         Ok(deadline) => deadline,
         Err(refusal) => return Status::from(refusal).into_http(),
     };
-    let messages = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
-    let answered = async move |arriving: IncomingMessages, arrived: MessageAccount, state: SharedState| {
-        let message = arriving.only().await?;
-        let answer = answer(&state, message, arrived.take(&state), deadline, CallKind::Unary).await;
+    let call = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
+    let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
+        let message = incoming.only().await?;
+        let answer = answer(&state, message, received_bytes.take(&state), deadline, CallKind::Unary).await;
         Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
     };
-    messages.answer(answered).await
+    call.answer(answered).await
 }
 
 /// What became of a call, and its stages where it came so far.
@@ -207,7 +207,7 @@ async fn answer(
         kind,
     };
     watch.mark(Stage::Decode);
-    // What has arrived is counted already; the account that comes with the passage stays empty.
+    // What has arrived is counted already; the account that comes with the guard stays empty.
     let (guard, _) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => {
@@ -254,20 +254,21 @@ fn unary_reply(answer: Answer) -> Result<tonic::Response<EncodedReply>, Status> 
 
 /// `ModelStreamInfer`.
 pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
-    let messages = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
-    let answered = async |arriving, arrived, state| Ok(tonic::Response::new(replies(state, arrived, arriving)));
-    messages.answer(answered).await
+    let call = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
+    let answered =
+        async |incoming, received_bytes, state| Ok(tonic::Response::new(replies(state, received_bytes, incoming)));
+    call.answer(answered).await
 }
 
 fn replies(
     state: SharedState,
-    arrived: MessageAccount,
+    received_bytes: MessageAccount,
     requests: IncomingMessages,
 ) -> BoxStream<'static, Result<EncodedReply, Status>> {
-    let link = RequestScope::current();
+    let scope = RequestScope::current();
     let reply = move |message: Result<Data, Status>| {
-        let (state, account) = (Arc::clone(&state), arrived.take(&state));
-        link.clone().run_async(async move {
+        let (state, account) = (Arc::clone(&state), received_bytes.take(&state));
+        scope.clone().run_async(async move {
             Ok(streamed(
                 answer(&state, message?, account, None, CallKind::Stream).await,
             ))

@@ -3,7 +3,6 @@
 //! In: gRPC calls, routed by their paths. Out: messages, or a status with what the client can do about it. Infer calls go
 //! through the same pipeline as over HTTP; nothing here knows how a request is answered.
 
-mod arriving;
 mod calls;
 mod codec;
 mod compressed_body;
@@ -11,6 +10,7 @@ mod compression;
 mod documents;
 mod frames;
 mod health;
+mod incoming_messages;
 mod infer;
 mod status;
 

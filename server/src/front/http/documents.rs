@@ -1,6 +1,6 @@
 //! The documents of the protocol over HTTP: health, metadata, configuration, statistics, the index, settings, metrics.
 //!
-//! In: requests without a body that matters. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
+//! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
 
 use super::body;
 use super::reply::{JSON, error, json};

@@ -1,7 +1,7 @@
 //! The path of an infer request, read without the router.
 //!
-//! In: a method and a path. Out: whom an infer request is for, as the router would say; none for all else, and for paths
-//! that are better left to it.
+//! In: a method and a path. Out: the model that an infer request is for, as the router would say; none for every other
+//! request, and for paths with escapes, which the router reads.
 
 use crate::models::calls::Target;
 use http::Method;

@@ -7,7 +7,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// The share of one instance: the next `each` of `cpus`, from the beginning again after the last.
-pub(crate) fn share(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
+pub(crate) fn of_instance(cpus: &[u32], instance: u32, each: u32) -> Vec<u32> {
     let first = instance as usize * each as usize;
     let len = cpus.len();
     (first..first + each as usize)
@@ -41,11 +41,11 @@ mod tests {
     #[test]
     fn instances_share_the_list_in_turn() {
         let cpus = [4, 5, 6];
-        assert_eq!(share(&cpus, 0, 2), [4, 5]);
-        assert_eq!(share(&cpus, 1, 2), [6, 4]);
-        assert_eq!(share(&cpus, 2, 1), [6]);
-        assert_eq!(share(&cpus, 0, 9), [4, 5, 6]);
-        assert!(share(&[], 3, 2).is_empty());
+        assert_eq!(of_instance(&cpus, 0, 2), [4, 5]);
+        assert_eq!(of_instance(&cpus, 1, 2), [6, 4]);
+        assert_eq!(of_instance(&cpus, 2, 1), [6]);
+        assert_eq!(of_instance(&cpus, 0, 9), [4, 5, 6]);
+        assert!(of_instance(&[], 3, 2).is_empty());
     }
 
     #[test]

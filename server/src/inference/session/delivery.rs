@@ -29,20 +29,20 @@ impl Delivery {
     pub(crate) fn start() -> Self {
         let (send, mut batches) = mpsc::unbounded_channel::<Vec<AddressedAnswer>>();
         tokio::spawn(async move {
-            while let Some(letters) = batches.recv().await {
-                letters.into_iter().for_each(AddressedAnswer::deliver);
+            while let Some(addressed_answers) = batches.recv().await {
+                addressed_answers.into_iter().for_each(AddressedAnswer::deliver);
             }
         });
         Self(send)
     }
 
     /// Sends the answers of one batch.
-    pub(crate) fn send(&self, mut letters: Vec<AddressedAnswer>) {
-        if letters.len() > 1 {
+    pub(crate) fn send(&self, mut addressed_answers: Vec<AddressedAnswer>) {
+        if addressed_answers.len() > 1 {
             // Without its task the runtime has ended, and with it every request.
-            let _ = self.0.send(letters);
-        } else if let Some(letter) = letters.pop() {
-            letter.deliver();
+            let _ = self.0.send(addressed_answers);
+        } else if let Some(addressed) = addressed_answers.pop() {
+            addressed.deliver();
         }
     }
 }
@@ -57,15 +57,15 @@ mod tests {
         let delivery = Delivery::start();
         let mut waiting = Vec::new();
         for batch in [1, 3, 2] {
-            let mut letters = Vec::new();
+            let mut addressed_answers = Vec::new();
             for _ in 0..batch {
                 let (to, receiver) = oneshot::channel();
                 let answer = Err(Refusal::new(Reason::Inference, waiting.len().to_string()));
-                letters.push(AddressedAnswer { to, answer });
+                addressed_answers.push(AddressedAnswer { to, answer });
                 waiting.push(Some(receiver));
             }
             waiting.last_mut().unwrap().take_if(|_| batch == 3);
-            delivery.send(letters);
+            delivery.send(addressed_answers);
         }
         drop(delivery);
         for (i, receiver) in waiting.into_iter().enumerate() {

@@ -13,6 +13,7 @@ use crate::models::serving::stats::{RunStats, RunTimes};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::batch::clock::SessionClock;
+use crate::pipeline::batch::elements::rows_of;
 use crate::pipeline::batch::groups::SessionSlot;
 use crate::pipeline::batch::job::{Done, Job, Part};
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -80,7 +81,7 @@ impl Engine {
         counts.batch_rows.observe(rows as f64);
         let run = match &jobs[..] {
             // What ONNX Runtime logs meanwhile is about this request.
-            [alone] => alone.link.run(|| self.run(&jobs)),
+            [alone] => alone.scope.run(|| self.run(&jobs)),
             _ => self.run(&jobs),
         };
         let interrupted = self.control.active.end(&mut jobs);
@@ -95,7 +96,7 @@ impl Engine {
                     infer: answers.ended - answers.started,
                     output: answers.ended.elapsed(),
                 });
-                let letter = |(job, outputs): (Job, Vec<Tensor>)| {
+                let addressed = |(job, outputs): (Job, Vec<Tensor>)| {
                     let done = Done {
                         outputs,
                         run_started: answers.started,
@@ -107,13 +108,13 @@ impl Engine {
                         answer: Ok(done),
                     })
                 };
-                let letters = jobs.into_iter().zip(answers.outputs).filter_map(letter);
-                work.delivery.send(letters.collect());
+                let addressed_answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
+                work.delivery.send(addressed_answers.collect());
             }
             Err(_) if interrupted => {
                 let seconds = began.elapsed().as_secs_f64();
                 if let Some(job) = jobs.first() {
-                    job.link.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                    job.scope.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
                 }
                 // Whoever waits all the same was told to stop by the server itself.
                 let why = self.control.active.stopped();
@@ -127,7 +128,7 @@ impl Engine {
             }
             Err(error) => {
                 for job in jobs {
-                    job.link.run(|| tracing::warn!(error = %error.message, "a run failed"));
+                    job.scope.run(|| tracing::warn!(error = %error.message, "a run failed"));
                     job.refuse(error.refusal(&work.model));
                 }
             }
@@ -222,7 +223,7 @@ impl Engine {
                 let (mut shape, mut share) = (shape.clone(), data.clone());
                 if signature.batched {
                     shape[0] = i64::try_from(rows).unwrap_or(i64::MAX);
-                    share = tensors::rows_of(&data, spec.dtype, total, from, from + rows);
+                    share = rows_of(&data, spec.dtype, total, from, from + rows);
                 }
                 from += rows;
                 outputs.push(Tensor {

@@ -19,7 +19,7 @@ pub(super) enum Fault {
     /// Anything else.
     Run,
     /// There is no room for the outputs.
-    Room(Reason),
+    NoMemory(Reason),
 }
 
 impl RunError {
@@ -41,7 +41,7 @@ impl RunError {
         let reason = match self.fault {
             Fault::Input => Reason::BadRequest,
             Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
-            Fault::Room(reason) => return Refusal::new(reason, message.as_str()),
+            Fault::NoMemory(reason) => return Refusal::new(reason, message.as_str()),
             Fault::Run => Reason::Inference,
         };
         Refusal::new(reason, format!("the model refuses these inputs: {message}"))
@@ -66,6 +66,6 @@ impl From<ort::Error> for RunError {
 
 impl From<Refusal> for RunError {
     fn from(refusal: Refusal) -> Self {
-        Self::new(Fault::Room(refusal.reason), refusal.message)
+        Self::new(Fault::NoMemory(refusal.reason), refusal.message)
     }
 }

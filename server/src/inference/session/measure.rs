@@ -15,7 +15,7 @@ const MAX_RUNS: usize = 5;
 const FREE_DIMS: [i64; 2] = [64, 1];
 
 /// The time of one run. No run begins after `budget`, but for the first.
-pub(super) fn alone(engine: &mut Engine, warmup: &Warmup, budget: Duration) -> Option<Duration> {
+pub(super) fn fastest_run(engine: &mut Engine, warmup: &Warmup, budget: Duration) -> Option<Duration> {
     let began = Instant::now();
     if let Some(sample) = warmup.samples.first() {
         let rows = if engine.signature.batched { sample.batch_size } else { 1 };
@@ -69,7 +69,7 @@ mod tests {
     fn a_run_is_timed_and_a_budget_that_is_out_leaves_one() {
         let [mut engine, _] = test_engines::engines();
         for budget in [Duration::ZERO, Duration::from_secs(1)] {
-            let time = alone(&mut engine, &Warmup::default(), budget);
+            let time = fastest_run(&mut engine, &Warmup::default(), budget);
             assert!(time.is_some_and(|time| time > Duration::ZERO));
         }
     }
@@ -78,9 +78,12 @@ mod tests {
     fn what_does_not_run_has_no_time() {
         let [mut engine, _] = test_engines::engines();
         engine.signature.inputs[0].shape = vec![-1, test_engines::WIDTH as i64 + 1];
-        assert_eq!(alone(&mut engine, &Warmup::default(), Duration::from_secs(1)), None);
+        assert_eq!(
+            fastest_run(&mut engine, &Warmup::default(), Duration::from_secs(1)),
+            None
+        );
         // A free dimension that the graph wants as 64.
         engine.signature.inputs[0].shape = vec![-1, -1];
-        assert!(alone(&mut engine, &Warmup::default(), Duration::from_secs(1)).is_some());
+        assert!(fastest_run(&mut engine, &Warmup::default(), Duration::from_secs(1)).is_some());
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;
     let warmup_time = began.elapsed();
-    let run_time = measured.and_then(|budget| measure::alone(&mut engine, &warmup, budget));
+    let run_time = measured.and_then(|budget| measure::fastest_run(&mut engine, &warmup, budget));
     let report = SessionReport {
         signature,
         provider,

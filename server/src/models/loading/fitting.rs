@@ -1,7 +1,7 @@
 //! Opening a model's sessions: as its config states them, or fitted to the cores and to the model where it does not.
 //!
-//! In: a recipe, and what the config says. Out: sessions in their groups, warm and waiting for a queue. What comes into
-//! question and what is worth having is [`layout`]'s to say; here sessions are opened and their runs are timed, one model
+//! In: what a session is made of, and what the config says. Out: sessions in their groups, warm and waiting for a queue.
+//! [`layout`] says which groups to try and which to keep; here sessions are opened and their runs are timed, one model
 //! after the other, so that none measures another one's runs. Time is bounded: a few runs in each group, within
 //! `runtime.instances.measure_ms` but for the first one of each. The log says what was chosen and why.
 
@@ -29,7 +29,7 @@ pub(crate) struct Fitting {
 pub(super) enum Plan {
     /// What the config states.
     Stated(Group),
-    /// One of these, or several; those with the fewest threads first. At least one.
+    /// Some of these, at least one; those with the fewest threads first.
     Fitted {
         first: Group,
         wider: Vec<Group>,
@@ -109,8 +109,8 @@ impl Fitting {
     /// Opens the sessions of a plan.
     ///
     /// # Errors
-    /// What the first session says that cannot be opened, or the limit that was passed. A session that was measured for is
-    /// done without where it cannot be opened.
+    /// What the first session says that cannot be opened, or the limit that was passed. A session that was opened to be
+    /// measured is left out where it cannot be opened.
     pub(super) async fn open(&self, plan: &Plan, opener: Opener<'_>) -> Result<OpenSessions, String> {
         let (first, wider, why) = match plan {
             Plan::Stated(group) => return Ok(gather(opener.open_all(&[*group], Vec::new()).await?)),
@@ -133,7 +133,7 @@ impl Fitting {
         Ok(opened)
     }
 
-    /// Opens one session of each group that comes into question, and then the others of those that are worth having.
+    /// Opens one session of each candidate group, and then the others of the groups that are worth having.
     async fn open_fitted(&self, first: Group, wider: &[Group], mut opener: Opener<'_>) -> Result<Chosen, String> {
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
@@ -237,7 +237,7 @@ impl Fitting {
     }
 }
 
-/// Sessions that can be done without; none where one of them cannot be opened.
+/// Optional sessions; none where one of them cannot be opened.
 async fn try_open(
     opener: &mut Opener<'_>,
     count: u32,
@@ -245,11 +245,17 @@ async fn try_open(
     measure: Option<Duration>,
 ) -> Option<Vec<WarmSession>> {
     let opened = opener.open(count, threads, measure).await;
-    let without = |error: &String| tracing::warn!(model = opener.model, error, "it does without more sessions");
+    let without = |error: &String| {
+        tracing::warn!(
+            model = opener.model,
+            error,
+            "more sessions cannot be opened: the model is served without them"
+        );
+    };
     opened.inspect_err(without).ok()
 }
 
-/// What comes into question; those with the fewest threads first.
+/// The candidate groups; those with the fewest threads first.
 fn candidates(first: Group, wider: &[Group]) -> Vec<Group> {
     std::iter::once(first).chain(wider.iter().copied()).collect()
 }

@@ -103,7 +103,7 @@ impl CachedGraph {
 
     /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it. `reports` are
     /// empty where no session was built at all.
-    fn settle(self, reports: &[SessionReport]) {
+    fn store_or_forget(self, reports: &[SessionReport]) {
         match self {
             Self::Miss { partial, .. } if reports.is_empty() => {
                 // There is none where the session failed before it wrote.
@@ -174,7 +174,7 @@ impl Loader {
         // The sessions have taken what they need of the graph when they are there.
         let opener = Opener::new(&self.limits, &name, spec, config.instances.as_ref(), slot);
         let opened = self.fitting.open(&plan, opener).await;
-        cached.settle(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
         let mut opened = opened.map_err(bad)?;
         let reports = &mut opened.reports;
         let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Opening the sessions of a version, within limits of time.
 //!
-//! In: a recipe, and a turn among the loads. Out: sessions that are built and warm, or the limit that was passed. Sessions
+//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was passed. Sessions
 //! are built in turns, because of the files that are in memory meanwhile; they warm up at the same time as others are
 //! built, so that a warm-up that does not end holds up nobody.
 
@@ -113,7 +113,7 @@ impl<'a> Opener<'a> {
     ) -> Result<Vec<SpawnedSession>, String> {
         let mut sessions = Vec::new();
         for _ in 0..count {
-            let cpus = cpus::share(self.cpus, self.opened, threads.intra_op);
+            let cpus = cpus::of_instance(self.cpus, self.opened, threads.intra_op);
             let mut spec = self.spec.with_threads(threads, measure);
             if self.opened == 0 {
                 // One of them writes the optimised graph down.

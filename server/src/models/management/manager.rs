@@ -1,7 +1,7 @@
 //! The models of a server: the calls that read what is served, and what every change of it needs.
 //!
 //! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
-//! picture ([`ServedModels`]) that every change replaces whole.
+//! snapshot ([`ServedModels`]) that every change replaces whole.
 
 use super::settings::{ALL_MODELS, ControlMode, ManagementSettings};
 use crate::models::loading::load::Loader;
@@ -192,15 +192,15 @@ impl ModelManager {
 
     /// Waits until no other change of this model is under way.
     pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let lock_model = {
+        let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock_model| Arc::strong_count(lock_model) > 1);
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(locks.entry(name.to_owned()).or_default())
         };
-        lock_model.lock_owned().await
+        lock.lock_owned().await
     }
 
-    /// Replaces the picture by one with a changed entry.
+    /// Replaces the snapshot by one with a changed entry.
     pub(super) fn edit(&self, name: &str, change: impl Fn(&mut ServedModel)) {
         self.served.rcu(|served| {
             let mut served = (**served).clone();
@@ -209,7 +209,7 @@ impl ModelManager {
         });
     }
 
-    /// Forgets a model that was taken out.
+    /// Forgets a model that was unloaded.
     pub(super) fn forget(&self, name: &str) {
         self.served.rcu(|served| {
             let mut served = (**served).clone();

@@ -47,18 +47,18 @@ impl ModelManager {
             }
             let _lock = self.lock_model(name).await;
             if let Err(error) = self.reconcile(name, objects, Reload::IfChanged).await {
-                tracing::warn!(model = %name, error = error.for_operator(), "not brought up to date");
+                tracing::warn!(model = %name, error = error.for_operator(), "the model could not be brought up to date");
                 if error.passing {
                     reconciled.remove(name);
                 }
             }
         }
-        // Names alone: whoever holds the picture holds the models, and keeps their sessions from ending.
+        // Names alone: whoever holds the snapshot holds the models, and keeps their sessions from ending.
         let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
         gone.retain(|name| !listing.contains_key(name));
         for name in gone {
             let _lock = self.lock_model(&name).await;
-            self.unload_now(&name, "gone from the model tier").await;
+            self.unload(&name, "gone from the model tier").await;
             self.forget(&name);
         }
         *seen = reconciled;

@@ -1,7 +1,7 @@
 //! Changes of what is served: a version is loaded and warmed beside the old one and swapped in, or refused while the old
 //! one goes on; a version that is no longer wanted finishes its requests and is freed.
 //!
-//! Every change of a model is made in its turn, so that two of them never meet.
+//! Every change of a model is made under its lock, so that two of them never meet.
 
 use super::manager::{ModelManager, ModelSource};
 use crate::models::error::LoadError;
@@ -29,8 +29,8 @@ pub(super) enum Reload {
 }
 
 impl ModelManager {
-    /// Loads a model by its name, in its turn.
-    pub(super) async fn load_by_request(&self, name: &str) -> Result<LoadDocument, Refusal> {
+    /// Loads a model by its name, under its lock.
+    pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
         let not_started = || Refusal::new(Reason::NotReady, "the models are still being loaded");
         let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
         let _lock = self.lock_model(name).await;
@@ -50,7 +50,7 @@ impl ModelManager {
         })
     }
 
-    /// Makes what is served of a model what its config wants of the versions on the tier. Its turn is the caller's.
+    /// Makes what is served of a model what its config wants of the versions on the tier. The caller holds its lock.
     ///
     /// # Errors
     /// The first version that cannot be served. Those that can are; and as long as one that is wanted is not served, those
@@ -168,7 +168,7 @@ impl ModelManager {
         }
     }
 
-    /// Loads one version, in its turn and within the limits.
+    /// Loads one version, under its lock and within the limits.
     async fn read_and_load(
         &self,
         source: &ModelSource,
@@ -210,7 +210,7 @@ impl ModelManager {
         });
     }
 
-    /// Takes out the versions that the config no longer wants, once all that it wants are served.
+    /// Unloads the versions that the config no longer wants, once all that it wants are served.
     fn drop_unwanted(&self, name: &str, wanted: &BTreeSet<u64>) {
         let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
@@ -249,14 +249,14 @@ impl ModelManager {
         }
     }
 
-    /// Unloads every version of a model; its turn is the caller's. Returns when its requests are finished and its sessions
+    /// Unloads every version of a model; the caller holds its lock. Returns when its requests are finished and its sessions
     /// freed, or after the drain time; a run that is still under way then is ended.
-    pub(super) async fn unload_now(&self, name: &str, reason: &str) {
+    pub(super) async fn unload(&self, name: &str, reason: &str) {
         let served = self.snapshot();
         let Some(entry) = served.0.get(name) else { return };
         let models: Vec<Arc<Model>> = entry.ready().cloned().collect();
         let numbers: Vec<u64> = entry.versions.keys().copied().collect();
-        // The picture holds the models as well.
+        // The snapshot holds the models as well.
         drop(served);
         let all = |state| {
             self.edit(name, |entry| {

@@ -82,7 +82,11 @@ impl ModelManager {
     /// # Errors
     /// A call that is not allowed, a parameter that is not supported, a model that is not there or cannot be served; what
     /// was served goes on.
-    pub(crate) async fn load(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<LoadDocument, Refusal> {
+    pub(crate) async fn load_by_request(
+        self: &Arc<Self>,
+        name: &str,
+        parameters: &[String],
+    ) -> Result<LoadDocument, Refusal> {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.first() {
             return Err(Refusal::bad(format!(
@@ -92,7 +96,7 @@ impl ModelManager {
             )));
         }
         let (this, name) = (Arc::clone(self), name.to_owned());
-        let loading = tokio::spawn(async move { this.load_by_request(&name).await });
+        let loading = tokio::spawn(async move { this.load_from_tier(&name).await });
         loading
             .await
             .unwrap_or_else(|e| Err(Refusal::new(Reason::Inference, format!("loading failed: {e}"))))
@@ -103,7 +107,7 @@ impl ModelManager {
     ///
     /// # Errors
     /// A call that is not allowed, a parameter that is not supported, an unknown model.
-    pub(crate) async fn unload(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
+    pub(crate) async fn unload_by_request(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
         self.allow_change(name)?;
         if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
             return Err(Refusal::bad(format!("parameter `{}` is not known", shown(parameter))));
@@ -115,7 +119,7 @@ impl ModelManager {
         let (this, name) = (Arc::clone(self), name.to_owned());
         let unloading = tokio::spawn(async move {
             let _lock = this.lock_model(&name).await;
-            this.unload_now(&name, "unloaded").await;
+            this.unload(&name, "unloaded").await;
         });
         unloading
             .await

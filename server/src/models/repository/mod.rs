@@ -1,6 +1,7 @@
 //! The model repository on the model tier: what models there are, and everything of one version, checked.
 //!
-//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Knows nothing of sessions.
+//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: a version's warm-up is
+//! handed on with its files.
 //! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
 //! graph the files of its external weights.
 

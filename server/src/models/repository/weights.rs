@@ -1,4 +1,4 @@
-//! The files of a version's weights: into memory, or to a local disk from where ONNX Runtime maps them.
+//! The files of a version's weights: into memory, or to a local disk, from which ONNX Runtime maps them.
 //!
 //! In: the names that the graph gives. Out: the weights, with the time of each step.
 

@@ -101,7 +101,7 @@ impl Model {
             enqueued,
             rank: enqueued + cost(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
-            link: RequestScope::current(),
+            scope: RequestScope::current(),
             reply: Some(reply),
         })?;
         let queued = Queued {

@@ -213,7 +213,7 @@ mod tests {
             enqueued: now,
             rank: now,
             deadline: now,
-            link: RequestScope::current(),
+            scope: RequestScope::current(),
             reply: Some(reply),
         };
         (job, answer)

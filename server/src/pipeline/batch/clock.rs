@@ -2,7 +2,7 @@
 //!
 //! In: the thread's own changes of state, the requests that enter and leave the feature stage, and whether any is queued.
 //! Out: four counters that sum to the thread's life. A moment in which the thread does not compute has one cause, the first
-//! that holds: a request of the model is *queued* (the thread waits for company for it, or has not woken for it yet); one
+//! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken yet); one
 //! is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
 use crate::telemetry::counters::{SessionSeconds, Settle};

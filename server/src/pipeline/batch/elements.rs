@@ -4,10 +4,9 @@
 //! In: bytes, or rows. Out: shares of them without a copy, and for rows the copy inside the device that makes a tensor of
 //! a column. Knows nothing of sessions.
 
-use crate::inference::tensors;
 use std::ops::Range;
 use std::sync::Arc;
-use tierlab_protocol::infer::Data;
+use tierlab_protocol::infer::{Data, bytes_elements};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::device::{Column, DeviceBytes, DeviceError, Gpu, Landed, Stream, gather};
 
@@ -44,7 +43,7 @@ impl Elements {
     /// Rows `from..to` of `total`, sharing memory.
     pub(crate) fn rows(&self, dtype: DataType, total: usize, from: usize, to: usize) -> Self {
         match self {
-            Self::Host(data) => Self::Host(tensors::rows_of(data, dtype, total, from, to)),
+            Self::Host(data) => Self::Host(rows_of(data, dtype, total, from, to)),
             Self::Device(rows) => Self::Device(rows.slice(from..to)),
         }
     }
@@ -92,5 +91,44 @@ impl DeviceRows {
     pub(crate) fn gather(&self, tensor: &mut DeviceBytes, at: usize, stream: &Stream) -> Result<(), DeviceError> {
         let rows = &self.landed.parts[self.rows.clone()];
         gather(&self.landed.bytes, rows, self.column, tensor, at, stream)
+    }
+}
+
+/// The data of rows `from..to` of an output of `total` rows; `BYTES` elements are counted through.
+pub(crate) fn rows_of(data: &Data, dtype: DataType, total: usize, from: usize, to: usize) -> Data {
+    if from == 0 && to == total {
+        return data.clone();
+    }
+    if dtype.size().is_some() {
+        let row = data.len() / total;
+        return data.slice(row * from..row * to);
+    }
+    let lengths: Vec<usize> = bytes_elements(&data.whole())
+        .flatten()
+        .map(|element| element.len() + 4)
+        .collect();
+    let row = lengths.len() / total;
+    let start: usize = lengths[..row * from].iter().sum();
+    let len: usize = lengths[row * from..row * to].iter().sum();
+    data.slice(start..start + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_by_element() {
+        let floats = Data::from(vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(rows_of(&floats, DataType::Uint16, 3, 1, 3), floats.slice(4..12));
+        let mut texts = Vec::new();
+        for text in ["", "ab", "c", "defg"] {
+            texts.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            texts.extend_from_slice(text.as_bytes());
+        }
+        let texts = Data::from(texts);
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 1), texts.slice(0..10));
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 1, 2), texts.slice(10..texts.len()));
+        assert_eq!(rows_of(&texts, DataType::Bytes, 2, 0, 2), texts);
     }
 }

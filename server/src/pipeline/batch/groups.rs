@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups(Vec<usize>);
 
-/// One session's place, and whether it is in a run.
+/// Which group a session is in, and whether it is in a run.
 #[derive(Debug, Default)]
 pub(crate) struct SessionSlot {
     pub(super) group: usize,
@@ -19,7 +19,7 @@ pub(crate) struct SessionSlot {
 }
 
 impl SessionSlot {
-    /// The seat of a session of the group at this place.
+    /// The slot of a session of the group at this place.
     pub(crate) fn in_group(group: usize) -> Self {
         Self { group, running: false }
     }

@@ -41,7 +41,7 @@ pub(crate) struct Job {
     /// The place in the queue: when it was queued, later by what its priority costs.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) link: RequestScope,
+    pub(crate) scope: RequestScope,
     /// None while it runs: then the session's [`ActiveRun`] has it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }

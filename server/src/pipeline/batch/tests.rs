@@ -1,6 +1,9 @@
+use super::job::{Done, Part};
 use super::*;
-use crate::telemetry::metrics::SessionSeconds;
+use crate::telemetry::counters::SessionSeconds;
+use crate::telemetry::trace::context::RequestScope;
 use prometheus::Counter;
+use tokio::sync::oneshot;
 
 type Replies = oneshot::Receiver<Result<Done, Refusal>>;
 
@@ -11,7 +14,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
         shape: vec![rows as i64, width],
         data: Vec::new().into(),
     };
-    let link = crate::telemetry::trace::RequestScope::current();
+    let scope = RequestScope::current();
     (
         Job {
             parts: vec![part],
@@ -19,7 +22,7 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
             enqueued: now,
             rank: now,
             deadline: now + deadline,
-            link,
+            scope,
             reply: Some(reply),
         },
         replies,
@@ -76,7 +79,7 @@ fn batches_hold_what_fits_and_goes_together_in_order() {
     assert_eq!(take(), [3, 4, 1]);
     assert_eq!(take(), [2]);
     assert_eq!(take(), [6]);
-    assert_eq!(queue.gauges.depth.get(), 0);
+    assert_eq!(queue.depth.get(), 0);
 }
 
 #[test]

@@ -88,13 +88,13 @@ mod tests {
         let response = observe(None, Front::Http, request, async |_| {
             seen = with_current_id(ToString::to_string).unwrap();
             // On another thread, as a session does it.
-            let (link, expected) = (RequestScope::current(), seen.clone());
-            let there = std::thread::spawn(move || link.run(|| with_current_id(ToString::to_string)));
+            let (scope, expected) = (RequestScope::current(), seen.clone());
+            let there = std::thread::spawn(move || scope.run(|| with_current_id(ToString::to_string)));
             assert_eq!(there.join().unwrap(), Some(expected));
             // In a stream of replies, which goes on when the handler has ended.
-            let (link, expected) = (RequestScope::current(), seen.clone());
+            let (scope, expected) = (RequestScope::current(), seen.clone());
             later =
-                Some(link.run_async(async move { assert_eq!(with_current_id(ToString::to_string), Some(expected)) }));
+                Some(scope.run_async(async move { assert_eq!(with_current_id(ToString::to_string), Some(expected)) }));
             status.into_response()
         })
         .await;

@@ -53,7 +53,7 @@ pub(super) enum CallKind {
 pub(super) struct IncomingMessages {
     body: Body,
     state: SharedState,
-    arrived: MessageAccount,
+    received_bytes: MessageAccount,
     kind: CallKind,
     /// How the messages that say that they are compressed are.
     coding: Option<Coding>,
@@ -71,7 +71,7 @@ impl IncomingMessages {
         body: Body,
         headers: &HeaderMap,
         state: &SharedState,
-        arrived: &MessageAccount,
+        received_bytes: &MessageAccount,
         kind: CallKind,
         limit: Limit,
     ) -> Self {
@@ -79,7 +79,7 @@ impl IncomingMessages {
         Self {
             body,
             state: Arc::clone(state),
-            arrived: arrived.clone(),
+            received_bytes: received_bytes.clone(),
             kind,
             coding: match encoding {
                 Some(b"gzip") => Some(Coding::Gzip),
@@ -119,7 +119,7 @@ impl IncomingMessages {
                 "a message is compressed, and `grpc-encoding` says nothing of it",
             )),
             (true, Some(coding)) => {
-                let mut account = self.arrived.account();
+                let mut account = self.received_bytes.account();
                 let inflate = || inflate(coding, &framed.data, self.limit.bytes, &mut account);
                 tokio::task::block_in_place(inflate)
             }
@@ -136,7 +136,7 @@ impl IncomingMessages {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
-                    let counted = self.arrived.account().add(chunk.len());
+                    let counted = self.received_bytes.account().add(chunk.len());
                     let taken = counted.and_then(|()| self.cutter.push(chunk));
                     taken.map_err(|refusal| self.refuse(refusal))?;
                 }
