@@ -84,7 +84,7 @@ pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if format == LogFormat::Json && error.use_stderr() => {
-            format.say_last(&error.to_string());
+            format.report_exit(&error.to_string());
             return ExitCode::from(2);
         }
         Err(error) => error.exit(),
@@ -92,7 +92,7 @@ pub fn main() -> ExitCode {
     match start(args, &mut format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            format.say_last(&format!("{error:#}"));
+            format.report_exit(&format!("{error:#}"));
             let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
             ExitCode::from(if of_the_config || error.is::<ConfigError>() {
                 2

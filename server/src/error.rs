@@ -1,9 +1,76 @@
-//! Why a server did not start, or did not end well.
+//! Why a configuration cannot be used, a model cannot be loaded, or a server did not start or end well.
 
-use crate::config::ConfigError;
-use crate::models::error::LoadError;
 use std::time::Duration;
-use tierlab_storage::StorageError;
+use tierlab_storage::{ErrorKind, StorageError};
+
+/// A configuration that cannot be used; the message names file and key. Exit code 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
+
+impl ConfigError {
+    /// A value that turned out to be unusable, by its key.
+    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
+        Self(format!("`{key}`: {what}"))
+    }
+}
+
+/// A configuration that cannot be used, for this reason.
+pub(crate) fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError(message.into()))
+}
+
+/// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct LoadError {
+    pub(crate) message: String,
+    /// The same with what only the operator may know: addresses, folders, what the tier said.
+    pub(crate) detailed: Option<String>,
+    /// Whether the same objects may load at another time: the tier failed, not what lies on it.
+    pub(crate) passing: bool,
+}
+
+impl LoadError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            detailed: None,
+            passing: false,
+        }
+    }
+
+    /// With words for the log.
+    pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
+        Self {
+            detailed: Some(detailed.into()),
+            ..self
+        }
+    }
+
+    /// What the log says of it, and a start that fails.
+    pub(crate) fn for_operator(&self) -> &str {
+        self.detailed.as_deref().unwrap_or(&self.message)
+    }
+
+    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
+        Self::new(format!("{object}: {what}"))
+    }
+}
+
+impl From<StorageError> for LoadError {
+    fn from(error: StorageError) -> Self {
+        let lasting = matches!(
+            error.kind(),
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
+        );
+        Self {
+            message: error.for_clients(),
+            detailed: Some(error.to_string()),
+            passing: !lasting,
+        }
+    }
+}
 
 /// Why a server did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]

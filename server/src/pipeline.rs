@@ -4,7 +4,7 @@
 //! admit -> decode -> cache, tier, join (features) -> batch, infer (model) -> encode
 //! ```
 //! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
-//! Where there is no room, [`Pipeline::enter`] says so before the body is read.
+//! Where there is no room, [`Pipeline::enter`] refuses before the body is read.
 
 pub(crate) mod admission;
 pub(crate) mod batch;
@@ -36,7 +36,7 @@ const TIER_RESERVE: Duration = Duration::from_millis(2);
 /// A front's side of one infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
     type Reply;
-    /// What the reply shall look like, beside what the request says of each output.
+    /// How the reply is to be written, beside what the request says of each output.
     type ReplyFormat: Copy;
 
     /// Bytes to decode.

@@ -3,8 +3,8 @@
 //! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or from the
 //! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.
 
-use super::error::{ConfigError, fail};
 use super::raw::{RawAccess, RawConnections, RawTls};
+use crate::error::{ConfigError, fail};
 use crate::front::access::{Access, Hosts, Secret};
 use crate::front::connections::bounds::Bounds;
 use crate::front::connections::{ListenerConfig, TlsFiles, default_share};

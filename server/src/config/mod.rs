@@ -6,17 +6,17 @@
 //! `[cache]` and the feature tier's own.
 
 mod cache;
-pub(crate) mod error;
 mod files;
 mod listener;
 mod raw;
 mod telemetry;
 
-pub use error::ConfigError;
+pub use crate::error::ConfigError;
 
+use crate::error::fail;
 use crate::features::destination::RowDestination;
 use crate::front::connections::ListenerConfig;
-use crate::inference::runtime::Search;
+use crate::inference::runtime::LibrarySearch;
 use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
 use crate::inference::runtime::optimized::OptimizedCacheConfig;
 use crate::inference::runtime::provider::Providers;
@@ -27,7 +27,6 @@ use crate::pipeline::admission::Limits;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use cache::cache_of;
-use error::fail;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
 use serde::Deserialize;
@@ -105,7 +104,7 @@ pub struct Config {
     pub(crate) limits: Limits,
     pub(crate) connections: ListenerConfig,
     backlog: u32,
-    pub(crate) search: Search,
+    pub(crate) search: LibrarySearch,
     pub(crate) providers: Providers,
     /// Where optimised graphs are kept, where they are.
     pub(crate) optimized_cache: Option<OptimizedCacheConfig>,
@@ -270,7 +269,7 @@ impl Config {
                 &sources.environment,
                 &addresses,
             )?,
-            search: Search {
+            search: LibrarySearch {
                 environment: library,
                 config: raw.runtime.library,
             },

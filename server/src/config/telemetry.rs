@@ -1,7 +1,7 @@
 //! `[log]` and `[telemetry]` of the server's configuration: how the log is written, where spans go, how often GPUs are
 //! looked at.
 
-use super::error::{ConfigError, fail};
+use crate::error::{ConfigError, fail};
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use serde::Deserialize;

@@ -1,12 +1,12 @@
-//! The tables that are read from now, one for all models that read it, and the look at each for a newer version.
+//! The tables that are in use, each shared by all models that read it, and the check of each for a newer version.
 //!
 //! In: paths, a tier, a period. Out: the version of each table that requests read. A table that was replaced is opened
-//! once, by the first request that meets the new version or by the look that is taken every period, whichever comes
-//! first, and from then on nobody begins a read of the old one. Knows nothing of requests.
+//! once, by the first request that meets the new version or by the check every period, whichever comes first; from then
+//! on nobody begins a read of the old one. Knows nothing of requests.
 
 use super::table::OpenTable;
 use super::tier::FeatureTier;
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -140,7 +140,7 @@ impl LiveTable {
         Refusal::new(reason, format!("the table was replaced: {error}"))
     }
 
-    /// Reads the header anew where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
+    /// Reads the header again where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
     /// the same, or was read shortly before.
     pub(super) async fn reread_header(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
         let may = {

@@ -3,7 +3,7 @@
 //! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
 //! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
 //! ([`RowDestination`]); one that fails is dropped from every cache around the tier and read once more. All rows of a request are
-//! one read of the tier, of one version: a read that meets another one is made anew, whole. Knows nothing of HTTP or
+//! one read of the tier, of one version: a read that meets another one is repeated whole. Knows nothing of HTTP or
 //! sessions.
 
 pub(crate) mod destination;
@@ -12,7 +12,7 @@ mod rows;
 mod table;
 pub(crate) mod tier;
 
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use crate::pipeline::offload::{LARGE_BYTES, offload_if};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
@@ -154,7 +154,7 @@ impl Join {
             if self.table.is_current(&open) {
                 break rows;
             }
-            // Another read, or a look, has met a newer version meanwhile: nobody gets the old one any more.
+            // Another read, or a check, has met a newer version: nobody gets the old one any more.
             open = self.table.current();
         };
         let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));

@@ -3,7 +3,7 @@
 //! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
 //! Knows nothing of requests.
 
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use crate::pipeline::offload::offload_if;
 use bytes::Bytes;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::destination::RowDestination;
 use super::table::OpenTable;
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use std::sync::Arc;
 use tierlab_storage::device::DeviceReads;
 use tierlab_storage::wrappers::DamagedRows;

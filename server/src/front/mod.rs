@@ -3,6 +3,7 @@
 //! In: listeners. Out: replies. HTTP and gRPC read and write messages; how a request is answered is the pipeline's business.
 
 pub(crate) mod access;
+pub(crate) mod body_pieces;
 pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;

@@ -62,7 +62,7 @@ pub(crate) struct Tally {
 
 /// One model's requests in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Share(AtomicUsize);
+pub(crate) struct ModelShare(AtomicUsize);
 
 impl Admission {
     pub(crate) fn new(limits: Limits, gauge: IntGauge) -> Arc<Self> {
@@ -79,12 +79,12 @@ impl Admission {
     }
 
     /// Whether a request of a model would be let in now: asked before its body is read.
-    pub(crate) fn has_room(&self, share: &Share) -> Result<(), Refusal> {
+    pub(crate) fn has_room(&self, share: &ModelShare) -> Result<(), Refusal> {
         self.check(self.in_flight.load(Relaxed), share.0.load(Relaxed))
     }
 
     /// Lets a request of a model in, until the guard is dropped.
-    pub(crate) fn admit(self: &Arc<Self>, share: &Arc<Share>) -> Result<Admitted, Refusal> {
+    pub(crate) fn admit(self: &Arc<Self>, share: &Arc<ModelShare>) -> Result<Admitted, Refusal> {
         let all = self.in_flight.fetch_add(1, Relaxed);
         let own = share.0.fetch_add(1, Relaxed);
         if let Err(refusal) = self.check(all, own) {
@@ -159,7 +159,7 @@ impl Admission {
 /// A request that is in.
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
-    share: Arc<Share>,
+    share: Arc<ModelShare>,
 }
 
 impl Drop for Admitted {
@@ -208,7 +208,7 @@ impl Account {
 impl Account {
     /// Counts an output for as long as any part of it is in memory.
     pub(crate) fn hold(self, data: Bytes) -> Bytes {
-        Bytes::from_owner(Held { data, _account: self })
+        Bytes::from_owner(CountedOutput { data, _account: self })
     }
 
     /// Counts `bytes` less: somebody else counts them from now on.
@@ -316,12 +316,12 @@ impl Admission {
 }
 
 /// An output that is counted.
-struct Held {
+struct CountedOutput {
     data: Bytes,
     _account: Account,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedOutput {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_hot_model_leaves_room_and_two_hot_ones_share_alike() {
         let admission = admission(900);
-        let fill = |share: &Arc<Share>, held: &mut Vec<Admitted>| {
+        let fill = |share: &Arc<ModelShare>, held: &mut Vec<Admitted>| {
             while let Ok(admitted) = admission.admit(share) {
                 held.push(admitted);
             }
@@ -399,7 +399,7 @@ mod tests {
             limit in 1_usize..40, steps in prop::collection::vec((0_usize..3, any::<bool>()), 0..300),
         ) {
             let admission = admission(limit);
-            let shares: [Arc<Share>; 3] = Default::default();
+            let shares: [Arc<ModelShare>; 3] = Default::default();
             let mut held: [Vec<Admitted>; 3] = Default::default();
             for (model, enter) in steps {
                 if enter {

@@ -1,4 +1,4 @@
-//! Work that would hold up everybody else: it is moved off the async threads.
+//! Work that would delay every other request: it is moved off the async threads.
 //!
 //! In: a piece of work, and how much it is. Out: its result. What is small is done at once, which costs nothing; for what is
 //! large the runtime gives its thread's other tasks to another thread first.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// Where spans go, and which; how often GPUs are looked at.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TelemetryConfig {
     /// The URL that takes traces; none sends no spans.

@@ -9,6 +9,7 @@ pub(crate) trait Settle: Send + Sync {
 }
 
 /// What becomes of spans.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct SpanCounts {
     /// The collector has taken them.

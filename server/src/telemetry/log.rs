@@ -4,7 +4,7 @@
 //! `log`: where the format is JSON, every line is. Nothing that a client sent is logged but names that
 //! were checked and paths; no header, so no credentials.
 
-use crate::config::error::ConfigError;
+use crate::error::ConfigError;
 use crate::telemetry::trace::context;
 use serde::Deserialize;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -82,7 +82,7 @@ impl LogFormat {
     }
 
     /// Says why the process ends, on stderr, whether the log was started or not.
-    pub fn say_last(self, message: &str) {
+    pub fn report_exit(self, message: &str) {
         match self {
             Self::Text => eprintln!("tierlab-server: {message}"),
             Self::Json => {

@@ -5,4 +5,5 @@ pub(crate) mod counters;
 pub(crate) mod labels;
 pub mod log;
 pub(crate) mod metrics;
+pub(crate) mod model_stats;
 pub(crate) mod trace;

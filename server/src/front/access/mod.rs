@@ -111,8 +111,8 @@ impl Access {
     }
 
     /// Puts the check before every route.
-    pub(crate) fn guard<R>(self, routes: R) -> Guard<R> {
-        Guard { access: self, routes }
+    pub(crate) fn guard<R>(self, routes: R) -> GuardedRoutes<R> {
+        GuardedRoutes { access: self, routes }
     }
 
     fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
@@ -162,12 +162,12 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Routes behind the check.
 #[derive(Debug)]
-pub(crate) struct Guard<R> {
+pub(crate) struct GuardedRoutes<R> {
     access: Access,
     routes: R,
 }
 
-impl<R: Routes> Guard<R> {
+impl<R: Routes> GuardedRoutes<R> {
     /// Answers a request, or refuses it.
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
         match self.access.allows(&request) {

@@ -82,12 +82,15 @@ impl ReplyBody {
 }
 
 impl HttpBody for ReplyBody {
-    type Data = Queued;
+    type Data = ReplyPart;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Queued>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<ReplyPart>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        frame.map_ok(|frame| frame.map_data(|data| Queued::new(data, &self.activity)))
+        frame.map_ok(|frame| frame.map_data(|data| ReplyPart::new(data, &self.activity)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -101,13 +104,13 @@ impl HttpBody for ReplyBody {
 
 /// A part of a reply that waits for its client: counted until all of it is in the socket's buffer.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct ReplyPart {
     bytes: Bytes,
     /// None where the bytes carry the count themselves, or are none.
     holding: Option<HeldBytes>,
 }
 
-impl Queued {
+impl ReplyPart {
     pub(super) fn new(bytes: Bytes, activity: &Arc<Activity>) -> Self {
         let holding = activity.hold(bytes.len() + REPLY_BYTES);
         Self {
@@ -131,7 +134,7 @@ impl Queued {
     pub(super) fn split_to(&mut self, at: usize) -> Self {
         if let Some(holding) = self.holding.take() {
             let bytes = std::mem::take(&mut self.bytes);
-            self.bytes = Bytes::from_owner(Shared {
+            self.bytes = Bytes::from_owner(SharedPart {
                 bytes,
                 _holding: holding,
             });
@@ -143,7 +146,7 @@ impl Queued {
     }
 }
 
-impl Buf for Queued {
+impl Buf for ReplyPart {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -158,12 +161,12 @@ impl Buf for Queued {
 }
 
 /// A part whose pieces are sent one by one.
-struct Shared {
+struct SharedPart {
     bytes: Bytes,
     _holding: HeldBytes,
 }
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedPart {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -190,9 +193,9 @@ mod tests {
     #[test]
     fn replies_of_every_size_are_counted_until_their_last_piece_is_gone() {
         let (admission, activity) = activity();
-        let small = Queued::new(Bytes::from_static(b"small"), &activity);
+        let small = ReplyPart::new(Bytes::from_static(b"small"), &activity);
         assert_eq!(activity.held_bytes(), 5 + REPLY_BYTES);
-        let mut large = Queued::new(Bytes::from(vec![7; 4000]), &activity);
+        let mut large = ReplyPart::new(Bytes::from(vec![7; 4000]), &activity);
         assert!(admission.replies_are_full());
         let (first, second) = (large.split_to(10), large.split_to(3000));
         assert_eq!((first.len(), second.len(), large.len()), (10, 3000, 990));

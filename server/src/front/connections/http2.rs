@@ -5,7 +5,7 @@
 //! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
 
 use super::activity::{Activity, Dismissal, WaitingForClient};
-use super::bodies::{Queued, ReplyBody, RequestBody};
+use super::bodies::{ReplyBody, ReplyPart, RequestBody};
 use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
 use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
 use crate::front::routes::Routes;
@@ -41,7 +41,7 @@ const PONG_TIME: Duration = Duration::from_secs(20);
 const PIECE_BYTES: usize = PROGRESS_BYTES;
 
 /// Why a connection ends here.
-enum End {
+enum ConnectionEnd {
     Dismissed(Dismissal),
     /// It does not answer pings.
     Dead,
@@ -75,13 +75,13 @@ pub(super) async fn serve<S: Transport, R: Routes>(
     let ended = take_streams(server, &mut connection, activity, &mut end).await;
     end.abort();
     match ended {
-        None | Some(End::Dead) => {}
-        Some(End::Dismissed(Dismissal::Evicted)) => {
+        None | Some(ConnectionEnd::Dead) => {}
+        Some(ConnectionEnd::Dismissed(Dismissal::Evicted)) => {
             connection.abrupt_shutdown(Reason::NO_ERROR);
             // The word of it is written where that needs no waiting; the place is wanted now.
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
-        Some(End::Dismissed(Dismissal::Finish)) => {
+        Some(ConnectionEnd::Dismissed(Dismissal::Finish)) => {
             connection.graceful_shutdown();
             tokio::select! {
                 () = finish(server, &mut connection, activity) => {}
@@ -93,12 +93,16 @@ pub(super) async fn serve<S: Transport, R: Routes>(
 }
 
 /// A task of its own: a connection is polled several times for each request, and then looks at one flag.
-fn watch<R: Routes>(server: &Arc<Server<R>>, pings: Option<PingPong>, activity: &Arc<Activity>) -> JoinHandle<End> {
+fn watch<R: Routes>(
+    server: &Arc<Server<R>>,
+    pings: Option<PingPong>,
+    activity: &Arc<Activity>,
+) -> JoinHandle<ConnectionEnd> {
     let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
     tokio::spawn(async move {
         tokio::select! {
-            end = dismissal(&activity, patience) => End::Dismissed(end),
-            () = stop_answering(pings, patience) => End::Dead,
+            end = dismissal(&activity, patience) => ConnectionEnd::Dismissed(end),
+            () = stop_answering(pings, patience) => ConnectionEnd::Dead,
         }
     })
 }
@@ -120,15 +124,15 @@ async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
     }
 }
 
-type Http2Connection<S> = Connection<GuardedStream<S>, Queued>;
+type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
 
 /// Takes streams until the client ends the connection (none), or something here does.
 async fn take_streams<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
     connection: &mut Http2Connection<S>,
     activity: &Arc<Activity>,
-    end: &mut JoinHandle<End>,
-) -> Option<End> {
+    end: &mut JoinHandle<ConnectionEnd>,
+) -> Option<ConnectionEnd> {
     loop {
         tokio::select! {
             biased;
@@ -140,7 +144,7 @@ async fn take_streams<S: Transport, R: Routes>(
                 }
                 None => return None,
             },
-            ended = &mut *end => return Some(ended.unwrap_or(End::Dead)),
+            ended = &mut *end => return Some(ended.unwrap_or(ConnectionEnd::Dead)),
         }
     }
 }
@@ -159,7 +163,7 @@ async fn finish<S: Transport, R: Routes>(
 fn begin<R: Routes>(
     server: &Arc<Server<R>>,
     request: Request<RecvStream>,
-    respond: SendResponse<Queued>,
+    respond: SendResponse<ReplyPart>,
     activity: &Arc<Activity>,
 ) {
     let request = request.map(|recv| Body::new(RequestBody::new(StreamBody::new(recv), activity)));
@@ -176,7 +180,7 @@ fn begin<R: Routes>(
 /// Answers one stream. Where the client resets it, the work for it is dropped.
 async fn exchange(
     answered: impl Future<Output = Response<ReplyBody>>,
-    mut respond: SendResponse<Queued>,
+    mut respond: SendResponse<ReplyPart>,
     activity: Arc<Activity>,
     write_timeout: Duration,
 ) -> Result<(), h2::Error> {
@@ -222,12 +226,12 @@ async fn exchange(
             }
         }
     }
-    sending.stream.send_data(Queued::nothing(), true)
+    sending.stream.send_data(ReplyPart::nothing(), true)
 }
 
 /// A reply that is being sent.
 struct Sending {
-    stream: SendStream<Queued>,
+    stream: SendStream<ReplyPart>,
     activity: Arc<Activity>,
     write_timeout: Duration,
     /// Since a part had to wait, until it is handed over or enough was.
@@ -242,7 +246,7 @@ struct Wait {
 
 impl Sending {
     /// The next frame of a body.
-    async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<Queued>>, h2::Error> {
+    async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
         let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
             Poll::Pending => {
@@ -261,7 +265,7 @@ impl Sending {
     }
 
     /// Hands data to the protocol as its windows let it.
-    async fn send(&mut self, mut data: Queued, end: bool) -> Result<(), h2::Error> {
+    async fn send(&mut self, mut data: ReplyPart, end: bool) -> Result<(), h2::Error> {
         while data.len() > 0 {
             self.stream.reserve_capacity(data.len().min(PIECE_BYTES));
             let room = match self.stream.capacity() {

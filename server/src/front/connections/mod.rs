@@ -80,11 +80,11 @@ impl<R: Routes> Endpoint<R> {
             admission: self.admission,
             metrics: self.metrics,
         });
-        let relief = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
-        let mut troubles = LogThrottle::default();
+        let closing = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
+        let mut throttle = LogThrottle::default();
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &register, &mut troubles) => accepted,
+                accepted = accept(&self.listener, &register, &mut throttle) => accepted,
                 _ = drain.wait_for(|draining| *draining) => break,
             };
             let Some((stream, entry)) = accepted else { continue };
@@ -98,7 +98,7 @@ impl<R: Routes> Endpoint<R> {
         drop(self.listener);
         register.finish_all();
         register.empty().await;
-        relief.abort();
+        closing.abort();
     }
 }
 
@@ -106,7 +106,7 @@ impl<R: Routes> Endpoint<R> {
 async fn accept(
     listener: &TcpListener,
     register: &Arc<Register>,
-    troubles: &mut LogThrottle,
+    throttle: &mut LogThrottle,
 ) -> Option<(TcpStream, Entry)> {
     if register.too_many_leaving() {
         register.wait_for_leave(ACCEPT_PAUSE).await;
@@ -116,7 +116,7 @@ async fn accept(
         // It came and went.
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
-            if troubles.is_due() {
+            if throttle.is_due() {
                 tracing::warn!(%error, "accept failed: if file descriptors ran out, the connection that was idle longest is closed");
             }
             register.evict_longest_idle();
@@ -126,7 +126,7 @@ async fn accept(
     };
     let entry = register.enter(address.ip());
     let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
-    if crowded && troubles.is_due() {
+    if crowded && throttle.is_due() {
         tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
     }
     Some((stream, entry?))
@@ -147,22 +147,22 @@ struct LogThrottle(Option<Instant>);
 
 impl LogThrottle {
     fn is_due(&mut self) -> bool {
-        let news = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
-        if news {
+        let due = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
+        if due {
             self.0 = Some(Instant::now());
         }
-        news
+        due
     }
 }
 
 /// While replies hold all the memory there is for them, ends the connections whose clients do not take theirs.
 async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
-    let mut troubles = LogThrottle::default();
+    let mut throttle = LogThrottle::default();
     loop {
         admission.replies_full().await;
         while admission.replies_are_full() {
             if register.evict_fullest(FULL_PATIENCE) {
-                if troubles.is_due() {
+                if throttle.is_due() {
                     tracing::warn!("no memory for replies: connections whose clients do not read theirs are closed");
                 }
                 tokio::task::yield_now().await;

@@ -30,7 +30,7 @@ fn client(address: IpAddr) -> Client {
 pub(super) struct Register {
     bounds: Bounds,
     admission: Arc<Admission>,
-    places: Mutex<OpenConnections>,
+    connections: Mutex<OpenConnections>,
     /// Someone has left.
     left: Notify,
 }
@@ -57,7 +57,7 @@ impl Register {
         Arc::new(Self {
             bounds,
             admission,
-            places: Mutex::default(),
+            connections: Mutex::default(),
             left: Notify::new(),
         })
     }
@@ -65,23 +65,24 @@ impl Register {
     /// Counts a connection until the entry is dropped; none where as many as may be are open and all are busy.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
         let client = client(address);
-        let mut places = self.lock();
-        let own = places.by_client.get(&client).copied().unwrap_or(0);
+        let mut connections = self.lock();
+        let own = connections.by_client.get(&client).copied().unwrap_or(0);
         let full = own >= self.bounds.max_per_address;
-        let place = if full || places.open.len() - places.for_health >= self.bounds.max {
-            places.evict_longest_idle(|place| !place.is_for_health() && (!full || place.client == client))
+        let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
+            connections
+                .evict_longest_idle(|connection| !connection.is_for_health() && (!full || connection.client == client))
         } else {
             true
         };
-        let for_health = !place;
+        let for_health = !has_room;
         if for_health
-            && places.for_health >= self.bounds.health_places
-            && !places.evict_longest_idle(OpenConnection::is_for_health)
+            && connections.for_health >= self.bounds.health_places
+            && !connections.evict_longest_idle(OpenConnection::is_for_health)
         {
             return None;
         }
         let activity = Activity::new(Arc::clone(&self.admission), for_health);
-        let id = places.add(OpenConnection {
+        let id = connections.add(OpenConnection {
             activity: Arc::clone(&activity),
             client,
         });
@@ -94,11 +95,11 @@ impl Register {
 
     /// Asks every connection to finish its requests and end.
     pub(super) fn finish_all(&self) {
-        let places = self.lock();
-        places
+        let connections = self.lock();
+        connections
             .open
             .values()
-            .for_each(|place| place.activity.dismiss(Dismissal::Finish));
+            .for_each(|connection| connection.activity.dismiss(Dismissal::Finish));
     }
 
     /// Closes the connection that has been idle longest; false where all are busy.
@@ -108,20 +109,20 @@ impl Register {
 
     /// Has the connection end that keeps most of its replies waiting, and has for `patience`; false where there is none.
     pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
-        let mut places = self.lock();
+        let mut connections = self.lock();
         let now = Instant::now();
-        let waits = |place: &OpenConnection| {
-            let activity = &place.activity;
+        let waits = |connection: &OpenConnection| {
+            let activity = &connection.activity;
             activity.waits_for_client() && now.saturating_duration_since(activity.moved()) >= patience
         };
-        let held = places
+        let held = connections
             .open
             .iter()
-            .filter(|(_, place)| waits(place))
-            .map(|(id, place)| (place.activity.held_bytes(), *id))
+            .filter(|(_, connection)| waits(connection))
+            .map(|(id, connection)| (connection.activity.held_bytes(), *id))
             .max();
         match held {
-            Some((bytes, id)) if bytes > 0 => places.evict(id),
+            Some((bytes, id)) if bytes > 0 => connections.evict(id),
             _ => false,
         }
     }
@@ -141,8 +142,8 @@ impl Register {
         loop {
             let left = self.left.notified();
             {
-                let places = self.lock();
-                if places.open.is_empty() && places.leaving == 0 {
+                let connections = self.lock();
+                if connections.open.is_empty() && connections.leaving == 0 {
                     return;
                 }
             }
@@ -151,47 +152,49 @@ impl Register {
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OpenConnections {
     /// Evicts the connection that has been idle longest, of those that `may` be.
     fn evict_longest_idle(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
-        let still = self.open.iter().filter(|(_, place)| may(place));
-        let still = still.filter_map(|(id, place)| Some((place.activity.idle_since()?, *id)));
-        still.min().is_some_and(|(_, id)| self.evict(id))
+        let idle = self.open.iter().filter(|(_, connection)| may(connection));
+        let idle = idle.filter_map(|(id, connection)| Some((connection.activity.idle_since()?, *id)));
+        idle.min().is_some_and(|(_, id)| self.evict(id))
     }
 
     fn evict(&mut self, id: u64) -> bool {
-        let Some(place) = self.remove(id) else { return false };
-        place.activity.dismiss(Dismissal::Evicted);
+        let Some(connection) = self.remove(id) else {
+            return false;
+        };
+        connection.activity.dismiss(Dismissal::Evicted);
         self.leaving += 1;
         true
     }
 
-    fn add(&mut self, place: OpenConnection) -> u64 {
-        if place.is_for_health() {
+    fn add(&mut self, connection: OpenConnection) -> u64 {
+        if connection.is_for_health() {
             self.for_health += 1;
         } else {
-            *self.by_client.entry(place.client).or_default() += 1;
+            *self.by_client.entry(connection.client).or_default() += 1;
         }
         self.next += 1;
-        self.open.insert(self.next, place);
+        self.open.insert(self.next, connection);
         self.next
     }
 
     fn remove(&mut self, id: u64) -> Option<OpenConnection> {
-        let place = self.open.remove(&id)?;
-        if place.is_for_health() {
+        let connection = self.open.remove(&id)?;
+        if connection.is_for_health() {
             self.for_health -= 1;
-        } else if let Some(count) = self.by_client.get_mut(&place.client) {
+        } else if let Some(count) = self.by_client.get_mut(&connection.client) {
             *count -= 1;
             if *count == 0 {
-                self.by_client.remove(&place.client);
+                self.by_client.remove(&connection.client);
             }
         }
-        Some(place)
+        Some(connection)
     }
 }
 
@@ -211,12 +214,12 @@ pub(super) struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut places = self.register.lock();
+        let mut connections = self.register.lock();
         // One that was evicted is not counted any more.
-        if places.remove(self.id).is_none() {
-            places.leaving -= 1;
+        if connections.remove(self.id).is_none() {
+            connections.leaving -= 1;
         }
-        drop(places);
+        drop(connections);
         // There are two who may wait: the one that takes connections, and the end of the drain.
         self.register.left.notify_waiters();
         self.register.left.notify_one();
@@ -286,7 +289,7 @@ mod tests {
         assert!(register.enter(HERE).is_none(), "everybody works");
         assert!(!is_evicted(&busy));
         drop((busy, idle, stuck, probe));
-        let left = |places: &OpenConnections| (places.open.len(), places.leaving);
+        let left = |connections: &OpenConnections| (connections.open.len(), connections.leaving);
         assert_eq!(left(&register.lock()), (3, 0));
         assert!(register.enter(HERE).is_some());
     }

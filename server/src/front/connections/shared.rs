@@ -5,7 +5,7 @@ use super::bodies::ReplyBody;
 use super::bounds::Bounds;
 use super::host;
 use super::tls::Tls;
-use crate::front::access::{Guard, is_open};
+use crate::front::access::{GuardedRoutes, is_open};
 use crate::front::routes::Routes;
 use crate::pipeline::admission::Admission;
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -30,7 +30,7 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What every connection shares.
 pub(super) struct Server<R> {
-    pub(super) routes: Guard<R>,
+    pub(super) routes: GuardedRoutes<R>,
     pub(super) http1: http1::Builder,
     pub(super) bounds: Bounds,
     pub(super) telemetry: Option<Arc<Telemetry>>,

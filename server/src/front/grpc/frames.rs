@@ -3,21 +3,20 @@
 //! In: chunks of a body, however they are cut. Out: messages, in pieces that share the chunks' memory. Source: "Length-Prefixed
 //! Message" in <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
+use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::refusal::{Reason, Refusal};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use tierlab_protocol::infer::Data;
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// Pieces below this are brought together: each of them would keep the buffer that it was read into.
-const KEPT_BYTES: usize = 4 << 10;
 
 /// Bytes of a message at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: usize,
-    /// What sets it, for those whom it stops.
+    /// What sets it, for the message of the refusal.
     pub(super) set_by: &'static str,
 }
 
@@ -37,8 +36,7 @@ pub(super) struct FrameDecoder {
     prefix_len: usize,
     /// Bytes of the message that have not come.
     missing: usize,
-    data: Data,
-    small: BytesMut,
+    pieces: BodyPieces,
     /// Messages that are whole.
     whole: VecDeque<Framed>,
 }
@@ -50,8 +48,7 @@ impl FrameDecoder {
             prefix: [0; PREFIX_BYTES],
             prefix_len: 0,
             missing: 0,
-            data: Data::default(),
-            small: BytesMut::new(),
+            pieces: BodyPieces::default(),
             whole: VecDeque::new(),
         }
     }
@@ -73,7 +70,7 @@ impl FrameDecoder {
             }
             let piece = chunk.split_to(chunk.len().min(self.missing));
             self.missing -= piece.len();
-            self.keep(piece);
+            self.pieces.push(piece);
             if self.missing == 0 {
                 self.end();
             }
@@ -107,20 +104,10 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn keep(&mut self, piece: Bytes) {
-        if self.data.is_empty() || piece.len() >= KEPT_BYTES {
-            self.data.push(self.small.split().freeze());
-            self.data.push(piece);
-        } else {
-            self.small.extend_from_slice(&piece);
-        }
-    }
-
     fn end(&mut self) {
-        self.data.push(self.small.split().freeze());
         self.whole.push_back(Framed {
             compressed: self.prefix[0] == 1,
-            data: std::mem::take(&mut self.data),
+            data: self.pieces.take(),
         });
         self.prefix_len = 0;
     }
@@ -129,6 +116,7 @@ impl FrameDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::body_pieces::KEPT_BYTES;
     use proptest::prelude::*;
 
     fn of(bytes: usize) -> FrameDecoder {

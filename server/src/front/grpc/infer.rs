@@ -155,7 +155,7 @@ pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) 
 }
 
 /// What became of a call, and its stages where it came so far.
-struct Answer {
+struct CallAnswer {
     reply: Result<Bytes, Refusal>,
     /// For the bytes of the reply.
     account: Account,
@@ -170,12 +170,12 @@ async fn answer(
     mut account: Account,
     deadline: Option<Instant>,
     kind: CallKind,
-) -> Answer {
+) -> CallAnswer {
     let mut watch = Stopwatch::start();
     let bytes = message.len();
     let refused = |id: String, account: Account, refusal: Refusal| {
         state.metrics().count_refusal("", None, &refusal);
-        Answer {
+        CallAnswer {
             reply: Err(refusal),
             account,
             id,
@@ -211,7 +211,7 @@ async fn answer(
     let (guard, _) = match state.pipeline.enter(&model) {
         Ok(entered) => entered,
         Err(refusal) => {
-            return Answer {
+            return CallAnswer {
                 reply: Err(refusal),
                 account,
                 id,
@@ -224,7 +224,7 @@ async fn answer(
         timings,
         account,
     } = state.pipeline.infer(guard, account, call, watch).await;
-    Answer {
+    CallAnswer {
         reply,
         account,
         id,
@@ -232,7 +232,7 @@ async fn answer(
     }
 }
 
-fn unary_reply(answer: Answer) -> Result<tonic::Response<EncodedReply>, Status> {
+fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {
     let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
     match answer.reply {
         Ok(message) => {
@@ -278,7 +278,7 @@ fn replies(
 }
 
 /// A stream's errors are messages, so that the stream goes on.
-fn streamed(answer: Answer) -> EncodedReply {
+fn streamed(answer: CallAnswer) -> EncodedReply {
     let bytes = answer.reply.unwrap_or_else(|refusal| {
         let message = ModelStreamInferResponse {
             error_message: refusal.message,

@@ -5,10 +5,10 @@
 
 use super::coding::{Coding, inflate, too_large};
 use super::incoming::Incoming;
+use crate::front::body_pieces::BodyPieces;
 use crate::pipeline::admission::{Account, Limits};
 use crate::pipeline::refusal::{Reason, Refusal};
 use axum::body::{Body, HttpBody};
-use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT};
 use http::{HeaderMap, HeaderName};
 use http_body_util::BodyExt;
@@ -53,7 +53,7 @@ pub(super) async fn receive(
 /// Reads a body that nobody wants to its end where it is small, and says whether the connection can be used again.
 pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     let declared = declared(headers).unwrap_or(0);
-    // A client that waits for `100 Continue` has not sent its body, and shall not.
+    // A client that waits for `100 Continue` has not sent its body, and need not.
     if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
         return false;
     }
@@ -80,10 +80,7 @@ async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
     Ok(())
 }
 
-/// Chunks below this are brought together: each of them would keep the buffer that it was read into.
-const KEPT_BYTES: usize = 4 << 10;
-
-/// Collects the chunks as they come; what is copied here is copied once more into a tensor, so that only small ones are.
+/// Collects the chunks as they come.
 pub(super) async fn collect(
     headers: &HeaderMap,
     mut body: Body,
@@ -93,7 +90,7 @@ pub(super) async fn collect(
     if declared(headers).is_some_and(|declared| declared > limit as u64) {
         return Err(too_large(limit));
     }
-    let (mut data, mut small) = (Data::default(), BytesMut::new());
+    let mut pieces = BodyPieces::default();
     let mut len = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| ended_early(&e))?;
@@ -103,15 +100,9 @@ pub(super) async fn collect(
             return Err(too_large(limit));
         }
         account.add(chunk.len())?;
-        if data.is_empty() || chunk.len() >= KEPT_BYTES {
-            data.push(small.split().freeze());
-            data.push(chunk);
-        } else {
-            small.extend_from_slice(&chunk);
-        }
+        pieces.push(chunk);
     }
-    data.push(small.freeze());
-    Ok(data)
+    Ok(pieces.take())
 }
 
 fn declared(headers: &HeaderMap) -> Option<u64> {

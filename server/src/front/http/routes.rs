@@ -37,12 +37,12 @@ impl Bodies {
 }
 
 /// A group of routes being listed.
-struct Listing {
+struct RouteList {
     tag: &'static str,
     routes: Vec<Route>,
 }
 
-impl Listing {
+impl RouteList {
     fn get<H: Handler<T, SharedState>, T: 'static>(
         &mut self,
         path: &str,
@@ -95,7 +95,7 @@ impl Listing {
 
 /// Everything that is served.
 pub(super) fn routes() -> Vec<Route> {
-    let mut list = Listing {
+    let mut list = RouteList {
         tag: "server",
         routes: Vec::new(),
     };
@@ -183,7 +183,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// Triton's extensions that its clients ask for and that are not offered here: answered, and changes refused.
-fn settings(list: &mut Listing) {
+fn settings(list: &mut RouteList) {
     list.tag = "settings";
     let bodies = Bodies::of("Any", "Any");
     list.get("/v2/logging", "Log settings", "Any", log_settings);

@@ -33,7 +33,7 @@ const MAX_PARENTS: usize = 8;
 
 /// Where to look for the library.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Search {
+pub(crate) struct LibrarySearch {
     /// `ORT_DYLIB_PATH`.
     pub(crate) environment: Option<PathBuf>,
     /// `[runtime] library`.
@@ -69,7 +69,7 @@ pub(crate) struct Threads {
 
 /// Where a session's graph is taken from.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub(crate) enum GraphSource {
     /// The model itself.
     Original,
     /// The model itself; what the optimiser makes of it is written to this file.
@@ -116,7 +116,7 @@ impl Graph {
     }
 
     /// A graph that holds all its weights itself.
-    pub(crate) fn alone(name: Arc<str>, onnx: Bytes) -> Self {
+    pub(crate) fn self_contained(name: Arc<str>, onnx: Bytes) -> Self {
         Self {
             name,
             onnx,
@@ -127,7 +127,7 @@ impl Graph {
 
 impl Runtime {
     /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment.
-    pub(crate) fn load(search: &Search, providers: Providers) -> Result<Self, RuntimeError> {
+    pub(crate) fn load(search: &LibrarySearch, providers: Providers) -> Result<Self, RuntimeError> {
         let library = find(search)?;
         let environment = ort::init_from(&library)
             .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
@@ -180,7 +180,7 @@ impl Runtime {
     pub(crate) fn session(
         &self,
         graph: &Graph,
-        source: &Source,
+        source: &GraphSource,
         threads: Threads,
         provider: Provider,
     ) -> Result<Built, String> {
@@ -192,7 +192,7 @@ impl Runtime {
         match provider {
             Provider::Cuda | Provider::Tensorrt => {
                 let built = self.build(graph, threads, provider, Ok);
-                let session = built.map_err(|error| match self.on_cpu(graph, &Source::Original, threads) {
+                let session = built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
                     // The graph is good: it is the provider that does not start.
                     Ok(_) => self.providers.lacking(provider, &self.library, &error),
                     Err(_) => error,
@@ -210,7 +210,7 @@ impl Runtime {
         }
     }
 
-    fn on_cpu(&self, graph: &Graph, source: &Source, threads: Threads) -> Result<Built, String> {
+    fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built, String> {
         let built = |session, optimized| Built {
             session,
             provider: "cpu",
@@ -218,9 +218,9 @@ impl Runtime {
         };
         let text = |e: ort::Error<SessionBuilder>| e.to_string();
         let attempt = match source {
-            Source::Original => None,
-            Source::Optimized(onnx) => {
-                let ready = Graph::alone(Arc::clone(&graph.name), onnx.clone());
+            GraphSource::Original => None,
+            GraphSource::Optimized(onnx) => {
+                let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
                 // Nothing is left to optimise.
                 let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
                 Some(
@@ -228,7 +228,7 @@ impl Runtime {
                         .map(|session| built(session, true)),
                 )
             }
-            Source::Saving(path) => {
+            GraphSource::Saving(path) => {
                 let save = |b: SessionBuilder| b.with_optimized_model_path(path).map_err(text);
                 Some(
                     self.build(graph, threads, Provider::Cpu, save)
@@ -293,7 +293,7 @@ impl Runtime {
 }
 
 /// The first library there is. A path given on purpose is taken or refused, never passed over.
-fn find(search: &Search) -> Result<PathBuf, RuntimeError> {
+fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
     let mut tried = Vec::new();
     for (name, path) in [
         ("ORT_DYLIB_PATH", &search.environment),
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {
-        let search = Search {
+        let search = LibrarySearch {
             environment: Some("/nowhere/libonnxruntime.so".into()),
             config: None,
         };

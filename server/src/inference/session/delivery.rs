@@ -1,4 +1,4 @@
-//! The answers of a batch, handed over in one piece.
+//! The answers of a batch, handed over together.
 //!
 //! In: answers, from a session's thread. Out: each at its request. To send them one by one from here would wake an async
 //! thread with the first, which on a busy core takes the place of this thread, and again with the next. So one message
@@ -14,7 +14,7 @@ pub(crate) struct AddressedAnswer {
 }
 
 impl AddressedAnswer {
-    /// A client that has gone away meanwhile has dropped the receiver.
+    /// A client that has gone away has dropped the receiver.
     fn deliver(self) {
         let _ = self.to.send(self.answer);
     }

@@ -87,7 +87,7 @@ impl DeviceInputs {
             len,
         };
         // SAFETY: device memory of `len` bytes, aligned to at least 256 as all of the driver's, written completely, and kept
-        // in `bound` until the input is bound anew or the binding is gone.
+        // in `bound` until the input is bound again or the binding is gone.
         let value = unsafe { tensor_over(&self.memory, memory, element, shape) };
         self.bound.insert(input.to_owned(), tensor);
         value.map_err(|e| e.to_string())

@@ -9,14 +9,14 @@ use super::interrupt::RunControl;
 use super::pinned::PinnedRun;
 use super::signature::Signature;
 use crate::inference::tensors::{self, Buffer};
-use crate::models::serving::stats::{RunStats, RunTimes};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::batch::clock::SessionClock;
 use crate::pipeline::batch::elements::rows_of;
 use crate::pipeline::batch::groups::SessionSlot;
-use crate::pipeline::batch::job::{Done, Job, Part};
+use crate::pipeline::batch::job::{Job, JobOutput, Part};
 use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::model_stats::{RunStats, RunTimes};
 use ort::session::{Session, SessionInputValue};
 use prometheus::{Histogram, IntCounter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,7 +80,7 @@ impl Engine {
         }
         counts.batch_rows.observe(rows as f64);
         let run = match &jobs[..] {
-            // What ONNX Runtime logs meanwhile is about this request.
+            // What ONNX Runtime logs during the run is about this request.
             [alone] => alone.scope.run(|| self.run(&jobs)),
             _ => self.run(&jobs),
         };
@@ -97,7 +97,7 @@ impl Engine {
                     output: answers.ended.elapsed(),
                 });
                 let addressed = |(job, outputs): (Job, Vec<Tensor>)| {
-                    let done = Done {
+                    let done = JobOutput {
                         outputs,
                         run_started: answers.started,
                         run_ended: answers.ended,

@@ -23,7 +23,7 @@ impl RunControl {
     pub(crate) fn new(session: u32) -> Result<Self, String> {
         let options = RunOptions::new().map_err(|e| e.to_string())?;
         let options = Arc::new(options);
-        let interrupt = Flag(Arc::clone(&options));
+        let interrupt = TerminateFlag(Arc::clone(&options));
         Ok(Self {
             options,
             active: Arc::new(ActiveRun::new(session, Box::new(interrupt))),
@@ -37,9 +37,9 @@ impl fmt::Debug for RunControl {
     }
 }
 
-struct Flag(Arc<RunOptions>);
+struct TerminateFlag(Arc<RunOptions>);
 
-impl Interrupt for Flag {
+impl Interrupt for TerminateFlag {
     fn interrupt(&self) {
         if let Err(error) = self.0.terminate() {
             tracing::error!(%error, "a run cannot be ended");

@@ -33,13 +33,13 @@ pub(crate) struct FitConfig {
 
 /// Sessions with the same number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct SessionGroup {
     /// At least 1.
     pub(crate) sessions: u32,
     pub(crate) threads: Threads,
 }
 
-impl Group {
+impl SessionGroup {
     /// As a model's config states it.
     pub(crate) fn stated(instances: &InstanceConfig) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Group {
 }
 
 /// `2 sessions of 1 thread`.
-impl fmt::Display for Group {
+impl fmt::Display for SessionGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         let (sessions, threads) = (self.sessions, self.threads.intra_op);
@@ -76,14 +76,16 @@ impl fmt::Display for Group {
     }
 }
 
-/// The groups that come into question, those with the fewest threads first: all of them hold the weights together at most
-/// `limit_bytes`, or there is one session, over all cores.
-pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec<Group> {
+/// The candidate groups, those with the fewest threads first. Together they hold at most `limit_bytes` of weights, or there
+/// is one session, over all cores.
+pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec<SessionGroup> {
     let cores = cores.clamp(1, MAX_CORES);
     let copies = limit_bytes / weight_bytes.max(1);
-    let fits = |groups: &[Group]| groups.iter().map(|group| u64::from(group.sessions)).sum::<u64>() <= copies;
+    let fits = |groups: &[SessionGroup]| groups.iter().map(|group| u64::from(group.sessions)).sum::<u64>() <= copies;
     let halved = std::iter::successors(Some(cores), |&threads| (threads > 1).then_some(threads / 2));
-    let mut groups: Vec<Group> = halved.map(|threads| Group::fitted(cores / threads, threads)).collect();
+    let mut groups: Vec<SessionGroup> = halved
+        .map(|threads| SessionGroup::fitted(cores / threads, threads))
+        .collect();
     groups.reverse();
     if fits(&groups) {
         return groups;
@@ -100,18 +102,18 @@ pub(crate) fn candidates(cores: u32, weight_bytes: u64, limit_bytes: u64) -> Vec
 
 /// The layout of a model whose run is too short to be spread: as many sessions of one thread as can be in their runs at
 /// the same time when all cores are busy. None where the run is longer.
-pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<Group> {
+pub(crate) fn of_short_runs(cores: u32, alone: Duration) -> Option<SessionGroup> {
     if alone >= SPREAD_FROM {
         return None;
     }
     let share = alone.as_secs_f64() / (alone + OUTSIDE_RUN).as_secs_f64();
     let sessions = (f64::from(cores) * share).ceil() as u32;
-    Some(Group::fitted(sessions.clamp(1, cores.clamp(1, MAX_CORES)), 1))
+    Some(SessionGroup::fitted(sessions.clamp(1, cores.clamp(1, MAX_CORES)), 1))
 }
 
 /// The groups that are worth having, the widest first, out of candidates with the fewest threads first and the time of one
 /// run in each. A group of more threads must be faster by a tenth than the one before.
-pub(crate) fn worth_having(timed: &[(Group, Option<Duration>)]) -> Vec<Group> {
+pub(crate) fn worth_having(timed: &[(SessionGroup, Option<Duration>)]) -> Vec<SessionGroup> {
     let Some(&(first, Some(mut best))) = timed.first() else {
         return unmeasured(&timed.iter().map(|&(group, _)| group).collect::<Vec<_>>());
     };
@@ -128,7 +130,7 @@ pub(crate) fn worth_having(timed: &[(Group, Option<Duration>)]) -> Vec<Group> {
 
 /// The layout where no run was measured, the widest group first: a run is taken to be spread well, but there is nothing
 /// between one session over all cores and the most sessions.
-pub(crate) fn unmeasured(candidates: &[Group]) -> Vec<Group> {
+pub(crate) fn unmeasured(candidates: &[SessionGroup]) -> Vec<SessionGroup> {
     match candidates {
         [narrowest, .., widest] => vec![*widest, *narrowest],
         few => few.to_vec(),
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shape(groups: &[Group]) -> Vec<(u32, u32)> {
+    fn shape(groups: &[SessionGroup]) -> Vec<(u32, u32)> {
         groups
             .iter()
             .map(|group| (group.sessions, group.threads.intra_op))

@@ -7,7 +7,7 @@ use super::pinned::{Host, PinnedRun};
 use super::signature::Signature;
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Built, Graph, Runtime, Source, Threads};
+use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
 use crate::inference::tensors::{self, Buffer};
 use ort::session::Session;
 use ort::value::{Outlet, ValueType};
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 pub(crate) struct SessionSpec {
     pub(crate) runtime: Runtime,
     pub(crate) graph: Graph,
-    pub(crate) source: Source,
+    pub(crate) source: GraphSource,
     pub(crate) provider: Provider,
     pub(crate) threads: Threads,
     /// Rows of a run at most; 0 where the model is not batched.
@@ -35,7 +35,7 @@ impl SessionSpec {
     /// The same with other threads, and without writing the optimised graph down.
     pub(crate) fn with_threads(&self, threads: Threads, measure: Option<Duration>) -> Self {
         let source = match &self.source {
-            Source::Saving(_) => Source::Original,
+            GraphSource::Saving(_) => GraphSource::Original,
             source => source.clone(),
         };
         Self {

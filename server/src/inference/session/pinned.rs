@@ -115,7 +115,7 @@ impl PinnedRun {
         session: &'s mut Session,
         options: &RunOptions,
     ) -> ort::Result<SessionOutputs<'s>> {
-        // Each run makes its outputs anew: those of the last one may still be read.
+        // Each run makes new outputs: those of the last one may still be read.
         for output in session.outputs() {
             self.binding.bind_output_to_device(output.name(), &self.outputs)?;
         }

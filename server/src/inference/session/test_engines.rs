@@ -6,7 +6,7 @@ use super::open::{Opening, SessionSpec, open};
 use super::pinned::{Host, PinnedRun};
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::{Provider, Providers};
-use crate::inference::runtime::{Graph, Runtime, Search, Source, Threads};
+use crate::inference::runtime::{Graph, GraphSource, LibrarySearch, Runtime, Threads};
 use crate::pipeline::batch::job::Part;
 use std::sync::Arc;
 use tierlab_models::generators::{ModelKind, Request, Size};
@@ -29,7 +29,7 @@ pub(super) fn parts(rows: usize, seed: f32) -> Vec<Part> {
 
 /// One engine as it is; one that is bound, with plain memory in the place of pinned memory and of the device's.
 pub(super) fn engines() -> [Engine; 2] {
-    let runtime = Runtime::load(&Search::default(), Providers::default()).unwrap();
+    let runtime = Runtime::load(&LibrarySearch::default(), Providers::default()).unwrap();
     let request = Request {
         kind: ModelKind::Mlp,
         size: Size::Small,
@@ -39,8 +39,8 @@ pub(super) fn engines() -> [Engine; 2] {
     onnx::write_model(&request.build(), &mut model).unwrap();
     let recipe = SessionSpec {
         runtime,
-        graph: Graph::alone("mlp/1".into(), model.into()),
-        source: Source::Original,
+        graph: Graph::self_contained("mlp/1".into(), model.into()),
+        source: GraphSource::Original,
         provider: Provider::Cpu,
         threads: Threads {
             intra_op: 1,

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(narrowed(&[3, 16], DataType::Fp32, true).unwrap(), [-1, 3, 16]);
         assert_eq!(narrowed(&[3, -1], DataType::Fp32, true).unwrap(), [-1, 3, -1]);
         assert_eq!(narrowed(&[8, 3, 16], DataType::Fp32, false).unwrap(), [8, 3, 16]);
-        for (dims, datatype, batched, format_time) in [
+        for (dims, datatype, batched, told) in [
             (&[4, 16][..], DataType::Fp32, true, "[4, 16]"),
             (&[3], DataType::Fp32, true, "behind the batch dimension [3, -1]"),
             (&[-1, 3, 16, 1], DataType::Fp32, false, "the graph has [-1, 3, -1]"),
@@ -97,7 +97,7 @@ mod tests {
             (&[3, 16], DataType::Fp64, true, "FP64"),
         ] {
             let error = narrowed(dims, datatype, batched).unwrap_err();
-            assert!(error.contains("`x`") && error.contains(format_time), "{error}");
+            assert!(error.contains("`x`") && error.contains(told), "{error}");
         }
     }
 }

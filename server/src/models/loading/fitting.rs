@@ -7,7 +7,7 @@
 
 use crate::inference::runtime::Threads;
 use crate::inference::runtime::cores::Cores;
-use crate::inference::session::layout::{self, FitConfig, Group};
+use crate::inference::session::layout::{self, FitConfig, SessionGroup};
 use crate::inference::session::open::SessionReport;
 use crate::inference::session::spawn::SpawnedSession;
 use crate::models::loading::opening::{Opener, WarmGroup, WarmSession, warm, with_reports};
@@ -28,18 +28,18 @@ pub(crate) struct Fitting {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// What the config states.
-    Stated(Group),
+    Stated(SessionGroup),
     /// Some of these, at least one; those with the fewest threads first.
     Fitted {
-        first: Group,
-        wider: Vec<Group>,
+        first: SessionGroup,
+        wider: Vec<SessionGroup>,
         why: &'static str,
     },
 }
 
 impl Plan {
     /// The group of the session that is opened first.
-    pub(super) fn first(&self) -> Group {
+    pub(super) fn first(&self) -> SessionGroup {
         match self {
             Self::Stated(group) | Self::Fitted { first: group, .. } => *group,
         }
@@ -49,7 +49,7 @@ impl Plan {
 /// Sessions that are warm.
 pub(super) struct OpenSessions {
     /// The widest first.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<SessionGroup>,
     pub(super) sessions: Vec<GroupedSession>,
     pub(super) reports: Vec<SessionReport>,
 }
@@ -81,10 +81,10 @@ impl Fitting {
     /// What to open for a model whose weights have so many bytes. On a GPU there is one session where none are stated.
     pub(super) fn plan(&self, stated: Option<&InstanceConfig>, weight_bytes: u64, on_cpu: bool) -> Plan {
         if let Some(instances) = stated {
-            return Plan::Stated(Group::stated(instances));
+            return Plan::Stated(SessionGroup::stated(instances));
         }
         if !on_cpu {
-            return Plan::Stated(Group::stated(&InstanceConfig::default()));
+            return Plan::Stated(SessionGroup::stated(&InstanceConfig::default()));
         }
         let cores = self.cores.count;
         let mut groups = layout::candidates(cores, weight_bytes, self.config.max_weight_bytes);
@@ -134,10 +134,15 @@ impl Fitting {
     }
 
     /// Opens one session of each candidate group, and then the others of the groups that are worth having.
-    async fn open_fitted(&self, first: Group, wider: &[Group], mut opener: Opener<'_>) -> Result<Chosen, String> {
+    async fn open_fitted(
+        &self,
+        first: SessionGroup,
+        wider: &[SessionGroup],
+        mut opener: Opener<'_>,
+    ) -> Result<Chosen, String> {
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut built = opener.build(1, first.threads, Some(budget)).await?;
-        // Its warm-up, and then the runs that are measured. One that takes longer does not hold up other loads.
+        // Its warm-up, and then the runs that are measured. One that takes longer does not delay other loads.
         let reports = timeout(self.config.measure * 2, warm(opener.limits, &mut built)).await;
         let reports = match reports {
             Ok(reports) => reports?,
@@ -178,7 +183,7 @@ impl Fitting {
         &self,
         mut first: WarmGroup,
         alone: Duration,
-        wider: &[Group],
+        wider: &[SessionGroup],
         opener: &mut Opener<'_>,
     ) -> Chosen {
         let short = layout::of_short_runs(self.cores.count, alone).filter(|_| first.group.threads.intra_op == 1);
@@ -202,7 +207,7 @@ impl Fitting {
     }
 
     /// Times a run in each group, and keeps those that are worth having; the widest first.
-    async fn measure(&self, first: WarmGroup, wider: &[Group], opener: &mut Opener<'_>) -> Chosen {
+    async fn measure(&self, first: WarmGroup, wider: &[SessionGroup], opener: &mut Opener<'_>) -> Chosen {
         let _measuring = self.measuring.lock().await;
         let budget = self.config.measure / (1 + wider.len() as u32);
         let mut tried = vec![first];
@@ -211,7 +216,7 @@ impl Fitting {
                 tried.push(WarmGroup { group, sessions });
             }
         }
-        let timed: Vec<(Group, Option<Duration>)> = tried
+        let timed: Vec<(SessionGroup, Option<Duration>)> = tried
             .iter()
             .map(|tried| {
                 (
@@ -256,12 +261,12 @@ async fn try_open(
 }
 
 /// The candidate groups; those with the fewest threads first.
-fn candidates(first: Group, wider: &[Group]) -> Vec<Group> {
+fn candidates(first: SessionGroup, wider: &[SessionGroup]) -> Vec<SessionGroup> {
     std::iter::once(first).chain(wider.iter().copied()).collect()
 }
 
 /// The same groups where one session of the last is there already.
-fn without_one(groups: &[Group]) -> Vec<Group> {
+fn without_one(groups: &[SessionGroup]) -> Vec<SessionGroup> {
     let mut groups = groups.to_vec();
     if let Some(last) = groups.last_mut() {
         last.sessions -= 1;
@@ -323,12 +328,12 @@ mod tests {
             ..InstanceConfig::default()
         };
         let plan = fitting(8, 1000).plan(Some(&stated), 10, true);
-        assert_eq!(plan, Plan::Stated(Group::stated(&stated)));
+        assert_eq!(plan, Plan::Stated(SessionGroup::stated(&stated)));
         assert!(!plan.first().threads.spinning);
         let bare = fitting(8, 1000).plan(Some(&InstanceConfig::default()), 10, true);
         assert_eq!(planned(&bare), (1, 1, vec![]));
         let gpu = fitting(8, 1000).plan(None, 10, false);
-        assert_eq!(gpu, Plan::Stated(Group::stated(&InstanceConfig::default())));
+        assert_eq!(gpu, Plan::Stated(SessionGroup::stated(&InstanceConfig::default())));
     }
 
     #[test]

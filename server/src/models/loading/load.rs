@@ -3,25 +3,24 @@
 //! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
 //! the first thing that does not fit, by object.
 
+use crate::error::LoadError;
 use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
 use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
-use crate::inference::runtime::{Graph, Runtime, Source, Threads, Weights};
+use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
 use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
-use crate::inference::session::layout::Group;
+use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
 use crate::inference::session::signature::Signature;
-use crate::models::error::LoadError;
 use crate::models::loading::declared;
 use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions};
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
 use crate::models::repository::{VersionFiles, external};
 use crate::models::serving::model::Model;
-use crate::models::serving::stats::{RunStats, Stats};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::clock::{PendingRequests, SessionClock};
 use crate::pipeline::batch::groups::Groups;
@@ -29,6 +28,7 @@ use crate::pipeline::batch::rule::Rule;
 use crate::pipeline::batch::{BatchQueue, QueueGauges};
 use crate::telemetry::counters::Settle;
 use crate::telemetry::metrics::{Metrics, ModelMetrics};
+use crate::telemetry::model_stats::{RunStats, Stats};
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -93,11 +93,11 @@ enum CachedGraph {
 }
 
 impl CachedGraph {
-    fn source(&self) -> Source {
+    fn source(&self) -> GraphSource {
         match self {
-            Self::Off => Source::Original,
-            Self::Hit { onnx, .. } => Source::Optimized(onnx.clone()),
-            Self::Miss { partial, .. } => Source::Saving(partial.clone()),
+            Self::Off => GraphSource::Original,
+            Self::Hit { onnx, .. } => GraphSource::Optimized(onnx.clone()),
+            Self::Miss { partial, .. } => GraphSource::Saving(partial.clone()),
         }
     }
 
@@ -380,7 +380,7 @@ impl Loader {
 }
 
 /// The layout as the queue knows it.
-fn groups(layout: &[Group]) -> Groups {
+fn groups(layout: &[SessionGroup]) -> Groups {
     Groups::new(layout.iter().map(|group| group.sessions as usize).collect())
 }
 

@@ -1,15 +1,15 @@
 //! Opening the sessions of a version, within limits of time.
 //!
-//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was passed. Sessions
-//! are built in turns, because of the files that are in memory meanwhile; they warm up at the same time as others are
+//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was passed. Few
+//! versions are built at a time, because their files are in memory until then; they warm up at the same time as others are
 //! built, so that a warm-up that does not end holds up nobody.
 
+use crate::error::LoadError;
 use crate::inference::runtime::Threads;
 use crate::inference::session::cpus;
-use crate::inference::session::layout::Group;
+use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec, open};
 use crate::inference::session::spawn::{SpawnedSession, spawn};
-use crate::models::error::LoadError;
 use futures::future::{join_all, try_join_all};
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(super) struct WarmSession {
 
 /// The sessions of a group that are warm.
 pub(super) struct WarmGroup {
-    pub(super) group: Group,
+    pub(super) group: SessionGroup,
     pub(super) sessions: Vec<WarmSession>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Opener<'a> {
     /// As of [`Opener::open`].
     pub(super) async fn open_all(
         mut self,
-        groups: &[Group],
+        groups: &[SessionGroup],
         built: Vec<SpawnedSession>,
     ) -> Result<Vec<WarmGroup>, String> {
         let mut sessions = built;

@@ -17,7 +17,7 @@ use tierlab_protocol::metadata::{ConfigDocument, IndexEntry, ModelMetadata, Stat
 use tierlab_storage::Tier;
 use tokio::sync::Semaphore;
 
-/// Models that are loaded at the same time: each holds its files in memory meanwhile.
+/// Models that are loaded at the same time: each holds its files in memory until its sessions are built.
 const MAX_PARALLEL_LOADS: usize = 2;
 
 /// The index looks at the tier at most this often.

@@ -4,7 +4,7 @@
 //! Every change of a model is made under its lock, so that two of them never meet.
 
 use super::manager::{ModelManager, ModelSource};
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use crate::models::loading::load::{Loaded, Loader};
 use crate::models::loading::opening::LoadSlot;
 use crate::models::repository::{self, ModelDescription, listing};

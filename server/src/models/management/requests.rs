@@ -6,7 +6,7 @@ use super::manager::{ModelManager, ModelSource};
 use super::poll;
 use super::reconcile::Reload;
 use super::settings::{ALL_MODELS, ControlMode};
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use crate::models::repository::listing::{self, Listing};
 use crate::models::served_models::shown;
 use crate::pipeline::refusal::{Reason, Refusal};

@@ -2,7 +2,7 @@
 //!
 //! In: an object, and what the manifest says of it. Out: its bytes, with the time it took; never bytes that do not fit.
 
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::fs::File;

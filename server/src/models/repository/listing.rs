@@ -1,6 +1,6 @@
 //! What models lie on the tier.
 
-use crate::models::error::LoadError;
+use crate::error::LoadError;
 use std::collections::BTreeMap;
 use tierlab_protocol::model::{MODELS_PREFIX, is_plain_name};
 use tierlab_storage::{Object, ObjectPath, Tier};

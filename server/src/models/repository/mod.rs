@@ -10,10 +10,10 @@ mod fetch;
 pub(crate) mod listing;
 mod weights;
 
+use crate::error::LoadError;
 use crate::inference::runtime::Graph;
 use crate::inference::runtime::mapped::MappedWeights;
 use crate::inference::session::warmup::Warmup;
-use crate::models::error::LoadError;
 pub(crate) use external::external;
 use fetch::{read_bytes, read_text};
 use sha2::{Digest, Sha256};

@@ -3,9 +3,9 @@
 //! In: the names that the graph gives. Out: the weights, with the time of each step.
 
 use super::fetch::{local, read_shared, read_to_file};
+use crate::error::LoadError;
 use crate::inference::runtime::Weights;
 use crate::inference::runtime::mapped::MappedWeights;
-use crate::models::error::LoadError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_protocol::model::{MODEL_FILE, ManifestFile};
@@ -20,7 +20,7 @@ pub(super) struct WeightFile<'a> {
 }
 
 /// Weights, and what getting them took.
-pub(super) struct Read {
+pub(super) struct ReadWeights {
     pub(super) weights: Weights,
     pub(super) read_time: Duration,
     pub(super) verify_time: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Read {
 }
 
 /// Reads every file into memory.
-pub(super) async fn in_memory(tier: &dyn Tier, files: &[WeightFile<'_>]) -> Result<Read, LoadError> {
+pub(super) async fn in_memory(tier: &dyn Tier, files: &[WeightFile<'_>]) -> Result<ReadWeights, LoadError> {
     let (mut read_time, mut verify_time) = (Duration::ZERO, Duration::ZERO);
     let mut read = Vec::with_capacity(files.len());
     for file in files {
@@ -37,7 +37,7 @@ pub(super) async fn in_memory(tier: &dyn Tier, files: &[WeightFile<'_>]) -> Resu
         verify_time += shared.verify_time;
         read.push((file.name.clone(), shared.bytes));
     }
-    Ok(Read {
+    Ok(ReadWeights {
         weights: Weights::InMemory(read),
         read_time,
         verify_time,
@@ -52,7 +52,7 @@ pub(super) async fn placed(
     object: &Object,
     graph: &[u8],
     mapped: &MappedWeights,
-) -> Result<Read, LoadError> {
+) -> Result<ReadWeights, LoadError> {
     let began = Instant::now();
     let bytes = files.iter().map(|file| file.object.size).sum::<u64>();
     let placed = mapped.place(bytes.saturating_add(object.size));
@@ -72,7 +72,7 @@ pub(super) async fn placed(
             None => std::fs::write(&path, graph).map_err(|e| local(&path, &e))?,
         }
     }
-    Ok(Read {
+    Ok(ReadWeights {
         weights: Weights::Mapped(Arc::new(placed)),
         read_time,
         verify_time: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! A model's configuration in Triton's form, as it took effect: what the config left out is filled in from the graph.
 
 use super::model::Model;
-use crate::inference::session::layout::Group;
+use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::signature::Signature;
 use std::collections::BTreeMap;
 use tierlab_protocol::metadata::{
@@ -63,7 +63,7 @@ impl Model {
     /// One for each number of threads, which its name then says, as Triton has no field for it.
     fn instance_groups(&self, kind: &str) -> Vec<InstanceGroup> {
         let alike = self.layout.len() == 1;
-        let group = |group: &Group| InstanceGroup {
+        let group = |group: &SessionGroup| InstanceGroup {
             name: match group.threads.intra_op {
                 _ if alike => self.name.clone(),
                 1 => format!("{}.1-thread", self.name),

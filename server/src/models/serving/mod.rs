@@ -5,5 +5,4 @@
 pub(crate) mod accept;
 mod config_document;
 pub(crate) mod model;
-pub(crate) mod stats;
 pub(crate) mod submit;

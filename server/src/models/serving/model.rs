@@ -3,15 +3,15 @@
 //! Whoever holds it may still send it requests: when the last holder lets go, its queue closes and its sessions end. So a
 //! version that was replaced finishes what it was given, and no request can come too late.
 
-use super::stats::Stats;
 use crate::features::Join;
 use crate::inference::runtime::mapped::DiskSpace;
-use crate::inference::session::layout::Group;
+use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::signature::Signature;
-use crate::pipeline::admission::Share;
+use crate::pipeline::admission::ModelShare;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::batch::clock::PendingRequests;
 use crate::telemetry::metrics::ModelMetrics;
+use crate::telemetry::model_stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct Model {
     pub(crate) signature: Signature,
     pub(crate) join: Option<Join>,
     /// Its requests in flight.
-    pub(crate) share: Arc<Share>,
+    pub(crate) share: Arc<ModelShare>,
     /// Its requests on their way to the sessions.
     pub(crate) pending: Arc<PendingRequests>,
     pub(crate) metrics: ModelMetrics,
@@ -36,7 +36,7 @@ pub(crate) struct Model {
     pub(crate) provider: &'static str,
     pub(in crate::models) config: ModelConfig,
     /// Its sessions; the groups with the most threads first.
-    pub(in crate::models) layout: Vec<Group>,
+    pub(in crate::models) layout: Vec<SessionGroup>,
     pub(in crate::models) queue: Arc<BatchQueue>,
     pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
     /// What its sessions map of a local disk.

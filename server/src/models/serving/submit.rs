@@ -1,10 +1,10 @@
 //! A request's way through the queue: cut where it is larger than a run, queued by its priority, joined again.
 //!
-//! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future gives up every
-//! place in the queue, and ends the run that nobody else waits for.
+//! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future takes the
+//! request out of the queue, and ends a run that nobody else waits for.
 
 use crate::models::serving::model::Model;
-use crate::pipeline::batch::job::{Answer, Done, Job, Part};
+use crate::pipeline::batch::job::{Answer, Job, JobOutput, Part};
 use crate::pipeline::batch::{BatchQueue, WakeUp, split};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::telemetry::trace::context::RequestScope;
@@ -22,7 +22,7 @@ pub(crate) struct RunRequest {
     pub(crate) urgency: Urgency,
 }
 
-/// By when, and before or after whom.
+/// The deadline of a request, and its priority among others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Urgency {
     pub(crate) deadline: Instant,
@@ -31,13 +31,13 @@ pub(crate) struct Urgency {
 }
 
 /// A place in the queue, and then in a run. Given up when it is dropped before it is answered.
-struct Queued<'a> {
+struct QueuedRequest<'a> {
     answer: oneshot::Receiver<Answer>,
     answered: bool,
     queue: &'a Arc<BatchQueue>,
 }
 
-impl Queued<'_> {
+impl QueuedRequest<'_> {
     async fn done(mut self) -> Answer {
         let done = (&mut self.answer).await;
         self.answered = true;
@@ -45,7 +45,7 @@ impl Queued<'_> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.answer.close();
@@ -62,7 +62,7 @@ impl Model {
 
     /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
     /// goes in pieces.
-    pub(crate) async fn infer(&self, work: RunRequest) -> Result<Done, Refusal> {
+    pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
         let RunRequest { parts, rows, urgency } = work;
         let max_rows = self.config.max_batch_size as usize;
         let rows = if max_rows == 0 { 1 } else { rows };
@@ -83,7 +83,7 @@ impl Model {
             .into_iter()
             .map(|split::Piece { parts, rows }| Ok(self.enqueue(parts, rows, urgency)?.0))
             .collect::<Result<Vec<_>, Refusal>>()?;
-        let pieces = futures::future::try_join_all(pieces.into_iter().map(Queued::done)).await?;
+        let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
         split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
     }
 
@@ -92,19 +92,19 @@ impl Model {
         parts: Vec<Part>,
         rows: usize,
         urgency: Urgency,
-    ) -> Result<(Queued<'_>, Option<WakeUp>), Refusal> {
+    ) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
         let (reply, answer) = oneshot::channel();
         let enqueued = Instant::now();
         let wake_up = self.queue.push(Job {
             parts,
             rows,
             enqueued,
-            rank: enqueued + cost(&self.config.batching, urgency.priority),
+            rank: enqueued + priority_delay(&self.config.batching, urgency.priority),
             deadline: urgency.deadline,
             scope: RequestScope::current(),
             reply: Some(reply),
         })?;
-        let queued = Queued {
+        let queued = QueuedRequest {
             answer,
             answered: false,
             queue: &self.queue,
@@ -115,7 +115,7 @@ impl Model {
 
 /// How much later a request of the highest level may come and still go before one of this priority. A level that the
 /// model does not have is its default, as in Triton.
-fn cost(batching: &BatchingConfig, priority: u64) -> Duration {
+fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
     let levels = batching.priority_levels;
     let default = match batching.default_priority_level {
         0 => levels.div_ceil(2),
@@ -153,7 +153,7 @@ mod tests {
             (&last, 0, 20),
         ] {
             assert_eq!(
-                cost(config, priority),
+                priority_delay(config, priority),
                 Duration::from_micros(us),
                 "{config:?} {priority}"
             );

@@ -82,8 +82,7 @@ impl ActiveRun {
     /// Begins a run for jobs that have been waited for until now; a warm-up has none.
     ///
     /// # Errors
-    /// Why not: it was stopped. Nobody waits for jobs that were all given up meanwhile: then there is no run, and no error
-    /// that anybody would hear of.
+    /// The reason why it was stopped. Where every job was given up by its client there is no run and no error: `false`.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
         let mut state = self.lock();
         if let Some(why) = &state.stopped {

@@ -16,7 +16,7 @@ pub(crate) struct Part {
 
 /// What comes back from a session.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct JobOutput {
     /// Every output of the model, in the graph's order.
     pub(crate) outputs: Vec<Tensor>,
     /// When the batch was closed and laid out, and ONNX Runtime began.
@@ -28,7 +28,7 @@ pub(crate) struct Done {
 }
 
 /// What a request waits for.
-pub(crate) type Answer = Result<Done, Refusal>;
+pub(crate) type Answer = Result<JobOutput, Refusal>;
 
 /// A request in the queue.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Job {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Refuses it. A client that has gone away meanwhile does not hear of it.
+    /// Refuses it. Where the client has gone away, nothing is sent.
     pub(crate) fn refuse(self, refusal: Refusal) {
         if let Some(reply) = self.reply {
             let _ = reply.send(Err(refusal));

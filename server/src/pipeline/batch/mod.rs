@@ -2,7 +2,7 @@
 //!
 //! In: jobs, each with its reply channel. Out: batches, closed by [`rule`], of jobs that can be concatenated: rows behind
 //! rows, without padding. Jobs go by their rank, which is when they came plus what their priority costs them: a lower
-//! level waits a bounded time longer, and never for good. Jobs whose client went away or whose time has passed are
+//! level waits a bounded time longer, and is never starved. Jobs whose client went away or whose time has passed are
 //! dropped here, before any work is done for them; a run that nobody waits for any more is ended. Knows nothing of ONNX
 //! Runtime.
 

@@ -3,7 +3,7 @@
 //! In: the parts of a request; later, what the sessions made of its pieces. Out: the pieces' parts, sharing the request's
 //! memory; later, one answer. The pieces may run in different batches and sessions.
 
-use super::job::{Done, Part};
+use super::job::{JobOutput, Part};
 use bytes::BytesMut;
 use tierlab_protocol::tensor::TensorSpec;
 
@@ -38,10 +38,10 @@ pub(crate) fn cut(parts: &[Part], inputs: &[TensorSpec], rows: usize, max_rows: 
 
 /// One answer from the answers to the pieces, in their order; none from none. The run lasts from the start of the first
 /// to the end of the last.
-pub(crate) fn join(pieces: Vec<Done>) -> Option<Done> {
+pub(crate) fn join(pieces: Vec<JobOutput>) -> Option<JobOutput> {
     let mut pieces = pieces.into_iter();
     let mut whole = pieces.next()?;
-    let mut rest: Vec<Done> = pieces.collect();
+    let mut rest: Vec<JobOutput> = pieces.collect();
     for (index, output) in whole.outputs.iter_mut().enumerate() {
         // Elements of one size stay where they are, one piece behind the other.
         if output.dtype.size().is_some() {
@@ -106,7 +106,7 @@ mod tests {
             prop_assert_eq!(pieces.len(), rows.div_ceil(max_rows));
             prop_assert!(pieces.iter().all(|piece| (1..=max_rows).contains(&piece.rows)));
             let now = Instant::now();
-            let done = pieces.into_iter().map(|Piece { parts, rows }| Done {
+            let done = pieces.into_iter().map(|Piece { parts, rows }| JobOutput {
                 outputs: parts.into_iter().zip(&inputs).map(|(part, spec)| Tensor {
                     name: spec.name.clone(), dtype: spec.dtype, shape: part.shape, data: part.data.host().unwrap().clone(),
                 }).collect(),

@@ -1,11 +1,11 @@
-use super::job::{Done, Part};
+use super::job::{JobOutput, Part};
 use super::*;
 use crate::telemetry::counters::SessionSeconds;
 use crate::telemetry::trace::context::RequestScope;
 use prometheus::Counter;
 use tokio::sync::oneshot;
 
-type Replies = oneshot::Receiver<Result<Done, Refusal>>;
+type Replies = oneshot::Receiver<Result<JobOutput, Refusal>>;
 
 fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
     let (reply, replies) = oneshot::channel();

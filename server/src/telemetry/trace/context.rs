@@ -25,6 +25,7 @@ pub(crate) struct RequestContext {
 }
 
 /// What became of an infer request, for its span.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct RequestOutcome {
     pub(crate) model: String,

@@ -2,7 +2,7 @@
 
 use super::context::RequestContext;
 use super::parent::TraceParent;
-use crate::config::error::ConfigError;
+use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::counters::SpanCounts;
 use http::Method;
@@ -17,11 +17,6 @@ impl Telemetry {
     ///
     /// # Errors
     /// None.
-    #[expect(
-        clippy::unnecessary_wraps,
-        clippy::needless_pass_by_value,
-        reason = "as with the feature"
-    )]
     pub(crate) fn start(_: &TelemetryConfig, _: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
         Ok(None)
     }

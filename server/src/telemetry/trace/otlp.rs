@@ -6,7 +6,7 @@
 use super::context::RequestContext;
 use super::parent::TraceParent;
 use super::spans::{self, Finished, OpenSpan};
-use crate::config::error::ConfigError;
+use crate::error::ConfigError;
 use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::counters::SpanCounts;
 use http::Method;
@@ -54,7 +54,7 @@ impl Telemetry {
             .with_http_client(client)
             .with_endpoint(endpoint)
             .with_timeout(config.timeout)
-            // The queue behind it is bounded; what a second try would save is not worth what would be dropped meanwhile.
+            // The queue behind it is bounded; while one export is tried again, newer spans would be dropped.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
             .map_err(|e| bad(&e))?;

@@ -3,6 +3,7 @@
 use http::HeaderMap;
 
 /// A `traceparent` header: W3C Trace Context, <https://www.w3.org/TR/trace-context/#traceparent-header>.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TraceParent {
     pub(super) trace_id: u128,

@@ -68,7 +68,7 @@ impl Finished<'_> {
             return spans;
         };
         let began = self.at(answered.began.saturating_duration_since(self.span.started));
-        spans.push(self.below("receive".into(), ids.new_span_id(), self.span.started_at, began));
+        spans.push(self.child_span("receive".into(), ids.new_span_id(), self.span.started_at, began));
         let mut from = began;
         for stage in ORDER {
             let time = answered.timings.get(stage);
@@ -76,7 +76,7 @@ impl Finished<'_> {
                 continue;
             }
             let until = from + time;
-            let mut span = self.below(stage.as_str().into(), ids.new_span_id(), from, until);
+            let mut span = self.child_span(stage.as_str().into(), ids.new_span_id(), from, until);
             span.attributes = stage_attributes(stage, &answered.timings);
             spans.push(span);
             from = until;
@@ -95,7 +95,7 @@ impl Finished<'_> {
             Front::Grpc => self.span.path.trim_start_matches('/').to_owned(),
         };
         let end = self.at(self.span.started.elapsed());
-        let mut span = self.bare(name.into(), self.span.span_id, self.span.started_at, end);
+        let mut span = self.new_span(name.into(), self.span.span_id, self.span.started_at, end);
         span.span_kind = SpanKind::Server;
         if let Some(parent) = self.span.parent_id {
             span.parent_span_id = parent;
@@ -152,13 +152,25 @@ impl Finished<'_> {
         attributes
     }
 
-    fn below(&self, name: std::borrow::Cow<'static, str>, id: SpanId, from: SystemTime, until: SystemTime) -> SpanData {
-        let mut span = self.bare(name, id, from, until);
+    fn child_span(
+        &self,
+        name: std::borrow::Cow<'static, str>,
+        id: SpanId,
+        from: SystemTime,
+        until: SystemTime,
+    ) -> SpanData {
+        let mut span = self.new_span(name, id, from, until);
         span.parent_span_id = self.span.span_id;
         span
     }
 
-    fn bare(&self, name: std::borrow::Cow<'static, str>, id: SpanId, from: SystemTime, until: SystemTime) -> SpanData {
+    fn new_span(
+        &self,
+        name: std::borrow::Cow<'static, str>,
+        id: SpanId,
+        from: SystemTime,
+        until: SystemTime,
+    ) -> SpanData {
         let scope = InstrumentationScope::builder("tierlab-server").with_version(env!("CARGO_PKG_VERSION"));
         SpanData {
             span_context: SpanContext::new(self.span.trace_id, id, TraceFlags::SAMPLED, false, TraceState::NONE),
