@@ -3,10 +3,11 @@
 //! In: the task of the fronts, which was told to end, and the models. Out: nothing once all is done, or what was still under
 //! way. A run that ONNX Runtime does not end is not waited for.
 
-use crate::model::Model;
-use crate::refusal::{Reason, Refusal};
-use crate::server::ServerError;
-use crate::state::State;
+use crate::error::ServerError;
+use crate::models::serving::model::Model;
+use crate::models::state::ServerState;
+use crate::pipeline::admission::Tally;
+use crate::pipeline::refusal::{Reason, Refusal};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +21,15 @@ const FAREWELL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// What was under way at the end of the limit.
-pub(crate) async fn finish(mut front: JoinHandle<()>, state: &Arc<State>, limit: Duration) -> Result<(), ServerError> {
+pub(crate) async fn finish(
+    mut front: JoinHandle<()>,
+    state: &Arc<ServerState>,
+    limit: Duration,
+) -> Result<(), ServerError> {
     let until = Instant::now() + limit;
     let last = until + FAREWELL;
     let mut left = Vec::new();
-    let models: Vec<Arc<Model>> = state.management.picture().models().cloned().collect();
+    let models: Vec<Arc<Model>> = state.manager.snapshot().models().cloned().collect();
     let in_time = timeout_at(until.into(), &mut front).await.is_ok();
     if !in_time {
         left.extend(stop_runs(&models));
@@ -40,7 +45,7 @@ pub(crate) async fn finish(mut front: JoinHandle<()>, state: &Arc<State>, limit:
         left.extend(stop_runs(&models));
         let _ = timeout_at(last.into(), threads).await;
     }
-    let (admitted, settled) = state.pipeline.admission.tally();
+    let Tally { admitted, settled } = state.pipeline.admission.tally();
     if admitted > settled {
         left.push(format!("{} admitted requests", admitted - settled));
     }

@@ -4,18 +4,26 @@
 //! admit -> decode -> cache, tier, join (features) -> batch, infer (model) -> encode
 //! ```
 //! In: a body and the model that it is for. Out: the reply's bytes, or a refusal; and either way the time of each stage.
-//! Where there is no room, [`Pipeline::enter`] says so before the body is read.
+//! Where there is no room, [`Pipeline::enter`] refuses before the body is read.
 
-use crate::admission::{Account, AccountRoom, Admission};
-use crate::batch::Part;
-use crate::heavy::aside;
-use crate::metrics::Metrics;
-use crate::model::Model;
-use crate::model::accept::Accepted;
-use crate::model::submit::{Urgency, Work};
-use crate::passage::{Passage, Place};
-use crate::refusal::{Reason, Refusal};
-use crate::stopwatch::Stopwatch;
+pub(crate) mod admission;
+pub(crate) mod batch;
+pub(crate) mod offload;
+pub(crate) mod refusal;
+pub(crate) mod request_guard;
+pub(crate) mod stopwatch;
+
+use crate::models::serving::accept::{Accepted, SelectedOutput};
+use crate::models::serving::model::Model;
+use crate::models::serving::submit::{RunRequest, Urgency};
+use crate::pipeline::admission::{Account, AccountRoom, Admission};
+use crate::pipeline::batch::job::Part;
+use crate::pipeline::offload::offload_large;
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::pipeline::request_guard::RequestGuard;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::telemetry::labels::WaitPoint;
+use crate::telemetry::metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_protocol::infer::{InferReply, InferRequest, Tensor};
@@ -28,8 +36,8 @@ const TIER_RESERVE: Duration = Duration::from_millis(2);
 /// A front's side of one infer request: how it is read, and how its reply is written.
 pub(crate) trait Exchange {
     type Reply;
-    /// What the reply shall look like, beside what the request says of each output.
-    type Form: Copy;
+    /// How the reply is to be written, beside what the request says of each output.
+    type ReplyFormat: Copy;
 
     /// Bytes to decode.
     fn bytes(&self) -> usize;
@@ -39,15 +47,20 @@ pub(crate) trait Exchange {
         None
     }
 
-    fn form(&self) -> Self::Form;
+    fn reply_format(&self) -> Self::ReplyFormat;
 
     /// Reads the request. What that takes is counted on the account before it is taken; what is left there is what the
     /// request holds from then on.
     fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal>;
 
     /// Writes a reply; `binary` says of each output whether the client wants it as raw bytes. What is large is written
-    /// [`aside`]. None where the room has a refusal.
-    fn encode(reply: InferReply, binary: &[bool], form: Self::Form, room: &AccountRoom<'_>) -> Option<Self::Reply>;
+    /// with [`offload_large`]. None where the room has a refusal.
+    fn encode(
+        reply: InferReply,
+        binary: &[bool],
+        reply_format: Self::ReplyFormat,
+        room: &AccountRoom<'_>,
+    ) -> Option<Self::Reply>;
 }
 
 /// What became of a request, and where its time went.
@@ -68,13 +81,13 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Begins a request whose body has not been read, with an account for the bytes that it holds, or refuses it where
     /// there is no room for it.
-    pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(Passage<'a>, Account), Refusal> {
-        let passage = Passage::begin(&self.metrics, model);
+    pub(crate) fn enter<'a>(&'a self, model: &'a Model) -> Result<(RequestGuard<'a>, Account), Refusal> {
+        let guard = RequestGuard::begin(&self.metrics, model);
         let room = self.admission.has_room(&model.share);
-        match room.and_then(|()| model.expect(self.admission.limits.timeout)) {
-            Ok(()) => Ok((passage, self.admission.open_account())),
+        match room.and_then(|()| model.check_wait(self.admission.limits.timeout)) {
+            Ok(()) => Ok((guard, self.admission.open_account())),
             Err(refusal) => {
-                passage.refuse(&refusal);
+                guard.refuse(&refusal);
                 Err(refusal)
             }
         }
@@ -84,14 +97,14 @@ impl Pipeline {
     /// is passed over by the batch queue.
     pub(crate) async fn infer<E: Exchange>(
         &self,
-        mut passage: Passage<'_>,
+        mut guard: RequestGuard<'_>,
         mut account: Account,
         incoming: E,
         mut watch: Stopwatch,
     ) -> Outcome<E::Reply> {
-        passage.began = watch.started();
-        let reply = self.stages(&mut passage, &mut account, incoming, &mut watch).await;
-        passage.settle(&reply, watch.timings());
+        guard.began = watch.started();
+        let reply = self.stages(&mut guard, &mut account, incoming, &mut watch).await;
+        guard.settle(&reply, watch.timings());
         Outcome {
             reply,
             timings: *watch.timings(),
@@ -101,17 +114,17 @@ impl Pipeline {
 
     async fn stages<E: Exchange>(
         &self,
-        passage: &mut Passage<'_>,
+        guard: &mut RequestGuard<'_>,
         account: &mut Account,
         incoming: E,
         watch: &mut Stopwatch,
     ) -> Result<E::Reply, Refusal> {
-        let model = passage.model;
+        let model = guard.model;
         let admitted = self.admission.admit(&model.share);
         watch.mark(Stage::Admit);
         let _admitted = admitted?;
 
-        let (limit, form) = (incoming.timeout(), incoming.form());
+        let (limit, reply_format) = (incoming.timeout(), incoming.reply_format());
         let decoded = decode(model, incoming, account);
         watch.mark(Stage::Decode);
         let Decoded {
@@ -121,7 +134,7 @@ impl Pipeline {
             timeout,
             priority,
         } = decoded?;
-        passage.rows = Some(accepted.rows);
+        guard.rows = Some(accepted.rows);
         account.add(accepted.run_bytes(&model.signature.inputs))?;
         account.add(model.join.as_ref().map_or(0, |join| join.bytes(accepted.ids.len())))?;
         let limits = [Some(self.admission.limits.timeout), limit, timeout];
@@ -129,13 +142,13 @@ impl Pipeline {
         let deadline = watch.started() + limit;
 
         let work = async {
-            passage.place = Place::Tier;
+            guard.wait_point = WaitPoint::Tier;
             let rows = accepted.rows;
             let joining = join_features(model, accepted, watch);
             let parts = deadline::within(deadline - TIER_RESERVE.min(limit / 10), joining).await?;
-            passage.place = Place::Batch;
+            guard.wait_point = WaitPoint::Batch;
             let urgency = Urgency { deadline, priority };
-            let done = model.infer(Work { parts, rows, urgency }).await;
+            let done = model.infer(RunRequest { parts, rows, urgency }).await;
             if done.is_err() {
                 watch.mark(Stage::Batch);
             }
@@ -147,7 +160,9 @@ impl Pipeline {
         };
         let Ok(done) = tokio::time::timeout_at(deadline.into(), work).await else {
             let (stage, waited_for) = match &model.join {
-                Some(join) if passage.place == Place::Tier => (Stage::Tier, format!("tier `{}`", join.tier_kind())),
+                Some(join) if guard.wait_point == WaitPoint::Tier => {
+                    (Stage::Tier, format!("tier `{}`", join.tier_kind()))
+                }
                 _ => (Stage::Batch, "a session".to_owned()),
             };
             watch.mark(stage);
@@ -157,9 +172,9 @@ impl Pipeline {
         let outputs = done?.outputs;
         // What was sent is gone, and the outputs are counted where they were read.
         account.set(0);
-        let (reply, flags) = chosen(model, id, &selected, outputs);
+        let (reply, flags) = reply_of(model, id, &selected, outputs);
         let room = account.room(Some(deadline));
-        let outgoing = E::encode(reply, &flags, form, &room);
+        let outgoing = E::encode(reply, &flags, reply_format, &room);
         watch.mark(Stage::Encode);
         outgoing.ok_or_else(|| {
             let refusal = room.into_refusal();
@@ -171,15 +186,15 @@ impl Pipeline {
 /// A request that fits its model.
 struct Decoded {
     id: Option<String>,
-    /// Outputs to send, and whether as binary.
-    selected: Vec<(usize, bool)>,
+    /// Outputs to send.
+    selected: Vec<SelectedOutput>,
     accepted: Accepted,
     timeout: Option<Duration>,
     priority: u64,
 }
 
 fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Result<Decoded, Refusal> {
-    aside(incoming.bytes(), || {
+    offload_large(incoming.bytes(), || {
         let request = incoming.decode(account)?;
         let selected = model.select_outputs(&request)?;
         // Triton's clients send 0 for no timeout of their own.
@@ -198,7 +213,7 @@ fn decode<E: Exchange>(model: &Model, incoming: E, account: &mut Account) -> Res
 async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch) -> Result<Vec<Part>, Refusal> {
     let Accepted { mut parts, ids, .. } = accepted;
     if let Some(join) = model.join.as_ref().filter(|_| !ids.is_empty()) {
-        let _in_stage = model.inflow.enter();
+        let _in_stage = model.pending.enter();
         for (input, part) in join.rows(&ids, watch).await? {
             parts[input] = Some(part);
         }
@@ -208,16 +223,16 @@ async fn join_features(model: &Model, accepted: Accepted, watch: &mut Stopwatch)
 }
 
 /// The outputs to send, and whether each goes as binary.
-fn chosen(
+fn reply_of(
     model: &Model,
     id: Option<String>,
-    selected: &[(usize, bool)],
+    selected: &[SelectedOutput],
     outputs: Vec<Tensor>,
 ) -> (InferReply, Vec<bool>) {
     let mut outputs: Vec<Option<Tensor>> = outputs.into_iter().map(Some).collect();
     let mut flags = Vec::with_capacity(selected.len());
     let mut chosen = Vec::with_capacity(selected.len());
-    for &(index, binary) in selected {
+    for &SelectedOutput { index, binary } in selected {
         let Some(tensor) = outputs.get_mut(index).and_then(Option::take) else {
             continue;
         };

@@ -1,27 +1,29 @@
 //! A server's life: listen, load, serve, drain.
 //!
-//! In: a validated configuration, a listener, and a future that ends when the server shall. Out: nothing but an error; all
+//! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
-use crate::admission::Admission;
 use crate::config::{Config, ConfigError};
-use crate::connections::{Front, Terms, fit_files};
 use crate::drain;
-use crate::features::{FeatureTier, Landing, LiveTables};
-use crate::grpc;
-use crate::http;
-use crate::management::{Management, Workshop};
-use crate::metrics::gpu::GpuWatch;
-use crate::metrics::{BuildInfo, Metrics};
-use crate::model::fitting::Fitting;
-use crate::model::load::Loader;
+use crate::error::ServerError;
+use crate::features::destination::RowDestination;
+use crate::features::live::LiveTables;
+use crate::features::tier::FeatureTier;
+use crate::front::connections::{Endpoint, ListenerConfig, fit_files};
+use crate::front::grpc;
+use crate::front::http;
+use crate::inference::runtime::Runtime;
+use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::runtime::optimized::{OptimizedCache, OptimizedCacheConfig};
+use crate::models::loading::fitting::Fitting;
+use crate::models::loading::load::Loader;
+use crate::models::management::manager::{ModelManager, ModelSource};
+use crate::models::state::ServerState;
 use crate::pipeline::Pipeline;
-use crate::repository::LoadError;
-use crate::runtime::Runtime;
-use crate::runtime::mapped::MappedWeights;
-use crate::runtime::optimized::OptimizedCache;
-use crate::state::State;
-use crate::trace::otlp::Telemetry;
+use crate::pipeline::admission::Admission;
+use crate::telemetry::metrics::gpu::GpuWatch;
+use crate::telemetry::metrics::{BuildInfo, Metrics};
+use crate::telemetry::trace::otlp::Telemetry;
 use futures::future::OptionFuture;
 use prometheus::Registry;
 use std::collections::BTreeSet;
@@ -30,45 +32,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
-use tierlab_storage::{StorageError, Tier, TierConfig};
+use tierlab_storage::{Tier, TierConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Shorter than most requests' time limit, and long enough that an idle server stays idle.
-const BEAT: Duration = Duration::from_secs(1);
-
-/// Why a server did not start, or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// A tier cannot be opened.
-    #[error("tier `{kind}`: {error}")]
-    Tier {
-        /// Its kind.
-        kind: &'static str,
-        /// What it said.
-        error: StorageError,
-    },
-    /// ONNX Runtime, or a model, cannot be loaded.
-    #[error("{0}")]
-    Load(String),
-    /// A value of the configuration that could not be used.
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    /// Something was still under way at the end of the drain time; the text says what.
-    #[error("not drained within {} ms (`drain.timeout_ms`): {left}", limit.as_millis())]
-    Drain {
-        /// The drain time.
-        limit: Duration,
-        /// What was under way.
-        left: String,
-    },
-}
-
-impl From<LoadError> for ServerError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(error.for_operator().to_owned())
-    }
-}
+const TIMER_PERIOD: Duration = Duration::from_secs(1);
 
 /// Where the fronts listen.
 #[derive(Debug)]
@@ -99,25 +68,25 @@ impl Listeners {
     /// Serves on all of them; ends when `draining` says so and the last connection is done.
     async fn serve(
         self,
-        state: Arc<State>,
-        terms: Terms,
+        state: Arc<ServerState>,
+        listener_config: ListenerConfig,
         telemetry: Option<Arc<Telemetry>>,
         draining: watch::Receiver<bool>,
     ) {
-        let http = Front {
+        let http = Endpoint {
             listener: self.http,
             routes: http::Routes::new(Arc::clone(&state)),
-            terms: terms.clone(),
+            listener_config: listener_config.clone(),
             telemetry: telemetry.clone(),
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
         };
-        let grpc = self.grpc.map(|listener| Front {
+        let grpc = self.grpc.map(|listener| Endpoint {
             listener,
             admission: Arc::clone(&state.pipeline.admission),
             metrics: Arc::clone(&state.pipeline.metrics),
             routes: grpc::router(state),
-            terms,
+            listener_config,
             telemetry,
         });
         let grpc = OptionFuture::from(grpc.map(|front| front.serve(draining.clone())));
@@ -146,20 +115,20 @@ pub async fn run(
     let telemetry = Telemetry::start(&config.telemetry, metrics.for_spans())?;
     let admission = Admission::new(config.limits, metrics.in_flight.clone());
     let pipeline = Pipeline { admission, metrics };
-    let management = Management::new(config.management.clone());
-    let state = Arc::new(State::new(pipeline, registry, management));
+    let manager = ModelManager::new(config.management.clone());
+    let state = Arc::new(ServerState::new(pipeline, registry, manager));
     let addresses = listeners
         .addresses()
         .map_err(|e| ServerError::Load(format!("listener: {e}")))?;
 
-    tokio::spawn(keep_timers_quiet());
+    tokio::spawn(keep_a_timer_due());
     let (leave, draining) = watch::channel(false);
     for address in [Some(addresses.http), addresses.grpc].into_iter().flatten() {
-        warn_of_open_doors(address, &config.connections);
+        warn_if_exposed(address, &config.connections);
     }
-    let mut terms = config.connections.clone();
-    terms.bounds = fit_files(terms.bounds, 1 + u64::from(addresses.grpc.is_some()));
-    let front = listeners.serve(Arc::clone(&state), terms, telemetry.clone(), draining);
+    let mut listener_config = config.connections.clone();
+    listener_config.bounds = fit_files(listener_config.bounds, 1 + u64::from(addresses.grpc.is_some()));
+    let front = listeners.serve(Arc::clone(&state), listener_config, telemetry.clone(), draining);
     let front = tokio::spawn(front);
     tokio::pin!(shutdown);
     let loaded = tokio::select! {
@@ -185,39 +154,40 @@ pub async fn run(
 
 /// Sleeps and sleeps again. A timer that is due before all others makes its thread write to the one that waits for them: on
 /// a server that was idle, one system call for the deadline of each request. With one due soon, deadlines are never first.
-async fn keep_timers_quiet() {
+async fn keep_a_timer_due() {
     loop {
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(TIMER_PERIOD).await;
     }
 }
 
 /// Says so where anybody on the network can call, or listen.
-fn warn_of_open_doors(address: SocketAddr, terms: &Terms) {
+fn warn_if_exposed(address: SocketAddr, listener_config: &ListenerConfig) {
     if address.ip().is_loopback() {
         return;
     }
-    if !terms.access.is_closed() {
+    if !listener_config.access.is_closed() {
         tracing::warn!(%address, "anybody who reaches this address may call: set `access.token_file`, or listen on 127.0.0.1");
     }
-    if terms.tls.is_none() {
+    if listener_config.tls.is_none() {
         tracing::warn!(%address, "requests, replies and tokens travel in the clear: set `tls`, or listen on 127.0.0.1");
     }
 }
 
 /// Opens the tiers and ONNX Runtime, and loads the models.
-async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
+async fn load(config: &Config, state: &ServerState, storage_metrics: &StorageMetrics) -> Result<(), ServerError> {
     let runtime =
         Runtime::load(&config.search, config.providers.clone()).map_err(|e| ServerError::Load(e.to_string()))?;
     tracing::info!(version = %runtime.version, library = %runtime.library.display(), "ONNX Runtime");
     let (tier, features) = open_tiers(config, storage_metrics).await?;
     let mut info = features.rows.info();
-    info.notes.extend(features.landing.note());
+    info.notes.extend(features.destination.note());
     let version = runtime.version.clone();
-    let workshop = Workshop {
+    let source = ModelSource {
         tier,
         loader: Loader {
             runtime,
             features,
+            tables: LiveTables::new(config.revalidate),
             metrics: Arc::clone(&state.pipeline.metrics),
             admission: Arc::clone(&state.pipeline.admission),
             queue_capacity: config.limits.max_in_flight,
@@ -227,8 +197,8 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
             fitting: Fitting::new(config.fit),
         },
     };
-    state.management.start(workshop).await?;
-    let served = state.management.picture();
+    state.manager.start(source).await?;
+    let served = state.manager.snapshot();
     let providers: BTreeSet<&str> = served.models().map(|model| model.provider).collect();
     state.metrics().set_build_info(&BuildInfo {
         version: env!("CARGO_PKG_VERSION"),
@@ -244,7 +214,7 @@ async fn load(config: &Config, state: &State, storage_metrics: &StorageMetrics) 
 
 /// The cache of optimised graphs, where there is one.
 fn open_optimized(config: &Config) -> Result<Option<Arc<OptimizedCache>>, ServerError> {
-    let Some((folder, max_bytes)) = &config.optimized_cache else {
+    let Some(OptimizedCacheConfig { folder, max_bytes }) = &config.optimized_cache else {
         return Ok(None);
     };
     let opened = OptimizedCache::open(folder, *max_bytes);
@@ -281,11 +251,10 @@ async fn open_tiers(
         uncached: wrap(&features, Role::Feature, &off)?,
         rows: wrap(&features, Role::Feature, &config.cache)?,
         kind,
-        landing: config.landing,
+        destination: config.destination,
         damaged: storage_metrics.damaged_rows(kind),
-        tables: LiveTables::new(config.revalidate),
     };
-    if features.landing != Landing::Host && features.device().is_none() {
+    if features.destination != RowDestination::Host && features.device().is_none() {
         let what = format!(
             "\"device\" needs a feature tier that reads into device memory, of kind `gds` with nothing around it; this one \
              is `{kind}` ({})",

@@ -1,6 +1,6 @@
 //! The files of a configuration: `server.toml`, and every `tiers/NAME.toml` beside it, as TOML tables.
 
-use super::{ConfigError, fail};
+use crate::error::{ConfigError, fail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -6,23 +6,26 @@
 //! `[cache]` and the feature tier's own.
 
 mod cache;
-mod door;
 mod files;
+mod listener;
 mod raw;
 mod telemetry;
 
-pub(crate) use telemetry::TelemetryConfig;
+pub use crate::error::ConfigError;
 
-use crate::admission::Limits;
-use crate::connections::Terms;
-use crate::features::Landing;
-use crate::log::LogFormat;
-use crate::management::{ALL_MODELS, Control, Settings};
-use crate::model::opening::LoadLimits;
-use crate::runtime::Search;
-use crate::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
-use crate::runtime::provider::Providers;
-use crate::session::layout::{FitConfig, MAX_CORES};
+use crate::error::fail;
+use crate::features::destination::RowDestination;
+use crate::front::connections::ListenerConfig;
+use crate::inference::runtime::LibrarySearch;
+use crate::inference::runtime::mapped::{MappedConfig, NEVER_FROM_MEMORY_BYTES};
+use crate::inference::runtime::optimized::OptimizedCacheConfig;
+use crate::inference::runtime::provider::Providers;
+use crate::inference::session::layout::{FitConfig, MAX_CORES};
+use crate::models::loading::opening::LoadLimits;
+use crate::models::management::settings::{ALL_MODELS, ControlMode, ManagementSettings};
+use crate::pipeline::admission::Limits;
+use crate::telemetry::config::TelemetryConfig;
+use crate::telemetry::log::LogFormat;
 use cache::cache_of;
 use files::{parse_tiers, read_table, read_tiers};
 use raw::{Raw, RawControl, RawFeatures, RawInstances, RawRepository, RawRows, RawWeights};
@@ -45,22 +48,6 @@ const MAX_CONNECTIONS: usize = 1 << 20;
 const MAX_IN_FLIGHT: usize = 1 << 20;
 /// The prefix of environment variables that set keys.
 const ENV_PREFIX: &str = "TIERLAB_";
-
-/// A configuration that cannot be used; the message names file and key. Exit code 2.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
-
-impl ConfigError {
-    /// A value that turned out to be unusable, by its key.
-    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
-        Self(format!("`{key}`: {what}"))
-    }
-}
-
-fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
-    Err(ConfigError(message.into()))
-}
 
 /// What the command line and the environment say.
 #[derive(Clone, Default)]
@@ -103,24 +90,24 @@ impl fmt::Debug for Sources {
 pub struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) grpc_listen: Option<SocketAddr>,
-    pub(crate) management: Settings,
+    pub(crate) management: ManagementSettings,
     pub(crate) model_tier: TierConfig,
     pub(crate) feature_tier: TierConfig,
     /// Over the feature tier.
     pub(crate) cache: CacheConfig,
-    /// Where feature rows are read to.
     /// The largest file of a model that is read.
     pub(crate) max_file_bytes: u64,
-    pub(crate) landing: Landing,
+    /// Where feature rows are read to.
+    pub(crate) destination: RowDestination,
     /// How often a table's version is looked at; `None` for never.
     pub(crate) revalidate: Option<Duration>,
     pub(crate) limits: Limits,
-    pub(crate) connections: Terms,
+    pub(crate) connections: ListenerConfig,
     backlog: u32,
-    pub(crate) search: Search,
+    pub(crate) search: LibrarySearch,
     pub(crate) providers: Providers,
-    /// The folder of optimised graphs, and the most bytes in it.
-    pub(crate) optimized_cache: Option<(PathBuf, u64)>,
+    /// Where optimised graphs are kept, where they are.
+    pub(crate) optimized_cache: Option<OptimizedCacheConfig>,
     pub(crate) mapped: MappedConfig,
     pub(crate) load_limits: LoadLimits,
     /// Sessions of models whose configs state none.
@@ -128,7 +115,8 @@ pub struct Config {
     pub(crate) worker_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) telemetry: TelemetryConfig,
-    log: (LogFormat, String),
+    log_format: LogFormat,
+    log_level: String,
 }
 
 impl Config {
@@ -158,7 +146,7 @@ impl Config {
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
                 library = Some(PathBuf::from(value));
-            } else if name == door::TOKEN || name == door::ADMIN_TOKEN {
+            } else if name == listener::TOKEN || name == listener::ADMIN_TOKEN {
                 // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
@@ -256,9 +244,9 @@ impl Config {
             listen,
             grpc_listen,
             max_file_bytes: raw.repository.max_file_bytes,
-            landing: landing_of(&raw.features, &cache, sources)?,
+            destination: destination_of(&raw.features, &cache, sources)?,
             revalidate: revalidate_of(&raw.features, sources)?,
-            management: Settings {
+            management: ManagementSettings {
                 control: control_of(&raw.repository, sources)?,
                 admin: raw.admin.enabled,
                 models: raw.models,
@@ -274,8 +262,14 @@ impl Config {
                 timeout: Duration::from_millis(raw.admission.timeout_ms),
             },
             backlog: raw.connections.backlog,
-            connections: door::terms(&raw.connections, raw.access, raw.tls, &sources.environment, &addresses)?,
-            search: Search {
+            connections: listener::listener_config(
+                &raw.connections,
+                raw.access,
+                raw.tls,
+                &sources.environment,
+                &addresses,
+            )?,
+            search: LibrarySearch {
                 environment: library,
                 config: raw.runtime.library,
             },
@@ -284,10 +278,10 @@ impl Config {
                 cuda: raw.runtime.cuda,
                 tensorrt: raw.runtime.tensorrt,
             },
-            optimized_cache: raw
-                .runtime
-                .optimized_cache
-                .map(|folder| (folder, raw.runtime.optimized_cache_max_bytes)),
+            optimized_cache: raw.runtime.optimized_cache.map(|folder| OptimizedCacheConfig {
+                folder,
+                max_bytes: raw.runtime.optimized_cache_max_bytes,
+            }),
             mapped: mapped_of(raw.runtime.weights, sources)?,
             load_limits: LoadLimits {
                 load: Duration::from_millis(raw.runtime.load_timeout_ms),
@@ -297,7 +291,8 @@ impl Config {
             worker_threads: raw.runtime.worker_threads,
             drain: Duration::from_millis(raw.drain.timeout_ms),
             telemetry: raw.telemetry.build(&file.to_string())?,
-            log: (raw.log.format, raw.log.level),
+            log_format: raw.log.format,
+            log_level: raw.log.level,
         })
     }
 
@@ -319,10 +314,16 @@ impl Config {
         self.backlog
     }
 
-    /// How the log is written, and its filter.
+    /// How the log is written.
     #[must_use]
-    pub fn log(&self) -> (LogFormat, &str) {
-        (self.log.0, &self.log.1)
+    pub fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    /// The log's filter.
+    #[must_use]
+    pub fn log_level(&self) -> &str {
+        &self.log_level
     }
 
     /// How long admitted requests may take to finish after a signal to end.
@@ -352,7 +353,7 @@ fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<Landing, ConfigError> {
+fn destination_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Result<RowDestination, ConfigError> {
     let file = sources.config.display();
     match raw.rows {
         RawRows::Host if raw.prove_every != 1 => fail(format!(
@@ -360,12 +361,12 @@ fn landing_of(raw: &RawFeatures, cache: &CacheConfig, sources: &Sources) -> Resu
              \"device\"`",
             raw.prove_every
         )),
-        RawRows::Host => Ok(Landing::Host),
+        RawRows::Host => Ok(RowDestination::Host),
         RawRows::Device if cache.capacity_bytes > 0 => fail(format!(
             "{file}: `features.rows = \"device\"` needs `cache.capacity_bytes = 0`: what never comes to the host cannot be \
              kept there"
         )),
-        RawRows::Device => Ok(Landing::Device {
+        RawRows::Device => Ok(RowDestination::Device {
             prove_every: raw.prove_every,
         }),
     }
@@ -388,7 +389,7 @@ fn revalidate_of(raw: &RawFeatures, sources: &Sources) -> Result<Option<Duration
 /// The shortest and the longest pause between two looks at the model tier, in milliseconds.
 const POLL_INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 
-fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigError> {
+fn control_of(raw: &RawRepository, sources: &Sources) -> Result<ControlMode, ConfigError> {
     if !POLL_INTERVALS_MS.contains(&raw.poll_interval_ms) {
         let (least, most) = (POLL_INTERVALS_MS.start(), POLL_INTERVALS_MS.end());
         let file = sources.config.display();
@@ -397,9 +398,9 @@ fn control_of(raw: &RawRepository, sources: &Sources) -> Result<Control, ConfigE
         ));
     }
     Ok(match raw.control {
-        RawControl::None => Control::None,
-        RawControl::Explicit => Control::Explicit,
-        RawControl::Poll => Control::Poll {
+        RawControl::None => ControlMode::None,
+        RawControl::Explicit => ControlMode::Explicit,
+        RawControl::Poll => ControlMode::Poll {
             every: Duration::from_millis(raw.poll_interval_ms),
         },
     })

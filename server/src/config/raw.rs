@@ -1,8 +1,8 @@
 //! The shape of `server.toml`, with every key's default. Nothing is checked here but names and types.
 
 use super::telemetry::{RawLog, RawTelemetry};
-use crate::runtime::mapped::NEVER_FROM_MEMORY_BYTES;
-use crate::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
+use crate::inference::runtime::mapped::NEVER_FROM_MEMORY_BYTES;
+use crate::inference::runtime::provider::{CudaOptions, Provider, TensorRtOptions};
 use serde::Deserialize;
 use std::path::PathBuf;
 use tierlab_storage::wrappers::CacheConfig;

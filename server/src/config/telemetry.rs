@@ -1,8 +1,9 @@
 //! `[log]` and `[telemetry]` of the server's configuration: how the log is written, where spans go, how often GPUs are
 //! looked at.
 
-use super::{ConfigError, fail};
-use crate::log::LogFormat;
+use crate::error::{ConfigError, fail};
+use crate::telemetry::config::TelemetryConfig;
+use crate::telemetry::log::LogFormat;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -46,21 +47,6 @@ impl Default for RawTelemetry {
     }
 }
 
-/// Where spans go, and which; how often GPUs are looked at.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TelemetryConfig {
-    /// The URL that takes traces; none sends no spans.
-    pub(crate) traces_url: Option<String>,
-    /// The share of the requests that have a span, among those whose client does not say.
-    pub(crate) sampling_ratio: f64,
-    /// Requests whose spans wait to be sent at most.
-    pub(crate) queue_requests: usize,
-    /// The time of one export.
-    pub(crate) timeout: Duration,
-    /// Between two looks at the machine's GPUs; zero for none.
-    pub(crate) gpu_interval: Duration,
-}
-
 impl RawTelemetry {
     pub(super) fn build(self, file: &str) -> Result<TelemetryConfig, ConfigError> {
         let bad = |key: &str, what: &str| fail(format!("{file}: `telemetry.{key}` {what}"));
@@ -81,6 +67,13 @@ impl RawTelemetry {
         }
         let traces_url = match self.otlp_endpoint {
             None => None,
+            Some(_) if !cfg!(feature = "otlp") => {
+                return bad(
+                    "otlp_endpoint",
+                    "is set, and this server was built without the feature `otlp`: build it with `--features otlp`, or \
+                     leave the key out",
+                );
+            }
             Some(endpoint) => match traces_url(&endpoint) {
                 // The endpoint may hold a password: it is not repeated.
                 None => return bad("otlp_endpoint", "is no URL such as http://127.0.0.1:4318"),
@@ -141,5 +134,16 @@ mod tests {
         assert!(refused("gpu_interval_ms = 10").contains("telemetry.gpu_interval_ms"));
         let said = refused("otlp_endpoint = \"ftp://user:hunter2@host\"");
         assert!(said.contains("otlp_endpoint") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    #[test]
+    fn an_endpoint_that_nothing_can_send_to_is_refused() {
+        let raw: RawTelemetry = toml::from_str("otlp_endpoint = \"http://127.0.0.1:4318\"").unwrap();
+        let error = raw.build("server.toml").unwrap_err().to_string();
+        assert!(
+            error.contains("telemetry.otlp_endpoint") && error.contains("`otlp`"),
+            "{error}"
+        );
     }
 }

@@ -48,7 +48,7 @@ fn files_environment_and_flags_overlay_each_other() {
     assert_eq!(config.management.models, ["ctr", "mlp"]);
     assert_eq!(
         (config.management.control, config.management.admin),
-        (Control::None, false)
+        (ControlMode::None, false)
     );
     assert_eq!(
         config.cache,
@@ -280,13 +280,13 @@ fn rows_on_the_device_leave_nothing_to_cache_and_may_be_proven_less_often() {
             set: set.iter().map(|&set| set.into()).collect(),
             ..sources(&folder)
         });
-        config.map(|config| config.landing).map_err(|e| e.to_string())
+        config.map(|config| config.destination).map_err(|e| e.to_string())
     };
     let (device, uncached) = ("features.rows=device", "cache.capacity_bytes=0");
-    assert_eq!(read(&[]), Ok(Landing::Host));
-    assert_eq!(read(&[device, uncached]), Ok(Landing::Device { prove_every: 1 }));
+    assert_eq!(read(&[]), Ok(RowDestination::Host));
+    assert_eq!(read(&[device, uncached]), Ok(RowDestination::Device { prove_every: 1 }));
     let never = read(&[device, uncached, "features.prove_every=0"]);
-    assert_eq!(never, Ok(Landing::Device { prove_every: 0 }));
+    assert_eq!(never, Ok(RowDestination::Device { prove_every: 0 }));
     assert!(read(&[device]).unwrap_err().contains("cache.capacity_bytes = 0"));
     let on_host = read(&["features.prove_every=10"]).unwrap_err();
     assert!(on_host.contains("features.rows"), "{on_host}");

@@ -1,13 +1,13 @@
-//! The tables that are read from now, one for all models that read it, and the look at each for a newer version.
+//! The tables that are in use, each shared by all models that read it, and the check of each for a newer version.
 //!
 //! In: paths, a tier, a period. Out: the version of each table that requests read. A table that was replaced is opened
-//! once, by the first request that meets the new version or by the look that is taken every period, whichever comes
-//! first, and from then on nobody begins a read of the old one. Knows nothing of requests.
+//! once, by the first request that meets the new version or by the check every period, whichever comes first; from then
+//! on nobody begins a read of the old one. Knows nothing of requests.
 
-use super::FeatureTier;
 use super::table::OpenTable;
-use crate::refusal::{Reason, Refusal};
-use crate::repository::LoadError;
+use super::tier::FeatureTier;
+use crate::error::LoadError;
+use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use tierlab_storage::ObjectPath;
 use tokio::task::JoinHandle;
 
 /// The longest wait for the tier's word on one table; a tier that is down is asked again at the next look.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
-/// A table whose rows are damaged is read anew at most this often, in case its header is what is old.
-const ANEW_INTERVAL: Duration = Duration::from_millis(250);
+const CHECK_LIMIT: Duration = Duration::from_secs(10);
+/// The header of a table whose rows are damaged is read again at most this often, in case it is of an old version.
+const REREAD_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A table, as everyone who reads it has it now.
 pub(super) struct LiveTable {
@@ -30,7 +30,7 @@ pub(super) struct LiveTable {
     /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// When it was last opened because rows were damaged.
-    anew: Mutex<Option<Instant>>,
+    reread_header: Mutex<Option<Instant>>,
     /// Why the version there is now cannot be used.
     refused: Mutex<Option<String>>,
     /// The last attempt to open it that failed, and when.
@@ -49,7 +49,7 @@ impl LiveTable {
             open: RwLock::new(Arc::new(open)),
             wanted: Mutex::default(),
             reopening: tokio::sync::Mutex::default(),
-            anew: Mutex::default(),
+            reread_header: Mutex::default(),
             refused: Mutex::default(),
             failed: Mutex::default(),
         }
@@ -140,12 +140,12 @@ impl LiveTable {
         Refusal::new(reason, format!("the table was replaced: {error}"))
     }
 
-    /// Reads the header anew where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
+    /// Reads the header again where rows did not fit it: a rewrite in place may have been seen half done. `None` where it is
     /// the same, or was read shortly before.
-    pub(super) async fn anew(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
+    pub(super) async fn reread_header(&self, stale: &Arc<OpenTable>) -> Option<Arc<OpenTable>> {
         let may = {
-            let mut last = lock(&self.anew);
-            let may = last.is_none_or(|last| last.elapsed() >= ANEW_INTERVAL);
+            let mut last = lock(&self.reread_header);
+            let may = last.is_none_or(|last| last.elapsed() >= REREAD_INTERVAL);
             if may {
                 *last = Some(Instant::now());
             }
@@ -187,13 +187,13 @@ impl LiveTables {
         if let Some(period) = period {
             let of_task = Arc::downgrade(&tables);
             *lock(&tables.looking) = Some(tokio::spawn(async move {
-                let mut failing = Failing::default();
+                let mut failing = FailedChecks::default();
                 loop {
                     tokio::time::sleep(period).await;
                     let Some(tables) = of_task.upgrade().map(|tables| tables.live()) else {
                         return;
                     };
-                    look_at_all(tables, &mut failing).await;
+                    check_versions(tables, &mut failing).await;
                 }
             }));
         }
@@ -237,9 +237,9 @@ impl Drop for LiveTables {
 
 /// Tables that could not be looked at, and why: so that the log says it once, and once that it is over.
 #[derive(Default)]
-struct Failing(BTreeMap<ObjectPath, String>);
+struct FailedChecks(BTreeMap<ObjectPath, String>);
 
-impl Failing {
+impl FailedChecks {
     fn note(&mut self, path: &ObjectPath, failure: Option<String>) {
         match failure {
             None => {
@@ -259,7 +259,7 @@ impl Failing {
 }
 
 /// One look at each path, however many models read it.
-async fn look_at_all(tables: Vec<Arc<LiveTable>>, failing: &mut Failing) {
+async fn check_versions(tables: Vec<Arc<LiveTable>>, failing: &mut FailedChecks) {
     let mut by_path: BTreeMap<ObjectPath, Vec<Arc<LiveTable>>> = BTreeMap::new();
     for table in tables {
         by_path.entry(table.path.clone()).or_default().push(table);
@@ -267,8 +267,8 @@ async fn look_at_all(tables: Vec<Arc<LiveTable>>, failing: &mut Failing) {
     failing.0.retain(|path, _| by_path.contains_key(path));
     for (path, tables) in by_path {
         let Some(first) = tables.first() else { continue };
-        let failure = match tokio::time::timeout(LOOK_LIMIT, first.tier.uncached.stat(&path)).await {
-            Err(_) => Some(format!("no answer within {} s", LOOK_LIMIT.as_secs())),
+        let failure = match tokio::time::timeout(CHECK_LIMIT, first.tier.uncached.stat(&path)).await {
+            Err(_) => Some(format!("no answer within {} s", CHECK_LIMIT.as_secs())),
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(object)) => {
                 let mut refused = None;

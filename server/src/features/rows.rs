@@ -3,16 +3,19 @@
 //! In: a tier's answer. Out: which rows are damaged, and the tensors that the others fill. Rows on a device are proven by
 //! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
 
+use super::destination::RowDestination;
 use super::table::OpenTable;
-use super::{Joined, Landing};
-use crate::batch::Part;
-use crate::batch::elements::{DeviceRows, Elements};
+use crate::pipeline::batch::elements::{DeviceRows, Elements};
+use crate::pipeline::batch::job::Part;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use tierlab_formats::table::{Column, TableError};
 use tierlab_storage::device::{self, DeviceError, Landed};
 use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
+
+/// What a join gives: the index of an input, and its tensor.
+pub(super) type Joined = Vec<(usize, Part)>;
 
 /// Rows, one a range asked for.
 #[derive(Debug)]
@@ -25,11 +28,11 @@ impl Rows {
     /// Reads rows to where they are wanted.
     pub(super) async fn read(
         tier: &dyn Tier,
-        landing: Landing,
+        destination: RowDestination,
         object: &Object,
         ranges: &[Range<u64>],
     ) -> Result<(Self, ReadCost), StorageError> {
-        if landing == Landing::Host {
+        if destination == RowDestination::Host {
             let read = tier.read_many(object, ranges).await?;
             return Ok((Self::Host(read.parts), read.cost));
         }

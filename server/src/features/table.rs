@@ -3,8 +3,8 @@
 //! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
 //! Knows nothing of requests.
 
-use super::work;
-use crate::repository::LoadError;
+use crate::error::LoadError;
+use crate::pipeline::offload::offload_if;
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 /// How long a version must have stood still before its header is believed. A write in place sets the modification time
 /// before its bytes are there, so a version seen during it may not be whole yet.
-const STANDS_STILL: Duration = Duration::from_millis(20);
+const STABLE_FOR: Duration = Duration::from_millis(20);
 /// How often a table is looked at until it stands still.
-const LOOKS: u32 = 50;
+const STABILITY_CHECKS: u32 = 50;
 /// A replaced table of at most so many bytes is held against its header's block checksums before it is taken over: in one
 /// that is being written over, rows of another version lie behind the header.
 const WHOLE_BYTES: u64 = 64 << 20;
@@ -44,10 +44,10 @@ impl OpenTable {
     /// The tier's; a header that is damaged or contradicts the object; a table that is written to all the time.
     pub(super) async fn open(tier: &dyn Tier, path: &ObjectPath) -> Result<Self, LoadError> {
         let mut object = tier.stat(path).await?;
-        for _ in 0..LOOKS {
+        for _ in 0..STABILITY_CHECKS {
             let seen = Instant::now();
             let opened = Self::open_version(tier, object.clone()).await;
-            tokio::time::sleep_until(seen + STANDS_STILL).await;
+            tokio::time::sleep_until(seen + STABLE_FOR).await;
             let now = tier.stat(path).await?;
             if now == object {
                 return opened;
@@ -65,7 +65,7 @@ impl OpenTable {
         let mut last: Option<(Self, u32)> = None;
         for _ in 0..WHOLE_READS {
             let open = Self::open(tier, path).await?;
-            match open.is_whole(tier).await {
+            match open.matches_checksums(tier).await {
                 Ok(true) => return Ok(open),
                 Ok(false) => {
                     // A stage may have taken what was half written.
@@ -90,7 +90,7 @@ impl OpenTable {
     }
 
     /// Whether all blocks fit their checksums; of a large table, and of one without any, it is taken for granted.
-    async fn is_whole(&self, tier: &dyn Tier) -> Result<bool, StorageError> {
+    async fn matches_checksums(&self, tier: &dyn Tier) -> Result<bool, StorageError> {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
         }
@@ -143,7 +143,7 @@ impl OpenTable {
                 let mut rows = (first_id..).zip(bytes.chunks_exact(self.header.stride as usize));
                 rows.try_for_each(|(id, row)| self.header.check_row(id, row))
             };
-            work(true, proof).map_err(|e| LoadError::at(&self.object.path, e))?;
+            offload_if(true, proof).map_err(|e| LoadError::at(&self.object.path, e))?;
             first += rows;
         }
         Ok(())

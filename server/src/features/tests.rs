@@ -7,7 +7,7 @@ use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
-use tierlab_storage::{Object, TierConfig};
+use tierlab_storage::{Object, Tier, TierConfig};
 
 /// A table of `rows` rows from id 10: column `a` is the id as INT64, column `b` twice the id as FP32 [2].
 fn table(rows: u64) -> Vec<u8> {
@@ -38,9 +38,8 @@ fn feature_tier(tier: Arc<dyn Tier>) -> FeatureTier {
         uncached: Arc::clone(&tier),
         rows: tier,
         kind: "memory",
-        landing: Landing::Host,
+        destination: RowDestination::Host,
         damaged: StorageMetrics::unscraped().unwrap().damaged_rows("memory"),
-        tables: LiveTables::new(None),
     }
 }
 
@@ -63,7 +62,14 @@ fn inputs() -> Vec<TensorSpec> {
 }
 
 async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
-    Join::open(tier, "t", &inputs(), &[(0, "b".into()), (2, "a".into())]).await
+    Join::open(
+        tier,
+        LiveTables::new(None),
+        "t",
+        &inputs(),
+        &[(0, "b".into()), (2, "a".into())],
+    )
+    .await
 }
 
 #[tokio::test]
@@ -202,11 +208,17 @@ async fn broken_tables_and_unfit_columns_are_refused_when_opened() {
     }
     let open = async |wanted: (usize, &str)| {
         let wanted = [(wanted.0, wanted.1.to_owned())];
-        Join::open(tier_with(table(5)).await, "t", &inputs(), &wanted)
-            .await
-            .err()
-            .unwrap()
-            .to_string()
+        Join::open(
+            tier_with(table(5)).await,
+            LiveTables::new(None),
+            "t",
+            &inputs(),
+            &wanted,
+        )
+        .await
+        .err()
+        .unwrap()
+        .to_string()
     };
     assert!(open((0, "c")).await.contains("no column `c`"));
     assert!(open((0, "a")).await.contains("input `x` wants FP32 [2]"));

@@ -15,7 +15,7 @@ use tierlab_origins::s3::S3Origin;
 use tierlab_formats::table::{TableHeader, TableSchema};
 use tierlab_storage::tier::{Body, ReadMany, TierInfo};
 use tierlab_storage::wrappers::{CacheConfig, Role, StorageMetrics, compose};
-use tierlab_storage::{Object, TierConfig};
+use tierlab_storage::{Object, Tier, TierConfig};
 use tokio::net::TcpListener;
 
 /// Everything that is waited for here is there within this time, or the test fails.
@@ -45,25 +45,25 @@ fn path() -> ObjectPath {
     ObjectPath::new("features/t.rows").unwrap()
 }
 
-fn cached(tier: &Arc<dyn Tier>, period: Option<Duration>) -> FeatureTier {
+fn cached(tier: &Arc<dyn Tier>, period: Option<Duration>) -> (FeatureTier, Arc<LiveTables>) {
     let metrics = StorageMetrics::unscraped().unwrap();
-    FeatureTier {
+    let tier = FeatureTier {
         uncached: compose(Arc::clone(tier), Role::Feature, &CacheConfig::off(), &metrics).unwrap(),
         rows: compose(Arc::clone(tier), Role::Feature, &CacheConfig::default(), &metrics).unwrap(),
         kind: "memory",
-        landing: Landing::Host,
+        destination: RowDestination::Host,
         damaged: metrics.damaged_rows("memory"),
-        tables: LiveTables::new(period),
-    }
+    };
+    (tier, LiveTables::new(period))
 }
 
-async fn join(tier: &FeatureTier) -> Join {
+async fn join((tier, tables): &(FeatureTier, Arc<LiveTables>)) -> Join {
     let input = TensorSpec {
         name: "x".into(),
         dtype: DataType::Fp32,
         shape: vec![-1, STRIDE_FLOATS],
     };
-    Join::open(tier.clone(), "t", &[input], &[(0, "b".into())])
+    Join::open(tier.clone(), Arc::clone(tables), "t", &[input], &[(0, "b".into())])
         .await
         .unwrap()
 }

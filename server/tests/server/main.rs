@@ -23,6 +23,7 @@ mod management;
 mod models;
 mod pressure;
 mod protocol;
+mod repository;
 mod routes;
 mod runs;
 mod safety;

@@ -90,6 +90,7 @@ fn text(span: &Span, key: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "otlp"), ignore = "spans want the feature `otlp`")]
 async fn a_grpc_call_is_a_span_as_well() {
     let data = Data::generate(&[ModelKind::Ctr], 100);
     let collector = Collector::default();
@@ -136,6 +137,7 @@ async fn a_grpc_call_is_a_span_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "otlp"), ignore = "spans want the feature `otlp`")]
 async fn a_request_is_one_span_with_its_stages_below_it() {
     let data = Data::generate(&[ModelKind::Mlp, ModelKind::Ctr], 100);
     let collector = Collector::default();
@@ -211,6 +213,7 @@ async fn a_request_is_one_span_with_its_stages_below_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "otlp"), ignore = "spans want the feature `otlp`")]
 async fn a_client_that_goes_away_ends_its_span() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     let collector = Collector::default();
@@ -230,6 +233,7 @@ async fn a_client_that_goes_away_ends_its_span() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(feature = "otlp"), ignore = "spans want the feature `otlp`")]
 async fn a_collector_that_is_away_or_silent_holds_nothing_up() {
     let data = Data::generate(&[ModelKind::Mlp], 0);
     // Nobody listens on the first; the second takes connections and never answers.

@@ -196,11 +196,7 @@ fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
             shape,
             dimension_symbols,
             ..
-        } => match shape.first() {
-            Some(&size) if size >= 0 => FirstDim::Fixed(size),
-            Some(_) => FirstDim::Free(dimension_symbols.first().map_or("", String::as_str)),
-            None => FirstDim::None,
-        },
+        } => FirstDim::of(shape, dimension_symbols),
         _ => FirstDim::None,
     };
     (outlet.name(), first)

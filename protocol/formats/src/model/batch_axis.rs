@@ -15,6 +15,18 @@ pub enum FirstDim<'a> {
     Free(&'a str),
 }
 
+impl<'a> FirstDim<'a> {
+    /// Of a shape as ONNX Runtime gives it: a size that is not fixed is negative, and may have a name among `symbols`.
+    #[must_use]
+    pub fn of(shape: &[i64], symbols: &'a [String]) -> Self {
+        match shape.first() {
+            Some(&size) if size >= 0 => Self::Fixed(size),
+            Some(_) => Self::Free(symbols.first().map_or("", String::as_str)),
+            None => Self::None,
+        }
+    }
+}
+
 /// What tf2onnx (`make_onnx_shape`) and ONNX's shape inference call dimensions of which they know nothing, with a number
 /// behind it: two of those are not known to differ.
 const UNKNOWN: &str = "unk__";

@@ -1,0 +1,207 @@
+//! The `tierlab-server` command: flags to a configuration, a runtime, a listener, an exit code.
+
+use crate::config::{Config, ConfigError, Sources};
+use crate::error::ServerError;
+use crate::front::connections::listen as listen_on;
+use crate::server::{Addresses, Listeners, run};
+use crate::telemetry::log::{self, LogFormat};
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often a parent's death is looked for.
+const PARENT_POLL: Duration = Duration::from_millis(500);
+
+/// For work on other threads that was begun before the end, such as keeping an optimised graph.
+const LAST_WORK: Duration = Duration::from_secs(1);
+/// After the drain time, and the time that the last spans may take to be sent.
+const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
+
+/// Serves ONNX models over the Open Inference Protocol v2, with model files and feature rows read from a storage tier.
+///
+/// Prints one line of JSON on stdout once every model is loaded and warm: {"listen":"127.0.0.1:8000"}, with "grpc_listen"
+/// beside it where gRPC is served. The log goes to stderr. SIGTERM or Ctrl-C drains: admitted requests are finished, then
+/// the exit code is 0. What is not finished within the drain time is ended and named in the log; the exit code is 1.
+/// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
+#[derive(Parser, Debug)]
+#[command(name = "tierlab-server", version, after_help = EXAMPLES)]
+struct Args {
+    /// The configuration; tiers are read from the folder `tiers` beside it.
+    #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
+    config: PathBuf,
+    /// The tier that models and features are read from: a name in `tiers/`.
+    #[arg(long, value_name = "KIND")]
+    tier: Option<String>,
+    /// The tier of the models, over --tier.
+    #[arg(long, value_name = "KIND")]
+    model_tier: Option<String>,
+    /// The tier of the feature tables, over --tier.
+    #[arg(long, value_name = "KIND")]
+    feature_tier: Option<String>,
+    /// The address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The address to serve gRPC on; left out, gRPC is off.
+    #[arg(long, value_name = "ADDR")]
+    grpc_listen: Option<String>,
+    /// Sets one key of the configuration; may be given again. TIERLAB_A__B=VALUE in the environment does the same.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// How the log is written, over `log.format` of the configuration: lines for people, or one JSON object a line.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
+    /// What is logged, over `log.level`: error, warn, info, debug, trace, or a filter such as `info,access=debug`, which
+    /// adds a line for each request.
+    #[arg(long, value_name = "LEVEL", env = "RUST_LOG")]
+    log_level: Option<String>,
+    /// Drains and exits when the process that started this one has ended.
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tierlab-server --tier nvme
+  tierlab-server --config configs/server.toml --tier s3 --set tiers.s3.endpoint=http://127.0.0.1:9000
+  tierlab-server --tier nvme --feature-tier nfs --set 'models=[\"ctr\"]' --set cache.capacity_bytes=0
+  tierlab-server --tier nvme --log-format json --log-level info,access=debug
+  tierlab-server --tier nvme --set telemetry.otlp_endpoint=http://127.0.0.1:4318
+  tierlab-server --tier nvme --grpc-listen 127.0.0.1:8001
+  ORT_DYLIB_PATH=/opt/onnxruntime/lib/libonnxruntime.so tierlab-server --tier memory --listen 127.0.0.1:0";
+
+/// Runs the command with the arguments and the environment of the process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
+    tierlab_program::end_when_unread();
+    let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if format == LogFormat::Json && error.use_stderr() => {
+            format.report_exit(&error.to_string());
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    match start(args, &mut format) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            format.report_exit(&format!("{error:#}"));
+            let of_the_config = matches!(error.downcast_ref(), Some(ServerError::Config(_)));
+            ExitCode::from(if of_the_config || error.is::<ConfigError>() {
+                2
+            } else {
+                1
+            })
+        }
+    }
+}
+
+/// Runs the server; `format` becomes that of its log.
+fn start(args: Args, format: &mut LogFormat) -> Result<()> {
+    let exit_with_parent = args.exit_with_parent;
+    let (log_format, log_level) = (args.log_format, args.log_level);
+    let config = Config::read(&Sources {
+        config: args.config,
+        tier: args.tier,
+        model_tier: args.model_tier,
+        feature_tier: args.feature_tier,
+        listen: args.listen,
+        grpc_listen: args.grpc_listen,
+        set: args.set,
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+    })?;
+    *format = log_format.unwrap_or(config.log_format());
+    let level = log_level.as_deref().filter(|level| !level.is_empty());
+    let level = level.unwrap_or(config.log_level());
+    log::start(*format, level)?;
+    tierlab_program::can_start_workers(config.worker_threads())
+        .context("starting the async runtime (`runtime.worker_threads`)")?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if config.worker_threads() > 0 {
+        builder.worker_threads(config.worker_threads());
+    }
+    let runtime = builder
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .context("starting the async runtime")?;
+    let served = runtime.block_on(async {
+        let listen = |flag: &str, address: SocketAddr| {
+            let listener = listen_on(address, config.backlog());
+            listener.with_context(|| {
+                format!("cannot listen on {address}; give {flag} another address, with port 0 for any that is free")
+            })
+        };
+        let grpc = match config.grpc_listen() {
+            Some(address) => Some(listen("--grpc-listen", address)?),
+            None => None,
+        };
+        let listeners = Listeners {
+            http: listen("--listen", config.listen())?,
+            grpc,
+        };
+        let shutdown = shutdown(exit_with_parent)?;
+        let limit = config.drain() + HARD_EXIT_AFTER;
+        let shutdown = async move {
+            shutdown.await;
+            exit_after(limit);
+        };
+        run(config, listeners, announce, shutdown).await?;
+        Ok(())
+    });
+    // Files that are being put in their place get there; what does not end does not keep the process.
+    runtime.shutdown_timeout(LAST_WORK);
+    served
+}
+
+/// Ends the process after a time, whatever it does then: its own threads may be what does not end.
+fn exit_after(limit: Duration) {
+    let exit = move || {
+        std::thread::sleep(limit);
+        tracing::error!("the process did not end by itself and is stopped");
+        std::process::exit(1);
+    };
+    if let Err(error) = std::thread::Builder::new().name("exit".to_owned()).spawn(exit) {
+        tracing::warn!(%error, "no thread to stop the process if it does not end by itself");
+    }
+}
+
+/// The one line that says the server is ready.
+fn announce(addresses: Addresses) {
+    let http = addresses.http;
+    let grpc = addresses.grpc.map(|address| format!(",\"grpc_listen\":\"{address}\""));
+    let mut stdout = std::io::stdout().lock();
+    // Nobody may be reading; the server serves all the same.
+    let _ = writeln!(stdout, "{{\"listen\":\"{http}\"{}}}", grpc.unwrap_or_default()).and_then(|()| stdout.flush());
+}
+
+/// Ends at SIGTERM, at Ctrl-C, or when the parent is gone.
+fn shutdown(exit_with_parent: bool) -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let parent = std::os::unix::process::parent_id();
+    let orphaned = async move {
+        if !exit_with_parent {
+            std::future::pending::<()>().await;
+        }
+        while std::os::unix::process::parent_id() == parent {
+            tokio::time::sleep(PARENT_POLL).await;
+        }
+    };
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = orphaned => {}
+        }
+    })
+}

@@ -1,0 +1,76 @@
+//! Who may come in: tokens, certificates and the bounds of connections, from keys, files and the environment.
+//!
+//! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or from the
+//! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.
+
+use super::raw::{RawAccess, RawConnections, RawTls};
+use crate::error::{ConfigError, fail};
+use crate::front::access::{Access, Hosts, Secret};
+use crate::front::connections::bounds::Bounds;
+use crate::front::connections::{ListenerConfig, TlsFiles, default_share};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The variable that holds the token.
+pub(super) const TOKEN: &str = "TIERLAB_ACCESS__TOKEN";
+/// The variable that holds the token for managing models.
+pub(super) const ADMIN_TOKEN: &str = "TIERLAB_ACCESS__ADMIN_TOKEN";
+
+pub(super) fn listener_config(
+    connections: &RawConnections,
+    access: RawAccess,
+    tls: RawTls,
+    environment: &[(String, String)],
+    listen: &[SocketAddr],
+) -> Result<ListenerConfig, ConfigError> {
+    let secret = |variable: &str, file: Option<PathBuf>, key: &str| {
+        let value = environment.iter().find(|(name, _)| name == variable);
+        match (value, file) {
+            (Some(_), Some(_)) => fail(format!("both {variable} and `access.{key}` are set: give one of them")),
+            (Some((_, value)), None) => Secret::new(value)
+                .map(Some)
+                .map_err(|e| ConfigError(format!("{variable}: {e}"))),
+            (None, Some(path)) => Secret::read(&path)
+                .map(Some)
+                .map_err(|e| ConfigError(format!("`access.{key}`: {e}"))),
+            (None, None) => Ok(None),
+        }
+    };
+    let own = listen
+        .iter()
+        .map(SocketAddr::ip)
+        .filter(|address| !address.is_unspecified());
+    let hosts = own.map(|address| address.to_string()).chain(access.allowed_hosts);
+    let hosts = Hosts::new(hosts).map_err(|e| ConfigError(format!("`access.allowed_hosts`: {e}")))?;
+    let access = Access {
+        hosts,
+        token: secret(TOKEN, access.token_file, "token_file")?,
+        admin: secret(ADMIN_TOKEN, access.admin_token_file, "admin_token_file")?,
+    };
+    let tls = match (tls.certificate, tls.key) {
+        (Some(certificate), Some(key)) => {
+            let files = TlsFiles {
+                certificate,
+                key,
+                client_ca: tls.client_ca,
+            };
+            Some(files.open().map_err(|e| ConfigError(format!("`tls`: {e}")))?)
+        }
+        (None, None) if tls.client_ca.is_none() => None,
+        _ => return fail("`tls.certificate` and `tls.key` are set together, and `tls.client_ca` only with them"),
+    };
+    Ok(ListenerConfig {
+        bounds: Bounds {
+            max: connections.max,
+            max_per_address: connections
+                .max_per_address
+                .unwrap_or_else(|| default_share(connections.max)),
+            health_places: connections.health_places,
+            header_timeout: Duration::from_millis(connections.header_timeout_ms),
+            write_timeout: Duration::from_millis(connections.write_timeout_ms),
+        },
+        access,
+        tls,
+    })
+}

@@ -1,0 +1,106 @@
+//! Why a configuration cannot be used, a model cannot be loaded, or a server did not start or end well.
+
+use std::time::Duration;
+use tierlab_storage::{ErrorKind, StorageError};
+
+/// A configuration that cannot be used; the message names file and key. Exit code 2.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
+
+impl ConfigError {
+    /// A value that turned out to be unusable, by its key.
+    pub(crate) fn at(key: &str, what: impl std::fmt::Display) -> Self {
+        Self(format!("`{key}`: {what}"))
+    }
+}
+
+/// A configuration that cannot be used, for this reason.
+pub(crate) fn fail<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError(message.into()))
+}
+
+/// A model that cannot be loaded; the message names the object, by its path below the tier's root: clients read it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct LoadError {
+    pub(crate) message: String,
+    /// The same with what only the operator may know: addresses, folders, what the tier said.
+    pub(crate) detailed: Option<String>,
+    /// Whether the same objects may load at another time: the tier failed, not what lies on it.
+    pub(crate) passing: bool,
+}
+
+impl LoadError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            detailed: None,
+            passing: false,
+        }
+    }
+
+    /// With words for the log.
+    pub(crate) fn with_detail(self, detailed: impl Into<String>) -> Self {
+        Self {
+            detailed: Some(detailed.into()),
+            ..self
+        }
+    }
+
+    /// What the log says of it, and a start that fails.
+    pub(crate) fn for_operator(&self) -> &str {
+        self.detailed.as_deref().unwrap_or(&self.message)
+    }
+
+    pub(crate) fn at(object: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
+        Self::new(format!("{object}: {what}"))
+    }
+}
+
+impl From<StorageError> for LoadError {
+    fn from(error: StorageError) -> Self {
+        let lasting = matches!(
+            error.kind(),
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::OutOfRange
+        );
+        Self {
+            message: error.for_clients(),
+            detailed: Some(error.to_string()),
+            passing: !lasting,
+        }
+    }
+}
+
+/// Why a server did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A tier cannot be opened.
+    #[error("tier `{kind}`: {error}")]
+    Tier {
+        /// Its kind.
+        kind: &'static str,
+        /// What it said.
+        error: StorageError,
+    },
+    /// ONNX Runtime, or a model, cannot be loaded.
+    #[error("{0}")]
+    Load(String),
+    /// A value of the configuration that could not be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// Something was still under way at the end of the drain time; the text says what.
+    #[error("not drained within {} ms (`drain.timeout_ms`): {left}", limit.as_millis())]
+    Drain {
+        /// The drain time.
+        limit: Duration,
+        /// What was under way.
+        left: String,
+    },
+}
+
+impl From<LoadError> for ServerError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error.for_operator().to_owned())
+    }
+}

@@ -1,0 +1,288 @@
+//! The feature join: entity ids to the rows of a table on the feature tier, and rows to input tensors.
+//!
+//! In: ids. Out: one tensor per joined column, on the host or on the device that the sessions run on, and the time spent
+//! where. A row is proven by its own checksum before a byte of it is used, unless the configuration says otherwise
+//! ([`RowDestination`]); one that fails is dropped from every cache around the tier and read once more. All rows of a request are
+//! one read of the tier, of one version: a read that meets another one is repeated whole. Knows nothing of HTTP or
+//! sessions.
+
+pub(crate) mod destination;
+pub(crate) mod live;
+mod rows;
+mod table;
+pub(crate) mod tier;
+
+use crate::error::LoadError;
+use crate::pipeline::offload::{LARGE_BYTES, offload_if};
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::pipeline::stopwatch::Stopwatch;
+use destination::RowDestination;
+use live::{LiveTable, LiveTables};
+use rows::{Joined, Rows};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use table::OpenTable;
+use tierlab_formats::model::FEATURES_PREFIX;
+use tierlab_formats::table::{self as format, Column, TableError};
+use tier::FeatureTier;
+use tierlab_protocol::metadata::JoinedMetadata;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
+
+/// Reads of all rows of a request, at most: one, and another for each version that comes in between.
+const READS: u32 = 8;
+
+/// A feature table and the inputs that it fills.
+pub(crate) struct Join {
+    tier: FeatureTier,
+    path: ObjectPath,
+    table: Arc<LiveTable>,
+    /// Its versions are looked up for as long as this lives.
+    _tables: Arc<LiveTables>,
+    /// Input of the graph, by index, and the column that fills it.
+    columns: Vec<(usize, Column)>,
+    inputs: Vec<String>,
+    /// Requests so far.
+    requests: AtomicU64,
+}
+
+impl Join {
+    /// Opens a table and matches its columns with the inputs that they fill: pairs of an input's index and a column's name.
+    ///
+    /// # Errors
+    /// A table that is missing or damaged, by object and offset; a column that does not fit its input, by name.
+    pub(crate) async fn open(
+        tier: FeatureTier,
+        tables: Arc<LiveTables>,
+        table: &str,
+        inputs: &[TensorSpec],
+        wanted: &[(usize, String)],
+    ) -> Result<Self, LoadError> {
+        let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
+        let open = tier.open_table(&path, false).await?;
+        let mut columns = Vec::new();
+        for (input, name) in wanted {
+            let column = open.column_for(&inputs[*input], name);
+            let column = column.map_err(|what| LoadError::at(&path, what))?;
+            if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {
+                let what =
+                    format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
+                return Err(LoadError::at(&path, what));
+            }
+            columns.push((*input, column));
+        }
+        let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
+        let taken: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+        let table = tables.share(&tier, open, &taken);
+        Ok(Self {
+            tier,
+            path,
+            table,
+            _tables: tables,
+            columns,
+            inputs,
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// The kind of the tier that the rows come from.
+    pub(crate) fn tier_kind(&self) -> &'static str {
+        self.tier.kind
+    }
+
+    /// Whether an input is filled by the table.
+    pub(crate) fn fills(&self, input: usize) -> bool {
+        self.columns.iter().any(|(index, _)| *index == input)
+    }
+
+    /// Bytes that the rows of so many ids take: as read, and as laid out.
+    pub(crate) fn bytes(&self, ids: usize) -> usize {
+        let stride = self.current().header.stride as usize;
+        ids.saturating_mul(stride).saturating_mul(2)
+    }
+
+    /// For the model's metadata.
+    pub(crate) fn metadata(&self) -> JoinedMetadata {
+        let open = self.current();
+        JoinedMetadata {
+            table: open.header.schema.name.clone(),
+            first_id: open.header.first_id,
+            rows: open.header.rows,
+            row_bytes: open.header.stride,
+            inputs: self.inputs.clone(),
+        }
+    }
+
+    /// Reads the rows of `ids`, all of one version, and lays them out, giving the time to the stages cache, tier and join.
+    ///
+    /// # Errors
+    /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails; a table that is replaced
+    /// faster than it can be read.
+    pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.table.current();
+        let mut reads = 0;
+        let rows = loop {
+            reads += 1;
+            if reads > READS {
+                let what = format!(
+                    "tier `{}`: {}: replaced {READS} times while its rows were read",
+                    self.tier.kind, self.path
+                );
+                return Err(Refusal::new(Reason::Tier, what));
+            }
+            let mut rows = match self.read(&open, ids, watch).await? {
+                Some(rows) => rows,
+                None => {
+                    open = self.table.reopen(&open).await?;
+                    continue;
+                }
+            };
+            if self.tier.destination.proves(request) {
+                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids))?;
+                if !damaged.is_empty()
+                    && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
+                {
+                    // What does not fit its header may be of another version than it.
+                    open = self.table.reread_header(&open).await.ok_or(refusal)?;
+                    continue;
+                }
+            }
+            if self.table.is_current(&open) {
+                break rows;
+            }
+            // Another read, or a check, has met a newer version: nobody gets the old one any more.
+            open = self.table.current();
+        };
+        let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
+        watch.mark(Stage::Join);
+        Ok(joined)
+    }
+
+    fn is_heavy(&self, open: &OpenTable, ids: &[i64]) -> bool {
+        ids.len().saturating_mul(open.header.stride as usize) >= LARGE_BYTES
+    }
+
+    /// The rows as the tier has them; `None` where the table is another version now.
+    async fn read(&self, open: &OpenTable, ids: &[i64], watch: &mut Stopwatch) -> Result<Option<Rows>, Refusal> {
+        let ranges = self.ranges(open, ids)?;
+        watch.mark(Stage::Join);
+        match Rows::read(&*self.tier.rows, self.tier.destination, &open.object, &ranges).await {
+            Ok((rows, cost)) => {
+                record_cost(watch, &cost);
+                Ok(Some(rows))
+            }
+            Err(error) if error.kind() == ErrorKind::Changed => {
+                watch.mark(Stage::Tier);
+                Ok(None)
+            }
+            Err(error) => Err(self.failed(&error, watch)),
+        }
+    }
+
+    fn failed(&self, error: &StorageError, watch: &mut Stopwatch) -> Refusal {
+        watch.mark(Stage::Tier);
+        Refusal::tier(self.tier.kind, error)
+    }
+
+    fn damaged(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        rows: &Rows,
+        heavy: bool,
+    ) -> Result<Vec<(usize, TableError)>, Refusal> {
+        // A copy from the device waits.
+        let waits = heavy || matches!(rows, Rows::Device(_));
+        offload_if(waits, || rows.damaged(open, ids)).map_err(|e| {
+            let error = StorageError::new(e.kind, self.path.as_str(), e.detail);
+            Refusal::tier(self.tier.kind, &error)
+        })
+    }
+
+    /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
+    async fn reread_damaged(
+        &self,
+        open: &OpenTable,
+        ids: &[i64],
+        damaged: &[(usize, TableError)],
+        rows: &mut Rows,
+        watch: &mut Stopwatch,
+    ) -> Result<(), Refusal> {
+        let damaged_ids: Vec<i64> = damaged.iter().map(|(at, _)| ids[*at]).collect();
+        let damaged_ranges = self.ranges(open, &damaged_ids)?;
+        watch.mark(Stage::Join);
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        let places = rows.to_read_again(damaged, ids.len());
+        let ids: Vec<i64> = places.iter().map(|&at| ids[at]).collect();
+        let ranges = self.ranges(open, &ids)?;
+        let read = Rows::read(&*self.tier.rows, self.tier.destination, &open.object, &ranges).await;
+        let (again, cost) = read.map_err(|error| self.failed(&error, watch))?;
+        record_cost(watch, &cost);
+        let still = self.damaged(open, &ids, &again, false)?;
+        self.tier.damaged.refused.inc_by(still.len() as u64);
+        self.tier
+            .damaged
+            .mended
+            .inc_by(damaged.len().saturating_sub(still.len()) as u64);
+        let Some((_, error)) = still.first() else {
+            tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
+            rows.replace(&places, again);
+            return Ok(());
+        };
+        let refusal = Refusal::new(Reason::Corrupt, format!("{}: {error}", self.path));
+        tracing::error!(error = %refusal, "a damaged row is not served");
+        // Nobody keeps it, so that it is right once the object is.
+        self.tier.rows.forget(&open.object, &damaged_ranges).await;
+        Err(refusal)
+    }
+
+    fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
+        ids.iter()
+            .map(|&id| {
+                open.row_range(id).ok_or_else(|| {
+                    let have = open.header.ids();
+                    let what = format!(
+                        "no entity {id} in {}: ids run from {} to {}",
+                        self.path,
+                        have.start,
+                        have.end - 1
+                    );
+                    Refusal::new(Reason::UnknownEntity, what)
+                })
+            })
+            .collect()
+    }
+
+    fn current(&self) -> Arc<OpenTable> {
+        self.table.current()
+    }
+}
+
+/// Splits the time of a read between cache and tier, and keeps how the rows were got.
+fn record_cost(watch: &mut Stopwatch, cost: &ReadCost) {
+    if cost.cache_hits > 0 && cost.cache_misses == 0 {
+        watch.mark(Stage::Cache);
+    } else {
+        watch.mark_split(Stage::Cache, cost.cache, Stage::Tier);
+    }
+    let timings = watch.timings_mut();
+    // A second read comes after the first: their times add.
+    let TierSplit { queue, device, copy } = timings.tier_split;
+    timings.tier_split = TierSplit {
+        queue: queue + cost.queue,
+        device: device + cost.device,
+        copy: copy + cost.copy,
+    };
+    timings.via = timings.via.union(cost.via);
+    timings.tier_requests += cost.requests;
+    timings.cache_hits += cost.cache_hits;
+    timings.cache_misses += cost.cache_misses;
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod version_tests;

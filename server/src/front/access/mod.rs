@@ -1,0 +1,270 @@
+//! Who may call: a bearer token for everybody, and one of its own for those who load and unload models; and without a token,
+//! no web page that is not the server's own may change anything ([`pages`]).
+//!
+//! In: the tokens of the configuration, and a request's head. Out: the request goes on, or is refused with 401 or 403, or
+//! with gRPC's statuses for them.
+//! Tokens are kept as their SHA-256 and compared in constant time; none is ever printed. Health is open to all: who runs
+//! a probe has no token.
+
+mod pages;
+
+use crate::front::routes::Routes;
+use crate::telemetry::labels::Front;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use pages::Foreign;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::path::Path;
+use subtle::ConstantTimeEq;
+use tierlab_protocol::metadata::ErrorDocument;
+use tonic::Status;
+
+pub(crate) use pages::Hosts;
+
+/// Calls that need no token: the path, or what it begins with.
+const OPEN: [&str; 5] = [
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/grpc.health.v1.Health/",
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+];
+/// Calls that manage models, by what their paths begin with.
+const ADMIN: [&str; 3] = [
+    "/v2/repository/models/",
+    "/inference.GRPCInferenceService/RepositoryModelLoad",
+    "/inference.GRPCInferenceService/RepositoryModelUnload",
+];
+
+/// Whether a call asks for the server's health, which needs no token.
+pub(crate) fn is_open(path: &str) -> bool {
+    OPEN.iter().any(|open| path.starts_with(open))
+}
+
+/// A token, known by its digest.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    /// Takes a token; white space around it is not part of it.
+    ///
+    /// # Errors
+    /// Nothing, or characters that no header carries.
+    pub(crate) fn new(token: &str) -> Result<Self, String> {
+        let token = token.trim();
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a token is one word of visible ASCII characters".into());
+        }
+        Ok(Self(Sha256::digest(token).into()))
+    }
+
+    /// Reads a token from a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or holds no token.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Self::new(&text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    fn is(&self, presented: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(presented).into();
+        self.0.ct_eq(&digest).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// The tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// For every call; without it they are open.
+    pub(crate) token: Option<Secret>,
+    /// For calls that manage models, and good for all others; without it, they are calls like others.
+    pub(crate) admin: Option<Secret>,
+    /// Names by which it may be called to change something without a token.
+    pub(crate) hosts: Hosts,
+}
+
+/// Why a call is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denied {
+    /// No token, or none that is known.
+    Unknown,
+    /// A token that is good for other calls.
+    NotAdmin,
+    /// No token, and maybe a web page's.
+    Foreign(Foreign),
+}
+
+impl Access {
+    /// Whether any token is asked for.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Puts the check before every route.
+    pub(crate) fn guard<R>(self, routes: R) -> GuardedRoutes<R> {
+        GuardedRoutes { access: self, routes }
+    }
+
+    fn allows<B>(&self, request: &Request<B>) -> Result<(), Denied> {
+        let (path, headers) = (request.uri().path(), request.headers());
+        if self.token.is_some() || self.admin.is_some() {
+            self.allows_token(path, headers)?;
+        }
+        // What was let through with a token is no page's.
+        let with_token =
+            self.token.is_some() || (self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)));
+        if !with_token && pages::changes(request.method(), path) {
+            self.hosts.check(request.uri(), headers).map_err(Denied::Foreign)?;
+        }
+        Ok(())
+    }
+
+    fn allows_token(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
+        if is_open(path) {
+            return Ok(());
+        }
+        let presented = presented(headers);
+        let is = |secret: &Option<Secret>| match (secret, presented) {
+            (Some(secret), Some(presented)) => secret.is(presented),
+            _ => false,
+        };
+        let known = self.token.is_none() || is(&self.token);
+        if is(&self.admin) {
+            return Ok(());
+        }
+        if self.admin.is_some() && ADMIN.iter().any(|admin| path.starts_with(admin)) {
+            return Err(if known && presented.is_some() {
+                Denied::NotAdmin
+            } else {
+                Denied::Unknown
+            });
+        }
+        if known { Ok(()) } else { Err(Denied::Unknown) }
+    }
+}
+
+/// The token of an `Authorization: Bearer` header.
+fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Routes behind the check.
+#[derive(Debug)]
+pub(crate) struct GuardedRoutes<R> {
+    access: Access,
+    routes: R,
+}
+
+impl<R: Routes> GuardedRoutes<R> {
+    /// Answers a request, or refuses it.
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
+        match self.access.allows(&request) {
+            Ok(()) => self.routes.answer(request).await,
+            Err(denied) => refuse(R::FRONT, denied),
+        }
+    }
+}
+
+fn refuse(front: Front, denied: Denied) -> Response {
+    let (status, message) = match denied {
+        Denied::Unknown => (
+            StatusCode::UNAUTHORIZED,
+            "send the token as `Authorization: Bearer TOKEN`",
+        ),
+        Denied::NotAdmin => (StatusCode::FORBIDDEN, "this call needs the token for managing models"),
+        Denied::Foreign(foreign) => (StatusCode::FORBIDDEN, foreign.advice()),
+    };
+    if front == Front::Grpc {
+        let status = match denied {
+            Denied::Unknown => Status::unauthenticated(message),
+            Denied::NotAdmin | Denied::Foreign(_) => Status::permission_denied(message),
+        };
+        return status.into_http();
+    }
+    let document = ErrorDocument {
+        error: message.to_owned(),
+    };
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    let json = HeaderValue::from_static("application/json");
+    let mut response = (status, [(CONTENT_TYPE, json)], body).into_response();
+    if denied == Denied::Unknown {
+        let challenge = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(token: Option<&str>, admin: Option<&str>) -> Access {
+        let secret = |token: &str| Secret::new(token).unwrap();
+        Access {
+            token: token.map(secret),
+            admin: admin.map(secret),
+            hosts: Hosts::default(),
+        }
+    }
+
+    fn headers(value: Option<&str>) -> HeaderMap {
+        let header = value.map(|value| (AUTHORIZATION, HeaderValue::from_str(value).unwrap()));
+        header.into_iter().collect()
+    }
+
+    #[test]
+    fn each_call_wants_its_token() {
+        let (infer, load) = ("/v2/models/m/infer", "/v2/repository/models/m/load");
+        let grpc = "/inference.GRPCInferenceService/RepositoryModelUnload";
+        let both = access(Some("aaa"), Some("bbb"));
+        let only_admin = access(None, Some("bbb"));
+        let only_token = access(Some("aaa"), None);
+        let unknown = Err(Denied::Unknown);
+        for (access, path, value, expected) in [
+            (&both, infer, None, unknown),
+            (&both, infer, Some("Bearer aaa"), Ok(())),
+            (&both, infer, Some("bearer  aaa "), Ok(())),
+            (&both, infer, Some("Bearer bbb"), Ok(())),
+            (&both, infer, Some("Bearer aa"), unknown),
+            (&both, infer, Some("Bearer aaaa"), unknown),
+            (&both, infer, Some("Basic aaa"), unknown),
+            (&both, infer, Some("aaa"), unknown),
+            (&both, "/metrics", None, unknown),
+            (&both, "/v2/health/live", None, Ok(())),
+            (&both, "/v2/health/ready", Some("Bearer x"), Ok(())),
+            (&both, load, Some("Bearer aaa"), Err(Denied::NotAdmin)),
+            (&both, load, Some("Bearer bbb"), Ok(())),
+            (&both, load, None, unknown),
+            (&both, grpc, Some("Bearer aaa"), Err(Denied::NotAdmin)),
+            (&only_admin, infer, None, Ok(())),
+            (&only_admin, load, None, unknown),
+            (&only_admin, load, Some("Bearer bbb"), Ok(())),
+            (&only_token, load, Some("Bearer aaa"), Ok(())),
+            (&only_token, load, Some("Bearer bbb"), unknown),
+        ] {
+            assert_eq!(access.allows_token(path, &headers(value)), expected, "{path} {value:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_words_and_never_shown() {
+        for bad in ["", " \n", "two words", "ü", "a\0b"] {
+            assert!(Secret::new(bad).is_err(), "{bad:?}");
+        }
+        let access = access(Some("very-secret\n"), None);
+        assert!(access.token.as_ref().unwrap().is(b"very-secret"));
+        assert!(!format!("{access:?}").contains("very"));
+    }
+}

@@ -1,0 +1,265 @@
+//! What a connection does, seen from outside of the protocol that is spoken on it: requests under way, those of them that
+//! wait for their client, replies that are not taken yet, and since when nothing has moved.
+//!
+//! In: requests that begin and end, bodies and replies that wait. Out: who is idle, who only waits for its client, and how
+//! long for; how a connection that has to end is told so.
+
+use crate::pipeline::admission::Admission;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Why a connection has to end before its client ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dismissal {
+    /// The server drains, or nothing has been said for long: what is under way is finished.
+    Finish,
+    /// Its room or its memory is needed, and nothing is under way that does not wait for the client.
+    Evicted,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Activity {
+    began: Instant,
+    /// Requests that ever began.
+    opened: AtomicU64,
+    /// Requests whose replies are not handed to the connection yet.
+    open: AtomicUsize,
+    /// Those of them that ask for the server's health: they never keep a connection open.
+    probes: AtomicUsize,
+    /// Those whose bodies have not come to their ends.
+    reading: AtomicUsize,
+    /// Those that wait for the client: for more of a body, or for room to send more of a reply.
+    waiting: AtomicUsize,
+    /// Whether a write waits for the client.
+    stalled: AtomicBool,
+    /// When something last moved, in milliseconds after the beginning.
+    moved_ms: AtomicU64,
+    /// Bytes of replies that the client has not taken.
+    held_bytes: AtomicUsize,
+    evicted: AtomicBool,
+    leave: Notify,
+    admission: Arc<Admission>,
+    /// Let in when as many as may be were open: it may only ask for health.
+    for_health: bool,
+}
+
+impl Activity {
+    pub(super) fn new(admission: Arc<Admission>, for_health: bool) -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            opened: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            probes: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            stalled: AtomicBool::new(false),
+            moved_ms: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
+            evicted: AtomicBool::new(false),
+            leave: Notify::new(),
+            admission,
+            for_health,
+        })
+    }
+
+    /// Counts a request until the guard is dropped; `probe` says whether it asks for the server's health.
+    pub(super) fn open(self: &Arc<Self>, probe: bool) -> OpenRequest {
+        self.opened.fetch_add(1, Relaxed);
+        self.open.fetch_add(1, Relaxed);
+        if probe {
+            self.probes.fetch_add(1, Relaxed);
+        }
+        OpenRequest {
+            activity: Arc::clone(self),
+            probe,
+        }
+    }
+
+    /// Counts a body until it has come to its end.
+    pub(super) fn read_body(self: &Arc<Self>) -> ReadingBody {
+        self.reading.fetch_add(1, Relaxed);
+        ReadingBody(Arc::clone(self))
+    }
+
+    /// Counts a request as one that waits for its client, until the guard is dropped.
+    pub(super) fn wait(self: &Arc<Self>) -> WaitingForClient {
+        self.waiting.fetch_add(1, Relaxed);
+        self.touch();
+        WaitingForClient(Arc::clone(self))
+    }
+
+    /// Counts bytes of a reply until the guard is dropped.
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> HeldBytes {
+        self.held_bytes.fetch_add(bytes, Relaxed);
+        self.admission.hold_reply(bytes);
+        HeldBytes {
+            activity: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    /// Says whether a write waits for the client.
+    pub(super) fn set_stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Relaxed);
+        self.touch();
+    }
+
+    /// Takes note that something has moved.
+    pub(super) fn touch(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_ms.store(ms, Relaxed);
+    }
+
+    /// How many requests ever began.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Relaxed)
+    }
+
+    /// Whether a body has not come to its end.
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.load(Relaxed) > 0
+    }
+
+    /// Whether a request has come whole and its reply is not handed to the connection yet.
+    pub(super) fn owes_a_reply(&self) -> bool {
+        self.open.load(Relaxed) > 0 && self.reading.load(Relaxed) == 0
+    }
+
+    /// Whether only questions for the server's health are answered here.
+    pub(super) fn is_for_health(&self) -> bool {
+        self.for_health
+    }
+
+    /// Bytes of replies that the client has not taken.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// Whether the client lets something wait: a write, or a part of a body or reply.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
+    }
+
+    /// When something last moved, where the server does nothing for this connection: it is idle, or all that is under way
+    /// waits for the client or asks for health. None while it works.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let at_rest = self.waiting.load(Relaxed) + self.probes.load(Relaxed);
+        (self.open.load(Relaxed) <= at_rest).then(|| self.moved())
+    }
+
+    /// When something last moved.
+    pub(super) fn moved(&self) -> Instant {
+        self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
+    }
+
+    /// Ends once there was no request and no waiting write for this long.
+    pub(super) async fn silent_for(&self, time: Duration) {
+        loop {
+            // Looked at again after `time` where there is something now: it cannot be silent for long enough before.
+            let left = match self.silence() {
+                Some(silence) if silence >= time => return,
+                Some(silence) => time - silence,
+                None => time,
+            };
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    /// Asks the connection to end.
+    pub(super) fn dismiss(&self, dismissal: Dismissal) {
+        if dismissal == Dismissal::Evicted {
+            self.evicted.store(true, Relaxed);
+        }
+        self.leave.notify_one();
+    }
+
+    /// Ends when the connection is asked to end.
+    pub(super) async fn dismissed(&self) -> Dismissal {
+        self.leave.notified().await;
+        if self.evicted.load(Relaxed) {
+            Dismissal::Evicted
+        } else {
+            Dismissal::Finish
+        }
+    }
+
+    /// Ends when the connection is evicted.
+    pub(super) async fn evicted(&self) {
+        while self.dismissed().await != Dismissal::Evicted {}
+    }
+
+    /// How long nothing has been going on; none while something is.
+    fn silence(&self) -> Option<Duration> {
+        let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
+        idle.then(|| self.moved().elapsed())
+    }
+}
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(super) struct OpenRequest {
+    activity: Arc<Activity>,
+    probe: bool,
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.activity.touch();
+        if self.probe {
+            self.activity.probes.fetch_sub(1, Relaxed);
+        }
+        self.activity.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A body that is not there yet.
+#[derive(Debug)]
+pub(super) struct ReadingBody(Arc<Activity>);
+
+impl ReadingBody {
+    /// The body's connection.
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.0
+    }
+}
+
+impl Drop for ReadingBody {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A request that waits for its client.
+#[derive(Debug)]
+pub(super) struct WaitingForClient(Arc<Activity>);
+
+impl WaitingForClient {
+    /// Takes note that the client has let something through.
+    pub(super) fn touch(&self) {
+        self.0.touch();
+    }
+}
+
+impl Drop for WaitingForClient {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Bytes of a reply that its client has not taken.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    activity: Arc<Activity>,
+    bytes: usize,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.activity.held_bytes.fetch_sub(self.bytes, Relaxed);
+        self.activity.admission.release_reply(self.bytes);
+    }
+}

@@ -1,0 +1,233 @@
+//! Bodies on their way between a connection and the routes.
+//!
+//! In: a body as it arrives, or a reply's. Out: the same, with its connection knowing what waits for the client: a body
+//! whose next part has not come, and every byte of a reply that is not in the socket's buffer yet, whatever its size.
+
+use super::activity::{Activity, HeldBytes, OpenRequest, ReadingBody, WaitingForClient};
+use axum::body::{Body, HttpBody};
+use bytes::{Buf, Bytes};
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What a queued reply costs besides its bytes: its stream, its task and its head, about.
+const REPLY_BYTES: usize = 1 << 10;
+
+/// A request's body.
+pub(super) struct RequestBody<B> {
+    body: B,
+    /// Until it has come to its end.
+    reading: Option<ReadingBody>,
+    waiting: Option<WaitingForClient>,
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> RequestBody<B> {
+    pub(super) fn new(body: B, activity: &Arc<Activity>) -> Self {
+        let reading = (!body.is_end_stream()).then(|| activity.read_body());
+        Self {
+            body,
+            reading,
+            waiting: None,
+        }
+    }
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for RequestBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        match &frame {
+            Poll::Pending => {
+                if let (Some(reading), None) = (&self.reading, &self.waiting) {
+                    self.waiting = Some(reading.activity().wait());
+                }
+            }
+            Poll::Ready(frame) => {
+                self.waiting = None;
+                if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
+                    self.reading = None;
+                }
+            }
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A reply's body; its request stays open until it is handed to the connection.
+pub(super) struct ReplyBody {
+    body: Body,
+    activity: Arc<Activity>,
+    _open: OpenRequest,
+}
+
+impl ReplyBody {
+    pub(super) fn new(body: Body, activity: &Arc<Activity>, open: OpenRequest) -> Self {
+        Self {
+            body,
+            activity: Arc::clone(activity),
+            _open: open,
+        }
+    }
+}
+
+impl HttpBody for ReplyBody {
+    type Data = ReplyPart;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<ReplyPart>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        frame.map_ok(|frame| frame.map_data(|data| ReplyPart::new(data, &self.activity)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A part of a reply that waits for its client: counted until all of it is in the socket's buffer.
+#[derive(Debug)]
+pub(super) struct ReplyPart {
+    bytes: Bytes,
+    /// None where the bytes carry the count themselves, or are none.
+    holding: Option<HeldBytes>,
+}
+
+impl ReplyPart {
+    pub(super) fn new(bytes: Bytes, activity: &Arc<Activity>) -> Self {
+        let holding = activity.hold(bytes.len() + REPLY_BYTES);
+        Self {
+            bytes,
+            holding: Some(holding),
+        }
+    }
+
+    pub(super) const fn nothing() -> Self {
+        Self {
+            bytes: Bytes::new(),
+            holding: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the first `at` bytes away. The memory of all pieces is one: it stays counted until the last of them is gone.
+    pub(super) fn split_to(&mut self, at: usize) -> Self {
+        if let Some(holding) = self.holding.take() {
+            let bytes = std::mem::take(&mut self.bytes);
+            self.bytes = Bytes::from_owner(SharedPart {
+                bytes,
+                _holding: holding,
+            });
+        }
+        Self {
+            bytes: self.bytes.split_to(at),
+            holding: None,
+        }
+    }
+}
+
+impl Buf for ReplyPart {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.bytes.advance(bytes);
+    }
+}
+
+/// A part whose pieces are sent one by one.
+struct SharedPart {
+    bytes: Bytes,
+    _holding: HeldBytes,
+}
+
+impl AsRef<[u8]> for SharedPart {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::admission::{Admission, Limits};
+    use prometheus::IntGauge;
+    use std::time::Duration;
+
+    fn activity() -> (Arc<Admission>, Arc<Activity>) {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 1,
+            max_buffered_bytes: 5000,
+            timeout: Duration::from_secs(1),
+        };
+        let admission = Admission::new(limits, IntGauge::new("a", "a").unwrap());
+        (Arc::clone(&admission), Activity::new(admission, false))
+    }
+
+    #[test]
+    fn replies_of_every_size_are_counted_until_their_last_piece_is_gone() {
+        let (admission, activity) = activity();
+        let small = ReplyPart::new(Bytes::from_static(b"small"), &activity);
+        assert_eq!(activity.held_bytes(), 5 + REPLY_BYTES);
+        let mut large = ReplyPart::new(Bytes::from(vec![7; 4000]), &activity);
+        assert!(admission.replies_are_full());
+        let (first, second) = (large.split_to(10), large.split_to(3000));
+        assert_eq!((first.len(), second.len(), large.len()), (10, 3000, 990));
+        drop((small, first, large));
+        assert_eq!(activity.held_bytes(), 4000 + REPLY_BYTES);
+        assert_eq!(second.chunk(), vec![7; 3000]);
+        drop(second);
+        assert_eq!(activity.held_bytes(), 0);
+        assert!(!admission.replies_are_full());
+    }
+
+    #[tokio::test]
+    async fn a_body_waits_for_its_client_until_its_next_part_is_there() {
+        use futures::FutureExt;
+        use http_body_util::BodyExt;
+        let (_, activity) = activity();
+        let (mut client, body) = futures::channel::mpsc::channel(1);
+        let body = Body::from_stream(body.map(Ok::<Bytes, std::io::Error>));
+        let open = activity.open(false);
+        let mut received = RequestBody::new(body, &activity);
+        assert!(!activity.owes_a_reply() && activity.idle_since().is_none());
+        assert!(received.frame().now_or_never().is_none());
+        assert!(activity.waits_for_client() && activity.idle_since().is_some());
+        client.try_send(Bytes::from_static(b"a")).unwrap();
+        received.frame().await.unwrap().unwrap();
+        assert!(!activity.waits_for_client() && !activity.owes_a_reply());
+        drop(client);
+        assert!(received.frame().await.is_none());
+        assert!(activity.owes_a_reply());
+        drop(open);
+        assert!(!activity.owes_a_reply());
+    }
+
+    use futures::StreamExt;
+}

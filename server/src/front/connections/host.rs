@@ -1,0 +1,85 @@
+//! Which host a request is for: it says so once, or it is no proper request.
+//!
+//! In: a request's head. Out: nothing, or what is wrong with it.
+
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderValue, Request, Version};
+
+/// Checks what a request says of its host. HTTP/1.1 needs the header `Host` exactly once (RFC 9112, section 3.2); HTTP/1.0
+/// does without. In HTTP/2 `:authority` stands for it, and a `Host` beside it says the same (RFC 9113, section 8.3.1).
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    if second.is_some() {
+        return Err("the header `Host` is given more than once");
+    }
+    let version = request.version();
+    let Some(host) = host else {
+        return match version {
+            Version::HTTP_11 => Err("HTTP/1.1 needs the header `Host`"),
+            _ => Ok(()),
+        };
+    };
+    if !is_host(host) {
+        return Err("the header `Host` is not a name or an address, with or without a port");
+    }
+    match request.uri().authority() {
+        // A request of HTTP/1 for a whole URL is for that, whatever `Host` says.
+        Some(authority) if version == Version::HTTP_2 && !names(host, authority) => {
+            Err("`:authority` and the header `Host` differ")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a value can be a host: an empty one is sent for a target without a host.
+fn is_host(value: &HeaderValue) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
+    value.as_bytes().iter().all(plain)
+}
+
+fn names(host: &HeaderValue, authority: &Authority) -> bool {
+    host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(version: Version, uri: &str, hosts: &[&str]) -> bool {
+        let mut request = Request::builder().version(version).uri(uri);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        check(&request.body(()).unwrap()).is_ok()
+    }
+
+    #[test]
+    fn a_request_names_its_host_once() {
+        let (one, old, two) = (Version::HTTP_11, Version::HTTP_10, Version::HTTP_2);
+        for (version, uri, hosts, good) in [
+            (one, "/v2", &["a"][..], true),
+            (one, "/v2", &["127.0.0.1:8000"], true),
+            (one, "/v2", &["[::1]:8000"], true),
+            (one, "/v2", &[""], true),
+            (one, "/v2", &[], false),
+            (one, "/v2", &["a", "a"], false),
+            (one, "/v2", &["a b"], false),
+            (one, "/v2", &["a/b"], false),
+            (one, "/v2", &["u@a"], false),
+            (one, "http://b/v2", &["a"], true),
+            (one, "http://b/v2", &[], false),
+            (old, "/v2", &[], true),
+            (old, "/v2", &["a", "b"], false),
+            (two, "http://a/v2", &[], true),
+            (two, "http://a/v2", &["A"], true),
+            (two, "http://a/v2", &["b"], false),
+            (two, "http://a/v2", &["a", "a"], false),
+            (two, "/v2", &["a"], true),
+            (two, "/v2", &[], true),
+        ] {
+            assert_eq!(checked(version, uri, hosts), good, "{version:?} {uri} {hosts:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! HTTP/1 on one connection.
+
+use super::activity::{Activity, Dismissal};
+use super::bodies::RequestBody;
+use super::bounds::Bounds;
+use super::guarded::{GuardedStream, Transport};
+use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
+use crate::front::routes::Routes;
+use axum::body::Body;
+use http::Request;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+/// How every connection is served.
+pub(super) fn builder(bounds: &Bounds) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header_timeout)
+        // A hundred headers at most is hyper's own bound: to set one, whatever it is, fills two lists for each request.
+        .max_buf_size(MAX_HEAD_BYTES);
+    builder
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<S: Transport, R: Routes>(
+    server: &Arc<Server<R>>,
+    stream: GuardedStream<S>,
+    activity: &Arc<Activity>,
+) {
+    let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
+        let request = request.map(|body| Body::new(RequestBody::new(body, activity)));
+        let answered = answer(Arc::clone(server), request, Arc::clone(activity));
+        async move { Ok::<_, Infallible>(answered.await) }
+    });
+    let mut connection = pin!(server.http1.serve_connection(TokioIo::new(stream), service));
+    // A task of its own: a connection is polled several times for each request, and then looks at one flag.
+    let mut dismissed = tokio::spawn({
+        let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
+        async move { dismissal(&activity, patience).await }
+    });
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Err(ended),
+        dismissal = &mut dismissed => Ok(dismissal),
+    };
+    dismissed.abort();
+    match ended {
+        Err(Ok(())) | Ok(Ok(Dismissal::Evicted) | Err(_)) => {}
+        Err(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+        Ok(Ok(Dismissal::Finish)) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                _ = connection => {}
+                () = activity.silent_for(FAREWELL) => {}
+                () = activity.evicted() => {}
+            }
+        }
+    }
+}

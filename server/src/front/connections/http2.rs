@@ -1,0 +1,387 @@
+//! HTTP/2 on one connection: streams in, replies out, each as fast as its client lets it.
+//!
+//! In: a stream that begins with HTTP/2's preface, and what answers requests. Out: replies. A reply is handed to the
+//! protocol only as far as the client's windows let it, so that what waits is known stream by stream: one that makes no
+//! progress is reset, and its bytes are given back. hyper hands over whole replies, of which nothing is known any more.
+
+use super::activity::{Activity, Dismissal, WaitingForClient};
+use super::bodies::{ReplyBody, ReplyPart, RequestBody};
+use super::guarded::{GuardedStream, PROGRESS_BYTES, Transport};
+use super::shared::{FAREWELL, MAX_HEAD_BYTES, Server, answer, dismissal};
+use crate::front::routes::Routes;
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use futures::FutureExt;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::{HeaderValue, Request, Response};
+use hyper::body::Frame;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+use tokio::task::JoinHandle;
+use tokio::time::{Sleep, sleep, timeout};
+
+/// Streams of one connection at most.
+const MAX_STREAMS: u32 = 256;
+/// What a client may send before it is read, on a stream and on all of them.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// What is handed to the protocol of one stream before the socket takes it.
+const SEND_BUFFER_BYTES: usize = 400 << 10;
+/// Streams that were reset here and are remembered, for frames that come late.
+const MAX_LOCAL_RESETS: usize = 1024;
+/// How long the answer to a ping may take.
+const PONG_TIME: Duration = Duration::from_secs(20);
+/// Asked of a window at a time, so that streams share what there is.
+const PIECE_BYTES: usize = PROGRESS_BYTES;
+
+/// Why a connection ends here.
+enum ConnectionEnd {
+    Dismissed(Dismissal),
+    /// It does not answer pings.
+    Dead,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<S: Transport, R: Routes>(
+    server: &Arc<Server<R>>,
+    stream: GuardedStream<S>,
+    activity: &Arc<Activity>,
+) {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
+    let handshake = timeout(server.bounds.header_timeout, builder.handshake(stream));
+    let handshake = tokio::select! {
+        handshake = handshake => handshake,
+        _ = activity.dismissed() => return,
+    };
+    let mut connection = match handshake {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return tracing::debug!(%error, "no HTTP/2"),
+        Err(_) => return tracing::debug!("the beginning of HTTP/2 took too long"),
+    };
+    let mut end = watch(server, connection.ping_pong(), activity);
+    let ended = take_streams(server, &mut connection, activity, &mut end).await;
+    end.abort();
+    match ended {
+        None | Some(ConnectionEnd::Dead) => {}
+        Some(ConnectionEnd::Dismissed(Dismissal::Evicted)) => {
+            connection.abrupt_shutdown(Reason::NO_ERROR);
+            // The word of it is written where that needs no waiting; the place is wanted now.
+            let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
+        }
+        Some(ConnectionEnd::Dismissed(Dismissal::Finish)) => {
+            connection.graceful_shutdown();
+            tokio::select! {
+                () = finish(server, &mut connection, activity) => {}
+                () = activity.silent_for(FAREWELL) => {}
+                () = activity.evicted() => {}
+            }
+        }
+    }
+}
+
+/// A task of its own: a connection is polled several times for each request, and then looks at one flag.
+fn watch<R: Routes>(
+    server: &Arc<Server<R>>,
+    pings: Option<PingPong>,
+    activity: &Arc<Activity>,
+) -> JoinHandle<ConnectionEnd> {
+    let (activity, patience) = (Arc::clone(activity), server.bounds.header_timeout);
+    tokio::spawn(async move {
+        tokio::select! {
+            end = dismissal(&activity, patience) => ConnectionEnd::Dismissed(end),
+            () = stop_answering(pings, patience) => ConnectionEnd::Dead,
+        }
+    })
+}
+
+/// Pings the client now and then; ends when it does not answer.
+async fn stop_answering(pings: Option<PingPong>, pause: Duration) {
+    let Some(mut pings) = pings else {
+        return std::future::pending().await;
+    };
+    loop {
+        sleep(pause).await;
+        let pong = async {
+            pings.send_ping(Ping::opaque())?;
+            poll_fn(|cx| pings.poll_pong(cx)).await
+        };
+        if !matches!(timeout(PONG_TIME, pong).await, Ok(Ok(_))) {
+            return;
+        }
+    }
+}
+
+type Http2Connection<S> = Connection<GuardedStream<S>, ReplyPart>;
+
+/// Takes streams until the client ends the connection (none), or something here does.
+async fn take_streams<S: Transport, R: Routes>(
+    server: &Arc<Server<R>>,
+    connection: &mut Http2Connection<S>,
+    activity: &Arc<Activity>,
+    end: &mut JoinHandle<ConnectionEnd>,
+) -> Option<ConnectionEnd> {
+    loop {
+        tokio::select! {
+            biased;
+            accepted = connection.accept() => match accepted {
+                Some(Ok((request, respond))) => begin(server, request, respond, activity),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "a connection ended early");
+                    return None;
+                }
+                None => return None,
+            },
+            ended = &mut *end => return Some(ended.unwrap_or(ConnectionEnd::Dead)),
+        }
+    }
+}
+
+/// Takes the streams that came before the client knew that none are wanted; ends with the last of them.
+async fn finish<S: Transport, R: Routes>(
+    server: &Arc<Server<R>>,
+    connection: &mut Http2Connection<S>,
+    activity: &Arc<Activity>,
+) {
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        begin(server, request, respond, activity);
+    }
+}
+
+fn begin<R: Routes>(
+    server: &Arc<Server<R>>,
+    request: Request<RecvStream>,
+    respond: SendResponse<ReplyPart>,
+    activity: &Arc<Activity>,
+) {
+    let request = request.map(|recv| Body::new(RequestBody::new(StreamBody::new(recv), activity)));
+    let write_timeout = server.bounds.write_timeout;
+    let answered = answer(Arc::clone(server), request, Arc::clone(activity));
+    let activity = Arc::clone(activity);
+    tokio::spawn(async move {
+        if let Err(error) = exchange(answered, respond, activity, write_timeout).await {
+            tracing::debug!(%error, "a stream ended early");
+        }
+    });
+}
+
+/// Answers one stream. Where the client resets it, the work for it is dropped.
+async fn exchange(
+    answered: impl Future<Output = Response<ReplyBody>>,
+    mut respond: SendResponse<ReplyPart>,
+    activity: Arc<Activity>,
+    write_timeout: Duration,
+) -> Result<(), h2::Error> {
+    let mut answered = pin!(answered);
+    let response = poll_fn(|cx| match answered.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Ok(response)),
+        Poll::Pending => respond
+            .poll_reset(cx)
+            .map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from))),
+    });
+    let (mut head, mut body) = response.await?.into_parts();
+    head.headers.remove(CONNECTION);
+    head.headers.entry(DATE).or_insert_with(date);
+    let empty = body.is_end_stream();
+    if let (false, Some(bytes)) = (empty, body.size_hint().exact()) {
+        head.headers
+            .entry(CONTENT_LENGTH)
+            .or_insert_with(|| HeaderValue::from(bytes));
+    }
+    let stream = respond.send_response(Response::from_parts(head, ()), empty)?;
+    if empty {
+        return Ok(());
+    }
+    let mut sending = Sending {
+        stream,
+        activity,
+        write_timeout,
+        wait: None,
+    };
+    while let Some(frame) = sending.next_frame(&mut body).await? {
+        match frame.into_data() {
+            Ok(data) => {
+                let end = body.is_end_stream();
+                sending.send(data, end).await?;
+                if end {
+                    return Ok(());
+                }
+            }
+            Err(frame) => {
+                return frame
+                    .into_trailers()
+                    .map_or(Ok(()), |last| sending.stream.send_trailers(last));
+            }
+        }
+    }
+    sending.stream.send_data(ReplyPart::nothing(), true)
+}
+
+/// A reply that is being sent.
+struct Sending {
+    stream: SendStream<ReplyPart>,
+    activity: Arc<Activity>,
+    write_timeout: Duration,
+    /// Since a part had to wait, until it is handed over or enough was.
+    wait: Option<Wait>,
+}
+
+struct Wait {
+    limit: Pin<Box<Sleep>>,
+    bytes: usize,
+    waiting: WaitingForClient,
+}
+
+impl Sending {
+    /// The next frame of a body.
+    async fn next_frame(&mut self, body: &mut ReplyBody) -> Result<Option<Frame<ReplyPart>>, h2::Error> {
+        let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending => {
+                let reset = self.stream.poll_reset(cx);
+                reset.map(|reset| Err(reset.map_or_else(|e| e, h2::Error::from)))
+            }
+        });
+        match frame.await? {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame)),
+            Some(Err(_)) => {
+                self.stream.send_reset(Reason::INTERNAL_ERROR);
+                Err(Reason::INTERNAL_ERROR.into())
+            }
+        }
+    }
+
+    /// Hands data to the protocol as its windows let it.
+    async fn send(&mut self, mut data: ReplyPart, end: bool) -> Result<(), h2::Error> {
+        while data.len() > 0 {
+            self.stream.reserve_capacity(data.len().min(PIECE_BYTES));
+            let room = match self.stream.capacity() {
+                0 => self.room().await?,
+                room => room,
+            };
+            if room >= data.len() {
+                break;
+            }
+            self.stream.send_data(data.split_to(room), false)?;
+            if let Some(wait) = &mut self.wait {
+                wait.bytes += room;
+                wait.waiting.touch();
+                if wait.bytes >= PROGRESS_BYTES {
+                    self.wait = None;
+                }
+            }
+        }
+        self.wait = None;
+        self.stream.send_data(data, end)
+    }
+
+    /// Waits until the client has room for more. Where it takes too long, the stream is reset.
+    async fn room(&mut self) -> Result<usize, h2::Error> {
+        let wait = self.wait.get_or_insert_with(|| Wait {
+            limit: Box::pin(sleep(self.write_timeout)),
+            bytes: 0,
+            waiting: self.activity.wait(),
+        });
+        let stream = &mut self.stream;
+        let room = poll_fn(|cx| {
+            loop {
+                match stream.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(0))) => {}
+                    Poll::Ready(Some(room)) => return Poll::Ready(room.map(Some)),
+                    Poll::Ready(None) => return Poll::Ready(Err(Reason::CANCEL.into())),
+                    Poll::Pending => break,
+                }
+            }
+            wait.limit.as_mut().poll(cx).map(|()| Ok(None))
+        });
+        match room.await? {
+            Some(room) => Ok(room),
+            None => {
+                tracing::debug!("a stream's client does not take its reply");
+                self.stream.send_reset(Reason::CANCEL);
+                Err(Reason::CANCEL.into())
+            }
+        }
+    }
+}
+
+/// A request's body.
+struct StreamBody {
+    recv: RecvStream,
+    data_done: bool,
+}
+
+impl StreamBody {
+    fn new(recv: RecvStream) -> Self {
+        Self { recv, data_done: false }
+    }
+}
+
+/// A client that reset its stream, or whose connection broke, is gone, and said nothing wrong.
+fn ended(error: h2::Error) -> Option<io::Error> {
+    match error.reason() {
+        // Said of a body whose reply came early: the rest is not wanted.
+        Some(Reason::NO_ERROR) => None,
+        Some(Reason::CANCEL | Reason::REFUSED_STREAM) => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),
+        _ if error.is_io() => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),
+        _ => Some(io::Error::new(io::ErrorKind::InvalidData, error)),
+    }
+}
+
+impl HttpBody for StreamBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if !self.data_done {
+            match ready!(self.recv.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    let _ = self.recv.flow_control().release_capacity(data.len());
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(ended(error).map(Err)),
+                None => self.data_done = true,
+            }
+        }
+        Poll::Ready(match ready!(self.recv.poll_trailers(cx)) {
+            Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            Err(error) => ended(error).map(Err),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.recv.is_end_stream()
+    }
+}
+
+/// The time for the header `date`, written once a second.
+fn date() -> HeaderValue {
+    thread_local! {
+        static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((u64::MAX, HeaderValue::from_static(""))) };
+    }
+    let now = SystemTime::now();
+    let second = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    LAST.with_borrow_mut(|(last, value)| {
+        if *last != second {
+            let text = httpdate::fmt_http_date(now);
+            *value = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+            *last = second;
+        }
+        value.clone()
+    })
+}

@@ -1,0 +1,123 @@
+//! Addresses to listeners, and the files that their connections need.
+//!
+//! In: an address and how many may wait to be taken; the bounds of connections. Out: a listener; bounds that fit the
+//! process's limit of open files, which is raised as far as it goes.
+
+use super::bounds::Bounds;
+use super::register::MAX_LEAVING;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::io;
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Open files of everything but connections, where there are enough: tiers, models, the log. Less where there are few.
+const OTHER_FILES: u64 = 256;
+
+/// Listens on an address. The kernel lets `backlog` connections wait to be taken, or `net.core.somaxconn` where that is
+/// less; std and tokio have no say in it.
+///
+/// # Errors
+/// An address that cannot be had.
+pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(backlog)
+}
+
+/// Raises the process's limit of open files to what it may be, and lowers the bounds of connections to what fits into it;
+/// each of `fronts` listeners has such bounds. Says so in the log.
+pub(crate) fn fit_files(bounds: Bounds, fronts: u64) -> Bounds {
+    let limit = match raise_files() {
+        Ok(limit) => limit,
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files is not known: `connections.max` may be more than there are");
+            return bounds;
+        }
+    };
+    let fitting = fitting(bounds, fronts, limit);
+    if fitting.max < bounds.max {
+        tracing::warn!(
+            max = fitting.max,
+            wanted = bounds.max,
+            files = limit,
+            "`connections.max` is lowered to what the limit of open files allows: raise it (`ulimit -Hn`, LimitNOFILE=)"
+        );
+    }
+    fitting
+}
+
+/// The limit after it was raised.
+fn raise_files() -> nix::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft >= hard {
+        return Ok(soft);
+    }
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => {
+            tracing::info!(from = soft, to = hard, "the limit of open files is raised");
+            Ok(hard)
+        }
+        Err(error) => {
+            tracing::warn!(%error, soft, hard, "the limit of open files cannot be raised");
+            Ok(soft)
+        }
+    }
+}
+
+fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
+    let free = (limit - OTHER_FILES.min(limit / 4)) / fronts.max(1);
+    let spare = (bounds.health_places + MAX_LEAVING) as u64;
+    let max = bounds
+        .max
+        .min(usize::try_from(free.saturating_sub(spare).max(1)).unwrap_or(usize::MAX));
+    Bounds {
+        max,
+        max_per_address: bounds.max_per_address.min(default_share(max)),
+        ..bounds
+    }
+}
+
+/// What one address may have of `max` places, where nothing else is said: so much that a proxy before everybody is not in
+/// the way, and never all.
+pub(crate) const fn default_share(max: usize) -> usize {
+    max - max / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn places_fit_into_the_files_there_are() {
+        let bounds = Bounds {
+            max: 4096,
+            max_per_address: 3072,
+            health_places: 16,
+            header_timeout: Duration::from_secs(1),
+            write_timeout: Duration::from_secs(1),
+        };
+        let max = |fronts, limit| fitting(bounds, fronts, limit).max;
+        assert_eq!((max(1, 1 << 20), max(2, 1 << 20), max(2, u64::MAX)), (4096, 4096, 4096));
+        assert_eq!(max(1, 1024), 1024 - 256 - 32);
+        assert_eq!(max(2, 1024), 384 - 32);
+        assert_eq!((max(2, 64), max(2, 0)), (1, 1));
+        assert_eq!(fitting(bounds, 1, 1024).max_per_address, default_share(736));
+        let own = Bounds {
+            max_per_address: 10,
+            ..bounds
+        };
+        assert_eq!(fitting(own, 1, 1024).max_per_address, 10);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_an_error_and_a_free_one_is_taken() {
+        let open = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+        let error = listen(open.local_addr().unwrap(), 16).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

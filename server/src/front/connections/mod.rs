@@ -1,0 +1,204 @@
+//! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and ending those that only cost.
+//!
+//! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client sends or reads too slowly, or
+//! sends nothing for long, is closed here. When there are as many as may be, the one that has been idle longest is closed to
+//! make room. Knows nothing of models or of what the routes do.
+
+mod activity;
+mod bodies;
+pub(crate) mod bounds;
+mod guarded;
+mod host;
+mod http1;
+mod http2;
+mod listen;
+mod register;
+mod shared;
+mod tls;
+
+use crate::front::access::Access;
+use crate::front::routes::Routes;
+use crate::pipeline::admission::Admission;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::otlp::Telemetry;
+use activity::Activity;
+use bounds::Bounds;
+use guarded::{GuardedStream, Protocol, Transport};
+use register::{Entry, Register};
+use shared::Server;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+pub use listen::listen;
+pub(crate) use listen::{default_share, fit_files};
+pub(crate) use tls::{Tls, TlsFiles};
+
+/// The longest pause after `accept` failed, when the process is out of file descriptors, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection may let its replies wait while there is no memory for others, and how often this is looked at.
+const FULL_PATIENCE: Duration = Duration::from_secs(1);
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+/// The same trouble is logged once in this time.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+
+/// How a listener takes connections and requests.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenerConfig {
+    pub(crate) bounds: Bounds,
+    pub(crate) access: Access,
+    /// Without it, connections are in the clear.
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Where connections come from, and where their requests go.
+pub(crate) struct Endpoint<R> {
+    pub(crate) listener: TcpListener,
+    pub(crate) routes: R,
+    pub(crate) listener_config: ListenerConfig,
+    /// Where spans of requests go, where they go anywhere.
+    pub(crate) telemetry: Option<Arc<Telemetry>>,
+    /// Where replies are counted until they are sent.
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl<R: Routes> Endpoint<R> {
+    /// Serves until `drain` says `true` (or its sender is gone), then lets every connection finish its requests; ends
+    /// with the last connection.
+    pub(crate) async fn serve(self, mut drain: watch::Receiver<bool>) {
+        let ListenerConfig { bounds, access, tls } = self.listener_config;
+        let register = Register::new(bounds, Arc::clone(&self.admission));
+        let server = Arc::new(Server {
+            telemetry: self.telemetry,
+            routes: access.guard(self.routes),
+            http1: http1::builder(&bounds),
+            bounds,
+            tls,
+            admission: self.admission,
+            metrics: self.metrics,
+        });
+        let closing = tokio::spawn(close_unread(Arc::clone(&register), Arc::clone(&server.admission)));
+        let mut throttle = LogThrottle::default();
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.listener, &register, &mut throttle) => accepted,
+                _ = drain.wait_for(|draining| *draining) => break,
+            };
+            let Some((stream, entry)) = accepted else { continue };
+            let _ = stream.set_nodelay(true);
+            let server = Arc::clone(&server);
+            tokio::spawn(async move {
+                serve_connection(&server, stream, &entry.activity).await;
+                drop(entry);
+            });
+        }
+        drop(self.listener);
+        register.finish_all();
+        register.empty().await;
+        closing.abort();
+    }
+}
+
+/// The next connection that may stay; none when there was none to accept, or no room for it.
+async fn accept(
+    listener: &TcpListener,
+    register: &Arc<Register>,
+    throttle: &mut LogThrottle,
+) -> Option<(TcpStream, Entry)> {
+    if register.too_many_leaving() {
+        register.wait_for_leave(ACCEPT_PAUSE).await;
+    }
+    let (stream, address) = match listener.accept().await {
+        Ok(accepted) => accepted,
+        // It came and went.
+        Err(error) if is_of_the_connection(&error) => return None,
+        Err(error) => {
+            if throttle.is_due() {
+                tracing::warn!(%error, "accept failed: if file descriptors ran out, the connection that was idle longest is closed");
+            }
+            register.evict_longest_idle();
+            register.wait_for_leave(ACCEPT_PAUSE).await;
+            return None;
+        }
+    };
+    let entry = register.enter(address.ip());
+    let crowded = entry.as_ref().is_none_or(|entry| entry.activity.is_for_health());
+    if crowded && throttle.is_due() {
+        tracing::warn!("every connection is busy: new ones may only ask for health (`connections.max`)");
+    }
+    Some((stream, entry?))
+}
+
+/// Whether `accept` failed for the connection that it would have given, and not for the listener.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+/// Lets the same trouble be logged once in [`LOG_PAUSE`].
+#[derive(Debug, Default)]
+struct LogThrottle(Option<Instant>);
+
+impl LogThrottle {
+    fn is_due(&mut self) -> bool {
+        let due = self.0.is_none_or(|last| last.elapsed() >= LOG_PAUSE);
+        if due {
+            self.0 = Some(Instant::now());
+        }
+        due
+    }
+}
+
+/// While replies hold all the memory there is for them, ends the connections whose clients do not take theirs.
+async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
+    let mut throttle = LogThrottle::default();
+    loop {
+        admission.replies_full().await;
+        while admission.replies_are_full() {
+            if register.evict_fullest(FULL_PATIENCE) {
+                if throttle.is_due() {
+                    tracing::warn!("no memory for replies: connections whose clients do not read theirs are closed");
+                }
+                tokio::task::yield_now().await;
+            } else {
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection, in the clear or after its handshake.
+async fn serve_connection<R: Routes>(server: &Arc<Server<R>>, stream: TcpStream, activity: &Arc<Activity>) {
+    let Some(tls) = &server.tls else {
+        return serve_stream(server, stream, activity).await;
+    };
+    let handshake = tokio::select! {
+        handshake = tokio::time::timeout(server.bounds.header_timeout, tls.0.accept(stream)) => handshake,
+        _ = activity.dismissed() => return,
+    };
+    match handshake {
+        Ok(Ok(stream)) => serve_stream(server, stream, activity).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+/// Serves one connection to its end, in the protocol that its client speaks.
+async fn serve_stream<S: Transport, R: Routes>(server: &Arc<Server<R>>, stream: S, activity: &Arc<Activity>) {
+    let mut stream = GuardedStream::new(stream, server.bounds.write_timeout, Arc::clone(activity));
+    let protocol = tokio::select! {
+        protocol = stream.protocol(server.bounds.header_timeout) => protocol,
+        _ = activity.dismissed() => return,
+    };
+    match protocol {
+        Ok(Protocol::Http1) => http1::serve(server, stream, activity).await,
+        Ok(Protocol::Http2) => http2::serve(server, stream, activity).await,
+        Err(error) => tracing::debug!(%error, "a connection ended early"),
+    }
+}

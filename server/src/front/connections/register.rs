@@ -1,0 +1,352 @@
+//! The open connections of a listener, and which of them is closed when there are too many.
+//!
+//! In: new connections, each with its client's address. Out: whether one may stay. When there are as many as may be, when
+//! one address has its share, or when files or memory run out, the connection that has been idle longest is closed; one
+//! that waits for its client counts as idle. A few more connections are let in to ask for the server's health.
+
+use super::activity::{Activity, Dismissal};
+use super::bounds::Bounds;
+use crate::pipeline::admission::Admission;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Connections that were told to end and have not yet, at most; beyond it nobody is taken before one of them is gone.
+pub(super) const MAX_LEAVING: usize = 16;
+/// Whom a connection is from: an IPv4 address, or the network of an IPv6 address, of which one client has 2^64.
+type Client = IpAddr;
+
+fn client(address: IpAddr) -> Client {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+        address => address,
+    }
+}
+
+/// Every open connection.
+#[derive(Debug)]
+pub(super) struct Register {
+    bounds: Bounds,
+    admission: Arc<Admission>,
+    connections: Mutex<OpenConnections>,
+    /// Someone has left.
+    left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    next: u64,
+    open: BTreeMap<u64, OpenConnection>,
+    /// Without those that are kept for health.
+    by_client: HashMap<Client, usize>,
+    for_health: usize,
+    /// Told to end, and not gone yet.
+    leaving: usize,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    activity: Arc<Activity>,
+    client: Client,
+}
+
+impl Register {
+    pub(super) fn new(bounds: Bounds, admission: Arc<Admission>) -> Arc<Self> {
+        Arc::new(Self {
+            bounds,
+            admission,
+            connections: Mutex::default(),
+            left: Notify::new(),
+        })
+    }
+
+    /// Counts a connection until the entry is dropped; none where as many as may be are open and all are busy.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entry> {
+        let client = client(address);
+        let mut connections = self.lock();
+        let own = connections.by_client.get(&client).copied().unwrap_or(0);
+        let full = own >= self.bounds.max_per_address;
+        let has_room = if full || connections.open.len() - connections.for_health >= self.bounds.max {
+            connections
+                .evict_longest_idle(|connection| !connection.is_for_health() && (!full || connection.client == client))
+        } else {
+            true
+        };
+        let for_health = !has_room;
+        if for_health
+            && connections.for_health >= self.bounds.health_places
+            && !connections.evict_longest_idle(OpenConnection::is_for_health)
+        {
+            return None;
+        }
+        let activity = Activity::new(Arc::clone(&self.admission), for_health);
+        let id = connections.add(OpenConnection {
+            activity: Arc::clone(&activity),
+            client,
+        });
+        Some(Entry {
+            id,
+            activity,
+            register: Arc::clone(self),
+        })
+    }
+
+    /// Asks every connection to finish its requests and end.
+    pub(super) fn finish_all(&self) {
+        let connections = self.lock();
+        connections
+            .open
+            .values()
+            .for_each(|connection| connection.activity.dismiss(Dismissal::Finish));
+    }
+
+    /// Closes the connection that has been idle longest; false where all are busy.
+    pub(super) fn evict_longest_idle(&self) -> bool {
+        self.lock().evict_longest_idle(|_| true)
+    }
+
+    /// Has the connection end that keeps most of its replies waiting, and has for `patience`; false where there is none.
+    pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
+        let mut connections = self.lock();
+        let now = Instant::now();
+        let waits = |connection: &OpenConnection| {
+            let activity = &connection.activity;
+            activity.waits_for_client() && now.saturating_duration_since(activity.moved()) >= patience
+        };
+        let held = connections
+            .open
+            .iter()
+            .filter(|(_, connection)| waits(connection))
+            .map(|(id, connection)| (connection.activity.held_bytes(), *id))
+            .max();
+        match held {
+            Some((bytes, id)) if bytes > 0 => connections.evict(id),
+            _ => false,
+        }
+    }
+
+    /// Ends when a connection is gone, or after `time`.
+    pub(super) async fn wait_for_leave(&self, time: Duration) {
+        let _ = tokio::time::timeout(time, self.left.notified()).await;
+    }
+
+    /// Whether so many are on their way out that the next has to wait.
+    pub(super) fn too_many_leaving(&self) -> bool {
+        self.lock().leaving >= MAX_LEAVING
+    }
+
+    /// Ends with the last connection.
+    pub(super) async fn empty(&self) {
+        loop {
+            let left = self.left.notified();
+            {
+                let connections = self.lock();
+                if connections.open.is_empty() && connections.leaving == 0 {
+                    return;
+                }
+            }
+            left.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenConnections {
+    /// Evicts the connection that has been idle longest, of those that `may` be.
+    fn evict_longest_idle(&mut self, may: impl Fn(&OpenConnection) -> bool) -> bool {
+        let idle = self.open.iter().filter(|(_, connection)| may(connection));
+        let idle = idle.filter_map(|(id, connection)| Some((connection.activity.idle_since()?, *id)));
+        idle.min().is_some_and(|(_, id)| self.evict(id))
+    }
+
+    fn evict(&mut self, id: u64) -> bool {
+        let Some(connection) = self.remove(id) else {
+            return false;
+        };
+        connection.activity.dismiss(Dismissal::Evicted);
+        self.leaving += 1;
+        true
+    }
+
+    fn add(&mut self, connection: OpenConnection) -> u64 {
+        if connection.is_for_health() {
+            self.for_health += 1;
+        } else {
+            *self.by_client.entry(connection.client).or_default() += 1;
+        }
+        self.next += 1;
+        self.open.insert(self.next, connection);
+        self.next
+    }
+
+    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
+        let connection = self.open.remove(&id)?;
+        if connection.is_for_health() {
+            self.for_health -= 1;
+        } else if let Some(count) = self.by_client.get_mut(&connection.client) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_client.remove(&connection.client);
+            }
+        }
+        Some(connection)
+    }
+}
+
+impl OpenConnection {
+    fn is_for_health(&self) -> bool {
+        self.activity.is_for_health()
+    }
+}
+
+/// A connection that is counted in the register.
+#[derive(Debug)]
+pub(super) struct Entry {
+    id: u64,
+    pub(super) activity: Arc<Activity>,
+    register: Arc<Register>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut connections = self.register.lock();
+        // One that was evicted is not counted any more.
+        if connections.remove(self.id).is_none() {
+            connections.leaving -= 1;
+        }
+        drop(connections);
+        // There are two who may wait: the one that takes connections, and the end of the drain.
+        self.register.left.notify_waiters();
+        self.register.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::admission::Limits;
+    use futures::FutureExt;
+    use prometheus::IntGauge;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn register(max: usize, max_per_address: usize, health_places: usize) -> Arc<Register> {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 1,
+            max_buffered_bytes: 1,
+            timeout: Duration::from_secs(1),
+        };
+        let bounds = Bounds {
+            max,
+            max_per_address,
+            health_places,
+            header_timeout: Duration::from_secs(1),
+            write_timeout: Duration::from_secs(1),
+        };
+        Register::new(bounds, Admission::new(limits, IntGauge::new("a", "a").unwrap()))
+    }
+
+    fn is_evicted(entry: &Entry) -> bool {
+        entry.activity.dismissed().now_or_never() == Some(Dismissal::Evicted)
+    }
+
+    fn other(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    /// Later than whatever came before, on the clock of milliseconds that activities keep.
+    fn moved(entry: &Entry) {
+        let before = Instant::now();
+        while before.elapsed() < Duration::from_millis(2) {
+            std::thread::yield_now();
+        }
+        entry.activity.touch();
+    }
+
+    #[tokio::test]
+    async fn the_stillest_makes_place_and_who_works_stays() {
+        let register = register(4, 4, 0);
+        let [busy, idle, stuck, probe] = [(); 4].map(|()| register.enter(HERE).unwrap());
+        let _request = busy.activity.open(false);
+        let _stuck = (stuck.activity.open(false), stuck.activity.wait());
+        let _watch = probe.activity.open(true);
+        for entry in [&probe, &stuck, &idle] {
+            moved(entry);
+        }
+        for expected in [&probe, &stuck, &idle] {
+            let next = register.enter(HERE).unwrap();
+            assert!(is_evicted(expected) && !next.activity.is_for_health());
+            // The new one works, so that it is not the next to go.
+            std::mem::forget(next.activity.open(false));
+            std::mem::forget(next);
+        }
+        assert!(register.enter(HERE).is_none(), "everybody works");
+        assert!(!is_evicted(&busy));
+        drop((busy, idle, stuck, probe));
+        let left = |connections: &OpenConnections| (connections.open.len(), connections.leaving);
+        assert_eq!(left(&register.lock()), (3, 0));
+        assert!(register.enter(HERE).is_some());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_has_its_share_makes_place_for_itself() {
+        let register = register(10, 2, 1);
+        let elsewhere = register.enter(other(1)).unwrap();
+        let [first, second] = [(); 2].map(|()| register.enter(other(2)).unwrap());
+        moved(&second);
+        let third = register.enter(other(2)).unwrap();
+        assert!(is_evicted(&first) && !is_evicted(&elsewhere) && !is_evicted(&second));
+        let _working = [second.activity.open(false), third.activity.open(false)];
+        // Nobody to evict: what is kept for health may be used.
+        assert!(register.enter(other(2)).unwrap().activity.is_for_health());
+        assert!(!register.enter(other(3)).unwrap().activity.is_for_health());
+    }
+
+    #[tokio::test]
+    async fn places_for_health_come_after_all_others_and_have_an_end() {
+        let register = register(1, 1, 1);
+        let full = register.enter(HERE).unwrap();
+        let _request = full.activity.open(false);
+        let health = register.enter(other(1)).unwrap();
+        assert!(health.activity.is_for_health());
+        let _question = health.activity.open(true);
+        let next = register.enter(other(2)).unwrap();
+        assert!(is_evicted(&health), "a question for health never keeps a place");
+        assert!(next.activity.is_for_health());
+        drop(full);
+        assert!(!register.enter(other(3)).unwrap().activity.is_for_health());
+    }
+
+    #[test]
+    fn networks_and_mapped_addresses_are_one_client() {
+        let of = |text: &str| client(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
+    #[test]
+    fn under_pressure_the_one_that_keeps_most_waiting_ends() {
+        let register = register(4, 4, 0);
+        let [works, little, much] = [(); 3].map(|()| register.enter(HERE).unwrap());
+        let _held = [
+            works.activity.hold(900),
+            little.activity.hold(100),
+            much.activity.hold(200),
+        ];
+        let _waiting = [little.activity.wait(), much.activity.wait()];
+        assert!(
+            !register.evict_fullest(Duration::from_secs(600)),
+            "nobody has waited for long"
+        );
+        assert!(register.evict_fullest(Duration::ZERO));
+        assert!(is_evicted(&much) && !is_evicted(&little) && !is_evicted(&works));
+    }
+}

@@ -1,0 +1,107 @@
+//! What the connections of a listener share: the routes behind their checks, and how a request is answered on a connection.
+
+use super::activity::{Activity, Dismissal};
+use super::bodies::ReplyBody;
+use super::bounds::Bounds;
+use super::host;
+use super::tls::Tls;
+use crate::front::access::{GuardedRoutes, is_open};
+use crate::front::routes::Routes;
+use crate::pipeline::admission::Admission;
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::labels::Front;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::observe::observe;
+use crate::telemetry::trace::otlp::Telemetry;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, Version};
+use hyper::server::conn::http1;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Status;
+
+/// Bytes of a request's head at most; the smallest buffer that hyper allows is 8 KiB.
+pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// How long a connection that was asked to end may take to say so before it is cut; one with a request may finish it.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What every connection shares.
+pub(super) struct Server<R> {
+    pub(super) routes: GuardedRoutes<R>,
+    pub(super) http1: http1::Builder,
+    pub(super) bounds: Bounds,
+    pub(super) telemetry: Option<Arc<Telemetry>>,
+    pub(super) tls: Option<Tls>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl<R: Routes> Server<R> {
+    /// Why a request is not answered by the routes, where it is not.
+    fn refusal(&self, request: &Request<Body>, activity: &Activity, probe: bool) -> Option<Refusal> {
+        if let Err(what) = host::check(request) {
+            return Some(Refusal::bad(what));
+        }
+        if probe {
+            return None;
+        }
+        let what = if activity.is_for_health() {
+            format!("{} connections are open, the most taken", self.bounds.max)
+        } else if self.admission.replies_are_full() {
+            "replies that their clients have not taken hold all the memory there is for them".to_owned()
+        } else {
+            return None;
+        };
+        Some(Refusal::new(Reason::Full, what))
+    }
+
+    fn refuse(&self, refusal: Refusal, version: Version) -> Response<Body> {
+        self.metrics.count_refusal("", None, &refusal);
+        if R::FRONT == Front::Grpc {
+            return Status::from(refusal).into_http();
+        }
+        let mut response = refusal.into_response();
+        // The body is not read, and may be taken for a request.
+        if version < Version::HTTP_2 {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// Answers a request that came on a connection.
+pub(super) fn answer<R: Routes>(
+    server: Arc<Server<R>>,
+    request: Request<Body>,
+    activity: Arc<Activity>,
+) -> impl Future<Output = Response<ReplyBody>> {
+    let probe = is_open(request.uri().path());
+    let open = activity.open(probe);
+    async move {
+        let telemetry = server.telemetry.clone();
+        let answered = observe(
+            telemetry,
+            R::FRONT,
+            request,
+            async |request: Request<Body>| match server.refusal(&request, &activity, probe) {
+                None => server.routes.answer(request).await,
+                Some(refusal) => server.refuse(refusal, request.version()),
+            },
+        );
+        let reply = answered.await;
+        reply.map(|body| ReplyBody::new(body, &activity, open))
+    }
+}
+
+/// Ends when a connection has to: it was asked to, or nothing has been said on it for `patience`.
+pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
+    tokio::select! {
+        dismissal = activity.dismissed() => dismissal,
+        () = activity.silent_for(patience) => Dismissal::Finish,
+    }
+}

@@ -1,0 +1,197 @@
+//! gRPC's framing: where one message ends and the next begins.
+//!
+//! In: chunks of a body, however they are cut. Out: messages, in pieces that share the chunks' memory. Source: "Length-Prefixed
+//! Message" in <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
+
+use crate::front::body_pieces::BodyPieces;
+use crate::pipeline::refusal::{Reason, Refusal};
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use tierlab_protocol::infer::Data;
+
+/// Bytes before each message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// Bytes of a message at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) bytes: usize,
+    /// What sets it, for the message of the refusal.
+    pub(super) set_by: &'static str,
+}
+
+/// A whole message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Framed {
+    pub(super) compressed: bool,
+    pub(super) data: Data,
+}
+
+/// Where a body is in its messages.
+#[derive(Debug)]
+pub(super) struct FrameDecoder {
+    limit: Limit,
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix that have come; 0 between messages.
+    prefix_len: usize,
+    /// Bytes of the message that have not come.
+    missing: usize,
+    pieces: BodyPieces,
+    /// Messages that are whole.
+    whole: VecDeque<Framed>,
+}
+
+impl FrameDecoder {
+    pub(super) fn new(limit: Limit) -> Self {
+        Self {
+            limit,
+            prefix: [0; PREFIX_BYTES],
+            prefix_len: 0,
+            missing: 0,
+            pieces: BodyPieces::default(),
+            whole: VecDeque::new(),
+        }
+    }
+
+    /// Takes a chunk.
+    ///
+    /// # Errors
+    /// A message above the limit, known from its prefix, or one whose prefix is none.
+    pub(super) fn push(&mut self, mut chunk: Bytes) -> Result<(), Refusal> {
+        while chunk.has_remaining() {
+            if self.prefix_len < PREFIX_BYTES {
+                let taken = chunk.len().min(PREFIX_BYTES - self.prefix_len);
+                chunk.copy_to_slice(&mut self.prefix[self.prefix_len..][..taken]);
+                self.prefix_len += taken;
+                if self.prefix_len < PREFIX_BYTES {
+                    return Ok(());
+                }
+                self.begin()?;
+            }
+            let piece = chunk.split_to(chunk.len().min(self.missing));
+            self.missing -= piece.len();
+            self.pieces.push(piece);
+            if self.missing == 0 {
+                self.end();
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message that is whole.
+    pub(super) fn next_message(&mut self) -> Option<Framed> {
+        self.whole.pop_front()
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(super) fn is_inside(&self) -> bool {
+        self.prefix_len > 0
+    }
+
+    fn begin(&mut self) -> Result<(), Refusal> {
+        let [compressed, length @ ..] = self.prefix;
+        self.missing = u32::from_be_bytes(length) as usize;
+        if self.missing > self.limit.bytes {
+            let (bytes, Limit { bytes: limit, set_by }) = (self.missing, self.limit);
+            let what = format!("the message has {bytes} bytes, the most taken is {limit} ({set_by})");
+            return Err(Refusal::new(Reason::TooLarge, what));
+        }
+        if compressed > 1 {
+            return Err(Refusal::bad(format!(
+                "a message begins with {compressed}, which is neither 0 nor 1"
+            )));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.whole.push_back(Framed {
+            compressed: self.prefix[0] == 1,
+            data: self.pieces.take(),
+        });
+        self.prefix_len = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::body_pieces::KEPT_BYTES;
+    use proptest::prelude::*;
+
+    fn of(bytes: usize) -> FrameDecoder {
+        let set_by = "`admission.max_body_bytes`";
+        FrameDecoder::new(Limit { bytes, set_by })
+    }
+
+    fn message(bytes: usize, compressed: bool) -> Vec<u8> {
+        let mut message = vec![u8::from(compressed)];
+        message.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+        message.extend((0..bytes).map(|i| (i % 251) as u8));
+        message
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_told_apart_however_they_are_cut(
+            sizes in prop::collection::vec((0_usize..40, any::<bool>()), 0..8),
+            cuts in prop::collection::vec(1_usize..30, 1..40),
+        ) {
+            let wire: Vec<Vec<u8>> = sizes.iter().map(|&(size, compressed)| message(size, compressed)).collect();
+            let ends: Vec<usize> = wire.iter().scan(0, |at, one| { *at += one.len(); Some(*at) }).collect();
+            let whole = Bytes::from(wire.concat());
+            let (mut cutter, mut at, mut found) = (of(40), 0, Vec::new());
+            for cut in cuts.into_iter().cycle() {
+                let next = whole.len().min(at + cut);
+                cutter.push(whole.slice(at..next)).unwrap();
+                at = next;
+                found.extend(std::iter::from_fn(|| cutter.next_message()));
+                prop_assert_eq!(found.len(), ends.iter().filter(|&&end| end <= at).count());
+                prop_assert_eq!(cutter.is_inside(), at > 0 && !ends.contains(&at));
+                if at == whole.len() {
+                    break;
+                }
+            }
+            let expected: Vec<Framed> = sizes.iter().zip(&wire).map(|(&(_, compressed), wire)| Framed {
+                compressed,
+                data: wire[PREFIX_BYTES..].to_vec().into(),
+            }).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn large_pieces_are_shared_and_small_ones_brought_together() {
+        let wire = Bytes::from(message(30_000, false));
+        let mut cutter = of(30_000);
+        for range in [
+            0..100,
+            100..200,
+            200..10_000,
+            10_000..10_001,
+            10_001..10_003,
+            10_003..wire.len(),
+        ] {
+            cutter.push(wire.slice(range)).unwrap();
+        }
+        let data = cutter.next_message().unwrap().data;
+        assert_eq!(data, wire[PREFIX_BYTES..]);
+        let lengths: Vec<usize> = data.pieces().map(Bytes::len).collect();
+        assert_eq!(lengths, [95, 100, 9800, 3, wire.len() - 10_003]);
+        for piece in data.pieces().filter(|piece| piece.len() >= KEPT_BYTES) {
+            assert!(wire.as_ptr_range().contains(&piece.as_ptr()));
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_prefix_is_known_at_once() {
+        let mut cutter = of(10);
+        assert!(cutter.push(message(10, false).into()).is_ok());
+        let long = Bytes::from(message(11, false));
+        assert!(cutter.push(long.slice(..4)).is_ok());
+        assert_eq!(cutter.push(long.slice(4..5)).unwrap_err().reason, Reason::TooLarge);
+        let mut cutter = of(10);
+        let error = cutter.push(Bytes::from_static(&[2, 0, 0, 0, 1])).unwrap_err();
+        assert_eq!(error.reason, Reason::BadRequest);
+    }
+}

@@ -1,0 +1,182 @@
+//! The messages of calls while they arrive: bounded in size, time and memory, like bodies over HTTP.
+//!
+//! In: frames. Out: whole messages, in the pieces in which they came and decompressed where they were compressed; or a
+//! status that ends the call, each refusal counted. The bytes stay on the account that is shared with the call until it is
+//! done. A stream may be silent between its messages, but a message that has begun has to arrive. tonic would gather each
+//! message in a buffer of its own first, from which the tensor is copied once more.
+
+use super::frames::{FrameDecoder, Framed, Limit};
+use crate::front::http::coding::{Coding, inflate};
+use crate::models::state::SharedState;
+use crate::pipeline::admission::Account;
+use crate::pipeline::refusal::{Reason, Refusal};
+use axum::body::{Body, HttpBody};
+use futures::stream::{Stream, StreamExt};
+use http::HeaderMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use tierlab_protocol::infer::Data;
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+/// The account of what has arrived and is not taken into the pipeline yet.
+#[derive(Clone)]
+pub(super) struct MessageAccount(Arc<Mutex<Account>>);
+
+impl MessageAccount {
+    pub(super) fn open(state: &SharedState) -> Self {
+        Self(Arc::new(Mutex::new(state.pipeline.admission.open_account())))
+    }
+
+    /// Takes over what has been counted so far; later bytes go on a new account.
+    pub(super) fn take(&self, state: &SharedState) -> Account {
+        let next = state.pipeline.admission.open_account();
+        std::mem::replace(&mut *self.account(), next)
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a body is: this decides when its client may be silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// One message, which has to come at once.
+    Unary,
+    /// Any number of them, whenever the client likes.
+    Stream,
+}
+
+/// The messages of a body, within bounds.
+pub(super) struct IncomingMessages {
+    body: Body,
+    state: SharedState,
+    received_bytes: MessageAccount,
+    kind: CallKind,
+    /// How the messages that say that they are compressed are.
+    coding: Option<Coding>,
+    /// Of one message, as it came and when decompressed.
+    limit: Limit,
+    cutter: FrameDecoder,
+    /// Set while a message is waited for.
+    late: Option<Pin<Box<Sleep>>>,
+    ended: bool,
+}
+
+impl IncomingMessages {
+    /// The messages of `body`; `headers` are the call's.
+    pub(super) fn new(
+        body: Body,
+        headers: &HeaderMap,
+        state: &SharedState,
+        received_bytes: &MessageAccount,
+        kind: CallKind,
+        limit: Limit,
+    ) -> Self {
+        let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
+        Self {
+            body,
+            state: Arc::clone(state),
+            received_bytes: received_bytes.clone(),
+            kind,
+            coding: match encoding {
+                Some(b"gzip") => Some(Coding::Gzip),
+                Some(b"deflate") => Some(Coding::Deflate),
+                _ => None,
+            },
+            limit,
+            cutter: FrameDecoder::new(limit),
+            late: None,
+            ended: false,
+        }
+    }
+
+    /// The message of a call that has one.
+    pub(super) async fn only(mut self) -> Result<Data, Status> {
+        let Some(message) = self.next().await else {
+            return Err(self.refuse(Refusal::bad("the call has no message")));
+        };
+        let message = message?;
+        match self.next().await {
+            None => Ok(message),
+            Some(Err(status)) => Err(status),
+            Some(Ok(_)) => Err(self.refuse(Refusal::bad("the call has a second message, and it takes one"))),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Status {
+        self.state.metrics().count_refusal("", None, &refusal);
+        refusal.into()
+    }
+
+    /// A message as it was before it was compressed.
+    fn unpack(&self, framed: Framed) -> Result<Data, Refusal> {
+        match (framed.compressed, self.coding) {
+            (false, _) => Ok(framed.data),
+            (true, None) => Err(Refusal::bad(
+                "a message is compressed, and `grpc-encoding` says nothing of it",
+            )),
+            (true, Some(coding)) => {
+                let mut account = self.received_bytes.account();
+                let inflate = || inflate(coding, &framed.data, self.limit.bytes, &mut account);
+                tokio::task::block_in_place(inflate)
+            }
+        }
+    }
+
+    /// The next message, or the end of the body.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, Status>> {
+        loop {
+            if let Some(framed) = self.cutter.next_message() {
+                self.late = None;
+                return Poll::Ready(self.unpack(framed).map(Some).map_err(|refusal| self.refuse(refusal)));
+            }
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let Ok(chunk) = frame.into_data() else { continue };
+                    let counted = self.received_bytes.account().add(chunk.len());
+                    let taken = counted.and_then(|()| self.cutter.push(chunk));
+                    taken.map_err(|refusal| self.refuse(refusal))?;
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(Status::cancelled(format!("the call ended early: {error}"))));
+                }
+                Poll::Ready(None) if self.cutter.is_inside() => {
+                    return Poll::Ready(Err(self.refuse(Refusal::bad("the call ended inside a message"))));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                Poll::Pending => {
+                    let refusal = ready!(self.poll_late(cx));
+                    return Poll::Ready(Err(self.refuse(refusal)));
+                }
+            }
+        }
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
+        if self.kind == CallKind::Stream && !self.cutter.is_inside() {
+            return Poll::Pending;
+        }
+        let limit = self.state.pipeline.admission.limits.timeout;
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(late.as_mut().poll(cx));
+        let what = format!("the message did not arrive within {} ms", limit.as_millis());
+        Poll::Ready(Refusal::new(Reason::SlowBody, what))
+    }
+}
+
+impl Stream for IncomingMessages {
+    type Item = Result<Data, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Data, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let message = ready!(self.poll_message(cx)).transpose();
+        // After an error nobody knows where the next message begins.
+        self.ended = !matches!(message, Some(Ok(_)));
+        Poll::Ready(message)
+    }
+}

@@ -1,0 +1,320 @@
+//! Infer calls, one by one and as a stream: a message in, the pipeline, a message out.
+//!
+//! In: the bytes of a `ModelInferRequest`. Out: those of a `ModelInferResponse` with `server-timing` in the metadata, or
+//! a status. A stream answers each request once, in order, several at a time.
+
+use super::calls::PendingCall;
+use super::codec::EncodedReply;
+use super::frames::Limit;
+use super::incoming_messages::{CallKind, IncomingMessages, MessageAccount};
+use crate::models::calls::Target;
+use crate::models::state::SharedState;
+use crate::pipeline::admission::{Account, AccountRoom};
+use crate::pipeline::offload::offload_large;
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::stopwatch::Stopwatch;
+use crate::pipeline::{Exchange, Outcome};
+use crate::telemetry::trace::context::RequestScope;
+use axum::extract::{Request, State as Shared};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::HeaderMap;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::grpc::messages::{InferParameter, ModelInferResponse, ModelStreamInferResponse, ParameterChoice};
+use tierlab_protocol::grpc::{ReceivedRequest, SERVER_TIMING};
+use tierlab_protocol::infer::{Data, InferReply, InferRequest, MemoryBudget};
+use tierlab_protocol::timing::Stage;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
+
+/// Requests of one stream that are worked on at the same time.
+const STREAM_WINDOW: usize = 32;
+
+/// A request on its way into the pipeline.
+struct InferCall {
+    received: ReceivedRequest,
+    bytes: usize,
+    /// When the client gives up.
+    deadline: Option<Instant>,
+    kind: CallKind,
+}
+
+impl Exchange for InferCall {
+    /// The message on the wire.
+    type Reply = Bytes;
+    type ReplyFormat = CallKind;
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(left)
+    }
+
+    fn reply_format(&self) -> CallKind {
+        self.kind
+    }
+
+    fn decode(self, account: &mut Account) -> Result<InferRequest, Refusal> {
+        let is_raw = !self.received.raw.is_empty();
+        let request = InferRequest::try_from(self.received)?;
+        if !is_raw {
+            // Nothing of the message is left in the tensors.
+            account.set(request.inputs.iter().map(|input| input.data.len()).sum());
+        }
+        Ok(request)
+    }
+
+    fn encode(reply: InferReply, _: &[bool], kind: CallKind, room: &AccountRoom<'_>) -> Option<Bytes> {
+        let bytes = reply.outputs.iter().map(|output| output.data.len());
+        let bytes = bytes.fold(0, usize::saturating_add);
+        // Once here and once in the frame that tonic makes of it; and once more where the data has to be brought together.
+        let copies = 2 + usize::from(reply.outputs.iter().any(|output| !output.data.is_whole()));
+        let fixed = FIXED_REPLY_BYTES * (1 + reply.outputs.len());
+        let taken = room.take(bytes.saturating_add(fixed).saturating_mul(copies));
+        taken.then(|| offload_large(bytes, || encoded(reply.into(), kind)))
+    }
+}
+
+/// What a reply takes for its names, and for each output's.
+const FIXED_REPLY_BYTES: usize = 256;
+
+/// A reply's bytes. In a stream every reply is its request's last one, and says so.
+fn encoded(mut message: ModelInferResponse, kind: CallKind) -> Bytes {
+    if kind == CallKind::Unary {
+        return message.encode_to_vec().into();
+    }
+    message.parameters.insert("triton_final_response".into(), last());
+    let message = ModelStreamInferResponse {
+        error_message: String::new(),
+        infer_response: Some(message),
+    };
+    message.encode_to_vec().into()
+}
+
+fn last() -> InferParameter {
+    InferParameter {
+        parameter_choice: Some(ParameterChoice::BoolParam(true)),
+    }
+}
+
+/// Bytes of an infer message at most.
+fn limit(state: &SharedState) -> Limit {
+    Limit {
+        bytes: state.pipeline.admission.limits.max_body_bytes,
+        set_by: "`admission.max_body_bytes`",
+    }
+}
+
+/// When the client gives up: `grpc-timeout` after now.
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
+    let Some(value) = headers.get("grpc-timeout") else {
+        return Ok(None);
+    };
+    let parsed = value.to_str().ok().and_then(timeout);
+    let timeout = parsed.ok_or_else(|| Refusal::bad(format!("`grpc-timeout` is {value:?}, no time")))?;
+    Ok(Instant::now().checked_add(timeout))
+}
+
+/// A number of up to 8 digits and its unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (unit_at, unit) = text.char_indices().next_back()?;
+    let digits = &text[..unit_at];
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        'H' => Duration::from_secs(number * 3600),
+        'M' => Duration::from_secs(number * 60),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// `ModelInfer`.
+pub(super) async fn infer(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
+    let deadline = match deadline(request.headers()) {
+        Ok(deadline) => deadline,
+        Err(refusal) => return Status::from(refusal).into_http(),
+    };
+    let call = PendingCall::of(&state, request, CallKind::Unary, limit(&state));
+    let answered = async move |incoming: IncomingMessages, received_bytes: MessageAccount, state: SharedState| {
+        let message = incoming.only().await?;
+        let answer = answer(&state, message, received_bytes.take(&state), deadline, CallKind::Unary).await;
+        Ok(unary_reply(answer)?.map(|reply| stream::once(async { Ok(reply) })))
+    };
+    call.answer(answered).await
+}
+
+/// What became of a call, and its stages where it came so far.
+struct CallAnswer {
+    reply: Result<Bytes, Refusal>,
+    /// For the bytes of the reply.
+    account: Account,
+    /// The request's id, for a stream's errors.
+    id: String,
+    timings: Option<String>,
+}
+
+async fn answer(
+    state: &SharedState,
+    message: Data,
+    mut account: Account,
+    deadline: Option<Instant>,
+    kind: CallKind,
+) -> CallAnswer {
+    let mut watch = Stopwatch::start();
+    let bytes = message.len();
+    let refused = |id: String, account: Account, refusal: Refusal| {
+        state.metrics().count_refusal("", None, &refusal);
+        CallAnswer {
+            reply: Err(refusal),
+            account,
+            id,
+            timings: None,
+        }
+    };
+    let room = account.room(None);
+    let received = offload_large(bytes, || ReceivedRequest::decode_within(&message, &room));
+    let no_room = room.into_refusal();
+    let mut received = match received {
+        Ok(received) => received,
+        Err(error) => return refused(String::new(), account, no_room.unwrap_or_else(|| error.into())),
+    };
+    drop(message);
+    let message = &mut received.message;
+    let target = Target {
+        model: std::mem::take(&mut message.model_name),
+        version: Some(std::mem::take(&mut message.model_version)).filter(|version| !version.is_empty()),
+    };
+    let id = message.id.clone();
+    let model = match state.find(&target) {
+        Ok(model) => model,
+        Err(refusal) => return refused(id, account, refusal),
+    };
+    let call = InferCall {
+        received,
+        bytes,
+        deadline,
+        kind,
+    };
+    watch.mark(Stage::Decode);
+    // What has arrived is counted already; the account that comes with the guard stays empty.
+    let (guard, _) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => {
+            return CallAnswer {
+                reply: Err(refusal),
+                account,
+                id,
+                timings: Some(watch.timings().to_header()),
+            };
+        }
+    };
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = state.pipeline.infer(guard, account, call, watch).await;
+    CallAnswer {
+        reply,
+        account,
+        id,
+        timings: Some(timings.to_header()),
+    }
+}
+
+fn unary_reply(answer: CallAnswer) -> Result<tonic::Response<EncodedReply>, Status> {
+    let timings = answer.timings.and_then(|text| MetadataValue::try_from(text).ok());
+    match answer.reply {
+        Ok(message) => {
+            let mut response = tonic::Response::new(EncodedReply::new(message, answer.account));
+            if let Some(timings) = timings {
+                response.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Ok(response)
+        }
+        Err(refusal) => {
+            let mut status = Status::from(refusal);
+            if let Some(timings) = timings {
+                status.metadata_mut().insert(SERVER_TIMING, timings);
+            }
+            Err(status)
+        }
+    }
+}
+
+/// `ModelStreamInfer`.
+pub(super) async fn stream(Shared(state): Shared<SharedState>, request: Request) -> http::Response<tonic::body::Body> {
+    let call = PendingCall::of(&state, request, CallKind::Stream, limit(&state));
+    let answered =
+        async |incoming, received_bytes, state| Ok(tonic::Response::new(replies(state, received_bytes, incoming)));
+    call.answer(answered).await
+}
+
+fn replies(
+    state: SharedState,
+    received_bytes: MessageAccount,
+    requests: IncomingMessages,
+) -> BoxStream<'static, Result<EncodedReply, Status>> {
+    let scope = RequestScope::current();
+    let reply = move |message: Result<Data, Status>| {
+        let (state, account) = (Arc::clone(&state), received_bytes.take(&state));
+        scope.clone().run_async(async move {
+            Ok(streamed(
+                answer(&state, message?, account, None, CallKind::Stream).await,
+            ))
+        })
+    };
+    requests.map(reply).buffered(STREAM_WINDOW).boxed()
+}
+
+/// A stream's errors are messages, so that the stream goes on.
+fn streamed(answer: CallAnswer) -> EncodedReply {
+    let bytes = answer.reply.unwrap_or_else(|refusal| {
+        let message = ModelStreamInferResponse {
+            error_message: refusal.message,
+            infer_response: Some(ModelInferResponse {
+                id: answer.id,
+                parameters: [("triton_final_response".to_owned(), last())].into(),
+                ..ModelInferResponse::default()
+            }),
+        };
+        message.encode_to_vec().into()
+    });
+    EncodedReply::new(bytes, answer.account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_in_every_unit() {
+        for (text, expected) in [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("4m", Some(Duration::from_millis(4))),
+            ("99999999u", Some(Duration::from_micros(99_999_999))),
+            ("6n", Some(Duration::from_nanos(6))),
+            ("", None),
+            ("S", None),
+            ("123456789S", None),
+            ("+1S", None),
+            ("1.5S", None),
+            ("1s", None),
+            ("1µ", None),
+        ] {
+            assert_eq!(timeout(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The gRPC front: `inference.GRPCInferenceService` as Triton and KServe speak it, and gRPC's health service.
+//!
+//! In: gRPC calls, routed by their paths. Out: messages, or a status with what the client can do about it. Infer calls go
+//! through the same pipeline as over HTTP; nothing here knows how a request is answered.
+
+mod calls;
+mod codec;
+mod compressed_body;
+mod compression;
+mod documents;
+mod frames;
+mod health;
+mod incoming_messages;
+mod infer;
+mod status;
+
+use crate::models::state::SharedState;
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::post;
+use calls::unary;
+use tierlab_protocol::grpc::{SERVICE, health as health_messages};
+use tonic::Status;
+
+/// Every method.
+pub(crate) fn router(state: SharedState) -> Router {
+    let mut router = Router::new()
+        .route(&path(SERVICE, "ModelInfer"), post(infer::infer))
+        .route(&path(SERVICE, "ModelStreamInfer"), post(infer::stream))
+        .route(&path(health_messages::SERVICE, "Check"), unary(health::check))
+        .route(&path(health_messages::SERVICE, "Watch"), post(health::watch));
+    for (method, serve) in documents::methods() {
+        router = router.route(&path(SERVICE, method), serve);
+    }
+    router.fallback(no_method).with_state(state)
+}
+
+fn path(service: &str, method: &str) -> String {
+    format!("/{service}/{method}")
+}
+
+async fn no_method(request: Request) -> Response {
+    let path: String = request.uri().path().chars().take(128).collect();
+    Status::unimplemented(format!("no method `{path}`")).into_http()
+}

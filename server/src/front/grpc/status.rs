@@ -1,0 +1,59 @@
+//! Refusals as gRPC statuses.
+//!
+//! In: a refusal. Out: the code that says the same, with `google.rpc.RetryInfo` and `grpc-retry-pushback-ms` where trying
+//! again may help.
+
+use crate::pipeline::refusal::{Reason, Refusal};
+use tierlab_protocol::grpc::status::retry_details;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+fn code(reason: Reason) -> Code {
+    match reason {
+        Reason::BadRequest => Code::InvalidArgument,
+        Reason::UnknownModel | Reason::UnknownEntity => Code::NotFound,
+        Reason::TooLarge | Reason::ReplyTooLarge | Reason::Full => Code::ResourceExhausted,
+        Reason::SlowBody | Reason::Deadline => Code::DeadlineExceeded,
+        Reason::Cancelled => Code::Cancelled,
+        Reason::NotReady | Reason::Draining | Reason::Tier => Code::Unavailable,
+        Reason::Corrupt => Code::DataLoss,
+        Reason::Inference => Code::Internal,
+        Reason::Forbidden => Code::PermissionDenied,
+        Reason::Unloadable => Code::FailedPrecondition,
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let code = code(refusal.reason);
+        let Some(seconds) = refusal.reason.retry_after_s() else {
+            return Self::new(code, refusal.message);
+        };
+        let mut metadata = MetadataMap::new();
+        let pushback = MetadataValue::from(u64::from(seconds) * 1000);
+        metadata.insert("grpc-retry-pushback-ms", pushback);
+        let details = retry_details(code.into(), &refusal.message, seconds);
+        Self::with_details_and_metadata(code, refusal.message, details, metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use tierlab_protocol::grpc::status::{RETRY_INFO, RetryInfo, RpcStatus};
+
+    #[test]
+    fn what_may_be_tried_again_says_when() {
+        let status = Status::from(Refusal::new(Reason::Full, "full"));
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
+        let details = RpcStatus::decode(status.details()).unwrap();
+        assert_eq!((details.code, details.message.as_str()), (8, "full"));
+        assert_eq!(details.details[0].type_url, RETRY_INFO);
+        let retry = RetryInfo::decode(details.details[0].value.clone()).unwrap();
+        assert_eq!(retry.retry_delay.unwrap().seconds, 1);
+        let status = Status::from(Refusal::bad("bad"));
+        assert_eq!((status.code(), status.details()), (Code::InvalidArgument, &[][..]));
+    }
+}

@@ -1,0 +1,238 @@
+//! A request's body: received within bounds of size, time and memory, and decompressed within the same bound.
+//!
+//! In: headers and a stream of chunks. Out: the body in the pieces in which it came, with the length of its JSON
+//! part, or a refusal.
+
+use super::coding::{Coding, inflate, too_large};
+use super::incoming::Incoming;
+use crate::front::body_pieces::BodyPieces;
+use crate::pipeline::admission::{Account, Limits};
+use crate::pipeline::refusal::{Reason, Refusal};
+use axum::body::{Body, HttpBody};
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, HeaderName};
+use http_body_util::BodyExt;
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+use std::time::Duration;
+use tierlab_protocol::infer::{Data, HEADER_LENGTH};
+
+/// A client's own limit for its request, in milliseconds.
+pub(super) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
+
+/// Receives the body of an infer request; its bytes go to the account.
+pub(super) async fn receive(
+    headers: &HeaderMap,
+    body: Body,
+    limits: &Limits,
+    account: &mut Account,
+) -> Result<Incoming, Refusal> {
+    let json_len = number(headers, &HeaderName::from_static(HEADER_LENGTH), "a length")?;
+    let timeout = number(headers, &REQUEST_TIMEOUT, "a number of milliseconds")?;
+    let timeout = timeout.filter(|&ms| ms > 0).map(|ms| Duration::from_millis(ms as u64));
+    let coding = Coding::of(headers)?;
+    let limit = timeout.map_or(limits.timeout, |timeout| timeout.min(limits.timeout));
+    let collected = tokio::time::timeout(limit, collect(headers, body, limits.max_body_bytes, account));
+    let slow = |_| {
+        let what = format!("the body did not arrive within {} ms", limit.as_millis());
+        let own = limit < limits.timeout;
+        Refusal::new(if own { Reason::Deadline } else { Reason::SlowBody }, what)
+    };
+    let body = collected.await.map_err(slow)??;
+    let body = match coding {
+        Coding::Identity => body,
+        coding => tokio::task::block_in_place(|| inflate(coding, &body, limits.max_body_bytes, account))?,
+    };
+    Ok(Incoming {
+        body,
+        json_len,
+        timeout,
+        accepted: Coding::accepted(headers),
+    })
+}
+
+/// Reads a body that nobody wants to its end where it is small, and says whether the connection can be used again.
+pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
+    let declared = declared(headers).unwrap_or(0);
+    // A client that waits for `100 Continue` has not sent its body, and need not.
+    if declared > MAX_DISCARDED_BYTES as u64 || headers.contains_key(EXPECT) {
+        return false;
+    }
+    matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
+}
+
+/// Bytes of a body that nobody wants, read at most so that the connection can be used again.
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
+/// The time for it.
+pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);
+
+/// Reads a small body to its end.
+pub(super) async fn discard(body: Body) {
+    // Beyond these bounds hyper closes the connection.
+    let _ = tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await;
+}
+
+/// Reads a body and keeps nothing of it. An error where it is not small, or does not end well.
+async fn drop_frames(body: Body) -> Result<(), axum::BoxError> {
+    let mut body = std::pin::pin!(http_body_util::Limited::new(body, MAX_DISCARDED_BYTES));
+    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        frame?;
+    }
+    Ok(())
+}
+
+/// Collects the chunks as they come.
+pub(super) async fn collect(
+    headers: &HeaderMap,
+    mut body: Body,
+    limit: usize,
+    account: &mut Account,
+) -> Result<Data, Refusal> {
+    if declared(headers).is_some_and(|declared| declared > limit as u64) {
+        return Err(too_large(limit));
+    }
+    let mut pieces = BodyPieces::default();
+    let mut len = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ended_early(&e))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        len += chunk.len();
+        if len > limit {
+            return Err(too_large(limit));
+        }
+        account.add(chunk.len())?;
+        pieces.push(chunk);
+    }
+    Ok(pieces.take())
+}
+
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName, what: &str) -> Result<Option<usize>, Refusal> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    number
+        .map(Some)
+        .ok_or_else(|| Refusal::bad(format!("the header {name} is {value:?}, not {what}")))
+}
+
+/// A body that did not come to its end: its client is gone, or it was no proper body.
+fn ended_early(error: &axum::Error) -> Refusal {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref().map(std::io::Error::kind);
+        if matches!(kind, Some(UnexpectedEof | ConnectionReset | BrokenPipe)) {
+            return Refusal::new(Reason::Cancelled, "the client went away");
+        }
+        cause = error.source();
+    }
+    Refusal::bad(format!("the body ended early: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::admission::{Admission, Limits};
+    use bytes::Bytes;
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use http::HeaderValue;
+    use prometheus::IntGauge;
+    use std::io::Write;
+    use std::sync::Arc;
+
+    fn admission() -> Arc<Admission> {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 1000,
+            max_buffered_bytes: 3000,
+            timeout: Duration::from_millis(50),
+        };
+        Admission::new(limits, IntGauge::new("a", "a").unwrap())
+    }
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    async fn received(headers: &[(&'static str, &str)], body: Body) -> Result<Incoming, Refusal> {
+        let map: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_str(value).unwrap(),
+                )
+            })
+            .collect();
+        let admission = admission();
+        receive(&map, body, &admission.limits, &mut admission.open_account()).await
+    }
+
+    fn chunks(chunks: &[&'static [u8]]) -> Body {
+        let chunks: Vec<Result<Bytes, std::io::Error>> = chunks.iter().map(|c| Ok(Bytes::from_static(c))).collect();
+        Body::from_stream(futures::stream::iter(chunks))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn chunks_and_compressed_bodies_arrive_whole() {
+        let plain = received(
+            &[("inference-header-content-length", "3")],
+            chunks(&[b"ab", b"cd", b"e"]),
+        )
+        .await
+        .unwrap();
+        assert_eq!((&plain.body.whole()[..], plain.json_len), (&b"abcde"[..], Some(3)));
+        let data = b"hello hello hello".repeat(20);
+        let body = Body::from(gzip(&data));
+        assert_eq!(
+            received(&[("content-encoding", "GZIP")], body).await.unwrap().body,
+            data[..]
+        );
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&data).unwrap();
+        let body = Body::from(encoder.finish().unwrap());
+        assert_eq!(
+            received(&[("content-encoding", "deflate")], body).await.unwrap().body,
+            data[..]
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn bounds_hold_for_every_way_to_send_too_much() {
+        let reason = async |headers: &[(&'static str, &str)], body: Body| {
+            received(headers, body).await.map(|_| ()).unwrap_err().reason
+        };
+        assert_eq!(
+            reason(&[("content-length", "1001")], Body::empty()).await,
+            Reason::TooLarge
+        );
+        assert_eq!(reason(&[], chunks(&[&[0; 600], &[0; 600]])).await, Reason::TooLarge);
+        let bomb = Body::from(gzip(&vec![0; 1_000_000]));
+        assert_eq!(reason(&[("content-encoding", "gzip")], bomb).await, Reason::TooLarge);
+        assert_eq!(
+            reason(&[("content-encoding", "gzip")], Body::from("no gzip")).await,
+            Reason::BadRequest
+        );
+        let cut = gzip(b"hello hello")[..12].to_vec();
+        assert_eq!(
+            reason(&[("content-encoding", "gzip")], Body::from(cut)).await,
+            Reason::BadRequest
+        );
+        assert_eq!(
+            reason(&[("content-encoding", "br")], Body::empty()).await,
+            Reason::BadRequest
+        );
+        assert_eq!(
+            reason(&[("inference-header-content-length", "-1")], Body::empty()).await,
+            Reason::BadRequest
+        );
+        let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        assert_eq!(reason(&[], never).await, Reason::SlowBody);
+    }
+}

@@ -1,0 +1,384 @@
+//! gzip and deflate, of requests and of replies.
+//!
+//! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
+//! it and it is worth it. What either takes is counted before it is taken.
+
+use crate::pipeline::admission::Account;
+use crate::pipeline::refusal::{Reason, Refusal};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::bufread::{GzDecoder, ZlibDecoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::{HeaderMap, HeaderValue};
+use std::io::{self, BufRead, Read, Write};
+use tierlab_protocol::infer::{Data, MemoryBudget, Piece};
+
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let Some(value) = headers.get(CONTENT_ENCODING) else {
+            return Ok(Self::Identity);
+        };
+        match value.to_str().map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+            Ok("identity" | "") => Ok(Self::Identity),
+            Ok("gzip" | "x-gzip") => Ok(Self::Gzip),
+            Ok("deflate") => Ok(Self::Deflate),
+            _ => Err(Refusal::bad(format!(
+                "Content-Encoding {value:?} is none of gzip, deflate, identity"
+            ))),
+        }
+    }
+}
+
+/// Bytes of a piece of what is inflated.
+const PIECE_BYTES: usize = 256 << 10;
+/// The first piece is so many times what came, so that a small body costs little.
+const USUAL_RATIO: usize = 4;
+/// A body may inflate to this much whatever it was sent as; above it, to so many times its size. Text and numbers stay far
+/// below it; what is above it is mostly zeros, or an attack. Apache's `DeflateInflateRatioLimit` is the same.
+const FREE_BYTES: usize = 8 << 20;
+const MAX_RATIO: usize = 200;
+/// Members of a gzip body at most: each costs its reader a new start.
+const MAX_MEMBERS: usize = 4096;
+
+pub(super) fn too_large(limit: usize) -> Refusal {
+    let what = format!("the body is larger than {limit} bytes, as many as `admission.max_body_bytes` lets it have");
+    Refusal::new(Reason::TooLarge, what)
+}
+
+/// A body as it was before it was compressed.
+pub(crate) fn inflate(coding: Coding, body: &Data, limit: usize, account: &mut Account) -> Result<Data, Refusal> {
+    let packed = PieceReader::of(body);
+    let mut reader: Box<dyn Read + '_> = match coding {
+        Coding::Identity => Box::new(packed),
+        Coding::Gzip => Box::new(GzipMembers::of(packed)),
+        Coding::Deflate => Box::new(SingleStream(ZlibDecoder::new(packed))),
+    };
+    let most = body.len().saturating_mul(MAX_RATIO).max(FREE_BYTES);
+    let mut size = body
+        .len()
+        .saturating_mul(USUAL_RATIO)
+        .clamp(64, PIECE_BYTES)
+        .min(limit + 1);
+    let mut out = Data::default();
+    let mut len = 0;
+    loop {
+        account.add(size)?;
+        let mut piece = Vec::with_capacity(size);
+        let read = (&mut reader).take(size as u64).read_to_end(&mut piece);
+        read.map_err(|e| Refusal::bad(format!("the body is no valid {coding:?} data: {e}")))?;
+        let ended = piece.len() < size;
+        len += piece.len();
+        if len > limit {
+            return Err(too_large(limit));
+        }
+        if len > most {
+            let what = format!(
+                "the body has {} bytes and inflates to more than {MAX_RATIO} times as many: send it as it is",
+                body.len()
+            );
+            return Err(Refusal::new(Reason::TooLarge, what));
+        }
+        out.push(piece.into());
+        if ended {
+            return Ok(out);
+        }
+        // One byte over the limit is enough to see that it is too much.
+        size = (2 * size).min(PIECE_BYTES).min(limit - len + 1);
+    }
+}
+
+/// The bytes of a body, piece by piece.
+struct PieceReader<'a> {
+    here: &'a [u8],
+    next: Box<dyn Iterator<Item = &'a Bytes> + 'a>,
+}
+
+impl<'a> PieceReader<'a> {
+    fn of(body: &'a Data) -> Self {
+        Self {
+            here: &[],
+            next: Box::new(body.pieces()),
+        }
+    }
+}
+
+impl Read for PieceReader<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(out)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for PieceReader<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.here.is_empty() {
+            let Some(piece) = self.next.next() else { break };
+            self.here = piece;
+        }
+        Ok(self.here)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.here = &self.here[bytes..];
+    }
+}
+
+/// All members of a gzip body, one behind the other (RFC 1952, 2.2). What follows the last one is an error.
+struct GzipMembers<R> {
+    member: Option<GzDecoder<R>>,
+    read: usize,
+}
+
+impl<R: BufRead> GzipMembers<R> {
+    fn of(packed: R) -> Self {
+        Self {
+            member: Some(GzDecoder::new(packed)),
+            read: 0,
+        }
+    }
+}
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(out)?;
+            if read > 0 || out.is_empty() {
+                return Ok(read);
+            }
+            self.read += 1;
+            let Some(mut packed) = self.member.take().map(GzDecoder::into_inner) else {
+                break;
+            };
+            if packed.fill_buf()?.is_empty() {
+                break;
+            }
+            if self.read == MAX_MEMBERS {
+                return Err(io::Error::other(format!("it has more than {MAX_MEMBERS} members")));
+            }
+            self.member = Some(GzDecoder::new(packed));
+        }
+        Ok(0)
+    }
+}
+
+/// A zlib stream, behind which nothing may follow (RFC 1950 has no members).
+struct SingleStream<R>(ZlibDecoder<R>);
+
+impl<R: BufRead> Read for SingleStream<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(out)?;
+        if read == 0 && !out.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
+            return Err(io::Error::other("more bytes follow its end"));
+        }
+        Ok(read)
+    }
+}
+
+/// Replies below this go as they are: a packet holds them either way.
+const MIN_DEFLATED_BYTES: usize = 1024;
+impl Coding {
+    /// What the client accepts of a reply; the first of its list that is spoken here and not ruled out.
+    pub(super) fn accepted(headers: &HeaderMap) -> Self {
+        let listed = headers.get_all(ACCEPT_ENCODING).into_iter();
+        let listed = listed
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        for entry in listed {
+            let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
+            let refused = weight
+                .trim()
+                .strip_prefix("q=")
+                .is_some_and(|q| q.trim().parse() == Ok(0.0_f32));
+            match name.trim().to_ascii_lowercase().as_str() {
+                _ if refused => {}
+                "gzip" | "x-gzip" => return Self::Gzip,
+                "deflate" => return Self::Deflate,
+                "identity" => return Self::Identity,
+                _ => {}
+            }
+        }
+        Self::Identity
+    }
+}
+
+/// Bytes compressed between two looks at the room.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Compresses a reply's body in a coding that the client accepts, where it is worth it; with the value of `Content-Encoding`.
+/// None where there was no room for it.
+pub(super) fn deflate(
+    coding: Coding,
+    body: Vec<Piece>,
+    room: &dyn MemoryBudget,
+) -> Option<(Vec<Piece>, Option<HeaderValue>)> {
+    let len: usize = body.iter().map(|piece| piece.bytes().len()).sum();
+    if coding == Coding::Identity || len < MIN_DEFLATED_BYTES {
+        return Some((body, None));
+    }
+    let mut packed = CompressedPieces {
+        done: Vec::new(),
+        here: Vec::new(),
+        room,
+    };
+    packed.begin((len / 2).min(STEP_BYTES)).ok()?;
+    let name = match coding {
+        Coding::Identity => return Some((body, None)),
+        Coding::Gzip => {
+            let mut encoder = GzEncoder::new(&mut packed, Compression::fast());
+            pack(&body, &mut encoder).and_then(|()| encoder.finish()).ok()?;
+            "gzip"
+        }
+        Coding::Deflate => {
+            let mut encoder = ZlibEncoder::new(&mut packed, Compression::fast());
+            pack(&body, &mut encoder).and_then(|()| encoder.finish()).ok()?;
+            "deflate"
+        }
+    };
+    packed.done.push(Piece::Own(packed.here.into()));
+    Some((packed.done, Some(HeaderValue::from_static(name))))
+}
+
+fn pack(body: &[Piece], encoder: &mut impl Write) -> io::Result<()> {
+    let steps = body.iter().flat_map(|piece| piece.bytes().chunks(STEP_BYTES));
+    steps.into_iter().try_for_each(|step| encoder.write_all(step))
+}
+
+/// Where what is compressed goes, in pieces that are asked for.
+struct CompressedPieces<'a> {
+    done: Vec<Piece>,
+    here: Vec<u8>,
+    room: &'a dyn MemoryBudget,
+}
+
+impl CompressedPieces<'_> {
+    fn begin(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.room.take(bytes) {
+            return Err(io::Error::other("no room"));
+        }
+        self.here = Vec::with_capacity(bytes);
+        Ok(())
+    }
+}
+
+impl Write for CompressedPieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.here.len() == self.here.capacity() {
+            let full = std::mem::take(&mut self.here);
+            self.done.push(Piece::Own(full.into()));
+            self.begin(STEP_BYTES)?;
+        }
+        let written = bytes.len().min(self.here.capacity() - self.here.len());
+        self.here.extend_from_slice(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::admission::{Admission, Limits};
+    use crate::pipeline::refusal::Reason;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tierlab_protocol::infer::Unlimited;
+
+    fn asking(accept: &'static str) -> Coding {
+        Coding::accepted(&HeaderMap::from_iter([(
+            ACCEPT_ENCODING,
+            HeaderValue::from_static(accept),
+        )]))
+    }
+
+    fn admission(max_buffered_bytes: usize) -> Arc<Admission> {
+        let limits = Limits {
+            max_in_flight: 1,
+            max_body_bytes: 64 << 20,
+            max_buffered_bytes,
+            timeout: Duration::from_secs(60),
+        };
+        Admission::new(limits, prometheus::IntGauge::new("a", "a").unwrap())
+    }
+
+    fn packed(coding: Coding, body: Vec<Piece>) -> Vec<u8> {
+        let (packed, _) = deflate(coding, body, &Unlimited).unwrap();
+        packed.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
+    }
+
+    fn unpacked(coding: Coding, body: impl Into<Data>, room: usize) -> Result<Data, Refusal> {
+        inflate(coding, &body.into(), 64 << 20, &mut admission(room).open_account())
+    }
+
+    #[test]
+    fn replies_are_compressed_as_the_client_asks() {
+        let body = || vec![Piece::Own(Bytes::from(vec![7; 5000]))];
+        for (accept, coding) in [
+            ("gzip", Some("gzip")),
+            ("br, deflate", Some("deflate")),
+            ("gzip;q=0, deflate;q=0.5", Some("deflate")),
+            ("identity, gzip", None),
+            ("", None),
+        ] {
+            let (packed, found) = deflate(asking(accept), body(), &Unlimited).unwrap();
+            assert_eq!(found.as_ref().map(|value| value.to_str().unwrap()), coding, "{accept}");
+            assert_eq!(packed[0].bytes().len() < 5000, coding.is_some());
+        }
+        let back = unpacked(Coding::Gzip, packed(Coding::Gzip, body()), 1 << 20).unwrap();
+        assert_eq!(back, [7; 5000][..]);
+        let small = vec![Piece::Own(Bytes::from_static(&[7; 100]))];
+        assert!(
+            deflate(asking("gzip"), small, &Unlimited).unwrap().1.is_none(),
+            "small ones stay"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn bodies_come_back_however_they_are_cut(
+            seed in any::<u64>(), len in 1500_usize..600_000, cuts in prop::collection::vec(any::<usize>(), 0..6), zlib in any::<bool>(),
+        ) {
+            let coding = if zlib { Coding::Deflate } else { Coding::Gzip };
+            let mut state = seed | 1;
+            let body: Vec<u8> = (0..len).map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 60) as u8
+            }).collect();
+            let mut rest = Bytes::from(packed(coding, vec![Piece::Own(body.clone().into())]));
+            let mut pieces = Data::default();
+            for cut in cuts {
+                pieces.push(rest.split_to(cut % (rest.len() + 1)));
+            }
+            pieces.push(rest);
+            prop_assert!(unpacked(coding, pieces, 4 << 20).unwrap() == body[..]);
+        }
+    }
+
+    #[test]
+    fn what_it_becomes_is_counted_before_it_is_there_and_bounded_by_what_came() {
+        let zeros = |len: usize| packed(Coding::Gzip, vec![Piece::Own(vec![0; len].into())]);
+        let reason = |len: usize, room: usize| unpacked(Coding::Gzip, zeros(len), room).unwrap_err().reason;
+        assert_eq!(unpacked(Coding::Gzip, zeros(4 << 20), 5 << 20).unwrap().len(), 4 << 20);
+        assert_eq!(reason(4 << 20, 3 << 20), Reason::TooLarge);
+        // A thousand to one, above what is free.
+        assert_eq!(reason(9 << 20, 64 << 20), Reason::TooLarge);
+        let text: Vec<u8> = (0_u32..4 << 20)
+            .flat_map(|i| [b'0' + (i.wrapping_mul(2_654_435_761) >> 28) as u8 % 10, b',', b' '])
+            .collect();
+        let text = packed(Coding::Gzip, vec![Piece::Own(text.into())]);
+        assert_eq!(unpacked(Coding::Gzip, text, 64 << 20).unwrap().len(), 12 << 20);
+    }
+}

@@ -1,0 +1,216 @@
+//! The documents of the protocol over HTTP: health, metadata, configuration, statistics, the index, settings, metrics.
+//!
+//! In: requests whose body does not matter. Out: JSON, and Prometheus text. What the documents say is decided elsewhere.
+
+use super::body;
+use super::reply::{JSON, error, json};
+use crate::front::triton_settings;
+use crate::models::calls::Target;
+use crate::models::served_models::Phase;
+use crate::models::state::SharedState;
+use crate::pipeline::admission::Account;
+use crate::pipeline::refusal::Reason;
+use axum::extract::{Path, Request, State as Shared};
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use prometheus::TextEncoder;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tierlab_protocol::metadata::{Live, ModelReady, Ready};
+
+/// Bytes of a small JSON body at most: options of the index, settings.
+const MAX_OPTIONS_BYTES: usize = 64 << 10;
+
+fn answer<T: Serialize, E: IntoResponse>(document: Result<T, E>) -> Response {
+    document.map_or_else(E::into_response, |document| json(StatusCode::OK, &document))
+}
+
+fn ok_or_unavailable(ready: bool) -> StatusCode {
+    if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
+pub(super) async fn live() -> Response {
+    json(StatusCode::OK, &Live { live: true })
+}
+
+pub(super) async fn ready(Shared(state): Shared<SharedState>) -> Response {
+    let ready = state.phase() == Phase::Ready;
+    json(ok_or_unavailable(ready), &Ready { ready })
+}
+
+pub(super) async fn server_metadata(Shared(state): Shared<SharedState>) -> Response {
+    json(StatusCode::OK, &state.server_metadata())
+}
+
+pub(super) async fn model_metadata(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+    answer(state.model_metadata(&target))
+}
+
+pub(super) async fn model_ready(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+    state
+        .model_ready(&target)
+        .map_or_else(IntoResponse::into_response, |ready| {
+            let name = target.model;
+            json(ok_or_unavailable(ready), &ModelReady { name, ready })
+        })
+}
+
+pub(super) async fn model_config(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+    answer(state.model_config(&target))
+}
+
+pub(super) async fn model_stats(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+    answer(state.statistics(Some(&target)))
+}
+
+pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
+    answer(state.statistics(None))
+}
+
+/// What reading such a body takes at most for each of its bytes: an element of a list is two bytes, and 32 in a list that grows.
+const OPTIONS_RATIO: usize = 64;
+
+/// The small JSON body of a management call; an empty one is all defaults. With it, the account that it stands on.
+async fn options<T>(state: &SharedState, request: Request) -> Result<(T, Account), Response>
+where
+    T: for<'de> Deserialize<'de> + Default,
+{
+    let mut account = state.pipeline.admission.open_account();
+    let (head, body) = request.into_parts();
+    let body = body::collect(&head.headers, body, MAX_OPTIONS_BYTES, &mut account);
+    let body = match tokio::time::timeout(body::DISCARD_TIME, body).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refusal)) if refusal.reason == Reason::TooLarge => {
+            let what = format!("the body: larger than {MAX_OPTIONS_BYTES} bytes");
+            return Err(error(StatusCode::BAD_REQUEST, what));
+        }
+        Ok(Err(refusal)) => return Err(refusal.into_response()),
+        Err(_) => {
+            return Err(error(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not arrive in time".into(),
+            ));
+        }
+    };
+    if body.is_empty() {
+        return Ok((T::default(), account));
+    }
+    account
+        .add(body.len() * OPTIONS_RATIO)
+        .map_err(IntoResponse::into_response)?;
+    let read = serde_json::from_slice(&body.whole());
+    let read = read.map_err(|e| error(StatusCode::BAD_REQUEST, format!("malformed body: {e}")))?;
+    Ok((read, account))
+}
+
+#[derive(Deserialize, Default)]
+struct IndexOptions {
+    #[serde(default)]
+    ready: bool,
+}
+
+pub(super) async fn index(Shared(state): Shared<SharedState>, request: Request) -> Response {
+    match options::<IndexOptions>(&state, request).await {
+        Ok((wanted, _)) => json(StatusCode::OK, &state.index(wanted.ready).await),
+        Err(response) => response,
+    }
+}
+
+/// The body of a load or unload.
+#[derive(Deserialize, Default)]
+struct ChangeOptions {
+    #[serde(default)]
+    parameters: BTreeMap<String, IgnoredAny>,
+}
+
+/// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
+async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
+    if let Err(refusal) = state.manager.allow_change(model) {
+        body::discard(request.into_body()).await;
+        return Err(refusal.into_response());
+    }
+    let (wanted, account) = options::<ChangeOptions>(state, request).await?;
+    Ok((wanted.parameters.into_keys().collect(), account))
+}
+
+/// Tells what was loaded and where the time went; Triton's clients read no body here.
+pub(super) async fn load(Shared(state): Shared<SharedState>, Path(target): Path<Target>, request: Request) -> Response {
+    match parameters(&state, &target.model, request).await {
+        Ok((parameters, _account)) => answer(state.load_model(&target.model, &parameters).await),
+        Err(response) => response,
+    }
+}
+
+pub(super) async fn unload(
+    Shared(state): Shared<SharedState>,
+    Path(target): Path<Target>,
+    request: Request,
+) -> Response {
+    match parameters(&state, &target.model, request).await {
+        Ok((parameters, _account)) => {
+            let unloaded = state.unload_model(&target.model, &parameters).await;
+            unloaded.map_or_else(IntoResponse::into_response, |()| StatusCode::OK.into_response())
+        }
+        Err(response) => response,
+    }
+}
+
+pub(super) async fn trace_settings() -> Response {
+    json(StatusCode::OK, &triton_settings::Trace::current())
+}
+
+pub(super) async fn model_trace_settings(Shared(state): Shared<SharedState>, Path(target): Path<Target>) -> Response {
+    answer(state.find(&target).map(|_| triton_settings::Trace::current()))
+}
+
+pub(super) async fn set_trace_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
+    match options::<triton_settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(triton_settings::Trace::change(&wanted)),
+        Err(response) => response,
+    }
+}
+
+pub(super) async fn log_settings() -> Response {
+    json(StatusCode::OK, &triton_settings::Log::current())
+}
+
+pub(super) async fn set_log_settings(Shared(state): Shared<SharedState>, request: Request) -> Response {
+    match options::<triton_settings::Changes>(&state, request).await {
+        Ok((wanted, _)) => answer(triton_settings::Log::change(&wanted)),
+        Err(response) => response,
+    }
+}
+
+/// No region is ever registered, so there is none to tell of.
+pub(super) async fn shared_memory_status() -> Response {
+    (StatusCode::OK, [(CONTENT_TYPE, JSON)], "[]").into_response()
+}
+
+pub(super) async fn register_shared_memory(request: Request) -> Response {
+    body::discard(request.into_body()).await;
+    triton_settings::no_shared_memory().into_response()
+}
+
+/// What is not registered need not be forgotten: done, as Triton says too.
+pub(super) async fn unregister_shared_memory(request: Request) -> Response {
+    body::discard(request.into_body()).await;
+    (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()
+}
+
+pub(super) async fn metrics(Shared(state): Shared<SharedState>) -> Response {
+    state.metrics().settle();
+    match TextEncoder::new().encode_to_string(&state.registry.gather()) {
+        Ok(text) => (
+            [(CONTENT_TYPE, HeaderValue::from_static(prometheus::TEXT_FORMAT))],
+            text,
+        )
+            .into_response(),
+        Err(e) => error(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics: {e}")),
+    }
+}

@@ -1,0 +1,110 @@
+//! An infer request over HTTP: its body in, the pipeline, its reply out.
+//!
+//! In: a request. Out: the reply, or a refusal, with `Server-Timing` on both.
+
+use super::body;
+use super::pieces::Pieces;
+use super::reply::JSON;
+use crate::models::calls::Target;
+use crate::models::state::SharedState;
+use crate::pipeline::Outcome;
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::stopwatch::Stopwatch;
+use axum::body::Body;
+use axum::extract::{Path, Request, State as Shared};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Version};
+use tierlab_protocol::infer::HEADER_LENGTH;
+
+const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Answers without having read the body; a small one is passed over, so that the connection can be used again.
+async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
+    let passed_over = body::skip(&head.headers, body).await;
+    let response = refusal.into_response();
+    if passed_over {
+        response
+    } else {
+        close_after(head, response)
+    }
+}
+
+/// The rest of an unread body would be taken for the next request: the client is told not to send one here.
+fn close_after(head: &Parts, mut response: Response) -> Response {
+    if head.version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+pub(super) async fn infer(
+    Shared(state): Shared<SharedState>,
+    Path(target): Path<Target>,
+    request: Request,
+) -> Response {
+    answer(&state, &target, request).await
+}
+
+/// Answers a request for the model that its path names.
+pub(super) async fn answer(state: &SharedState, target: &Target, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let model = match state.find(target) {
+        Ok(model) => model,
+        Err(refusal) => {
+            state.metrics().count_refusal("", None, &refusal);
+            return decline(&head, body, refusal).await;
+        }
+    };
+    let (guard, mut account) = match state.pipeline.enter(&model) {
+        Ok(entered) => entered,
+        Err(refusal) => return decline(&head, body, refusal).await,
+    };
+    let limits = &state.pipeline.admission.limits;
+    let incoming = match body::receive(&head.headers, body, limits, &mut account).await {
+        Ok(incoming) => incoming,
+        Err(refusal) => {
+            guard.refuse(&refusal);
+            return close_after(&head, refusal.into_response());
+        }
+    };
+    let outcome = state.pipeline.infer(guard, account, incoming, Stopwatch::start()).await;
+    let Outcome {
+        reply,
+        timings,
+        account,
+    } = outcome;
+    let mut response = match reply {
+        Ok(outgoing) => {
+            let content_type = if outgoing.json_len.is_some() { BINARY } else { JSON };
+            let mut pieces = outgoing.body;
+            // The connection counts what it has been handed.
+            let body = match pieces.len() {
+                1 => pieces
+                    .pop()
+                    .map(|piece| Body::from(piece.into_bytes()))
+                    .unwrap_or_default(),
+                _ => Body::new(Pieces::new(pieces, account)),
+            };
+            let mut response = Response::new(body);
+            if let Some(encoding) = outgoing.encoding {
+                response.headers_mut().insert(CONTENT_ENCODING, encoding);
+            }
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            if let Some(len) = outgoing.json_len {
+                response
+                    .headers_mut()
+                    .insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(len));
+            }
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Ok(header) = HeaderValue::from_str(&timings.to_header()) {
+        response.headers_mut().insert(SERVER_TIMING, header);
+    }
+    response
+}

@@ -1,0 +1,82 @@
+//! The HTTP front: the Open Inference Protocol v2 as KServe and Triton speak it, and `/metrics`.
+//!
+//! In: HTTP requests. Out: replies; every error is `{"error": …}` with its status. Bodies are received here and handed to
+//! the pipeline; nothing here knows how a request is answered.
+
+mod body;
+pub(crate) mod coding;
+mod documents;
+mod incoming;
+mod infer;
+mod openapi;
+mod pieces;
+mod reply;
+mod route;
+mod routes;
+mod shortcut;
+
+use crate::models::calls::shown;
+use crate::models::state::SharedState;
+use crate::telemetry::labels::Front;
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode};
+use reply::error;
+use std::sync::Arc;
+
+/// Every route, and the short way to one of them.
+pub(crate) struct Routes {
+    state: SharedState,
+    router: Router,
+}
+
+impl Routes {
+    pub(crate) fn new(state: SharedState) -> Self {
+        let mut router = Router::new();
+        for route in routes::routes() {
+            router = router.route(&route.path, route.serve);
+        }
+        let router = router.fallback(no_route).method_not_allowed_fallback(other_method);
+        Self {
+            router: router.with_state(Arc::clone(&state)),
+            state,
+        }
+    }
+}
+
+impl crate::front::routes::Routes for Routes {
+    const FRONT: Front = Front::Http;
+
+    /// Most requests are inferences: they are spared the router's tables, boxes and maps.
+    async fn answer(&self, request: Request) -> Response {
+        match shortcut::target(request.method(), request.uri().path()) {
+            Some(target) => infer::answer(&self.state, &target, request).await,
+            None => self.router.answer(request).await,
+        }
+    }
+}
+
+async fn no_route(request: Request) -> Response {
+    let (request, body) = request.into_parts();
+    body::discard(body).await;
+    error(
+        StatusCode::NOT_FOUND,
+        format!("no route `{}`: /openapi.json lists them", shown(request.uri.path())),
+    )
+}
+
+/// A path that is served, but not with this method. `Allow` is added by the router, which knows what would do.
+async fn other_method(request: Request) -> Response {
+    let (request, body) = request.into_parts();
+    body::discard(body).await;
+    if request.method == Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let path = shown(request.uri.path());
+    let what = format!(
+        "{} is not allowed on `{path}`: the header Allow says what is",
+        request.method
+    );
+    error(StatusCode::METHOD_NOT_ALLOWED, what)
+}

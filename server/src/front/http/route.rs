@@ -1,0 +1,23 @@
+//! A path that is served, and what the OpenAPI document says of it.
+
+use crate::models::state::SharedState;
+use axum::routing::MethodRouter;
+
+/// What the OpenAPI document says of one method of a path.
+pub(super) struct Operation {
+    /// `get` or `post`.
+    pub(super) method: &'static str,
+    pub(super) summary: &'static str,
+    /// The group of the protocol that it belongs to.
+    pub(super) tag: &'static str,
+    /// Schemas of the request's and of the reply's body, by name; none where there is no JSON body.
+    pub(super) request: Option<&'static str>,
+    pub(super) reply: Option<&'static str>,
+}
+
+/// One path.
+pub(super) struct Route {
+    pub(super) path: String,
+    pub(super) serve: MethodRouter<SharedState>,
+    pub(super) operations: Vec<Operation>,
+}

@@ -1,0 +1,11 @@
+//! What clients speak to: connections, the checks before every route, and the two protocols.
+//!
+//! In: listeners. Out: replies. HTTP and gRPC read and write messages; how a request is answered is the pipeline's business.
+
+pub(crate) mod access;
+pub(crate) mod body_pieces;
+pub(crate) mod connections;
+pub(crate) mod grpc;
+pub(crate) mod http;
+pub(crate) mod routes;
+pub(crate) mod triton_settings;

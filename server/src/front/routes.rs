@@ -1,0 +1,31 @@
+//! What answers requests: the seam between connections and fronts.
+//!
+//! In: a request, whatever it asks for. Out: its reply. A router is one; a front with a shorter way for most of its requests
+//! is another.
+
+use crate::telemetry::labels::Front;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use http::Request;
+use std::future::Future;
+use tower::Service;
+
+/// What answers requests.
+pub(crate) trait Routes: Send + Sync + 'static {
+    /// The front that they are of: what a client calls itself (its content type) does not decide how it is spoken to.
+    const FRONT: Front;
+
+    /// Answers one; what is not served is answered too.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
+
+/// A router by itself is gRPC's.
+impl Routes for Router {
+    const FRONT: Front = Front::Grpc;
+
+    async fn answer(&self, request: Request<Body>) -> Response {
+        let Ok(response) = self.clone().call(request).await;
+        response
+    }
+}

@@ -1,0 +1,426 @@
+//! ONNX Runtime: finding the library, loading it, and building sessions.
+//!
+//! In: where to look, and graphs as bytes. Out: sessions. Knows nothing of models' names, requests or tiers. The library
+//! is loaded at run time, so that the server builds without it and a user's own build (with CUDA, say) can take its place.
+
+pub(crate) mod cores;
+mod log;
+pub(crate) mod mapped;
+pub(crate) mod optimized;
+pub(crate) mod provider;
+mod version;
+
+use bytes::Bytes;
+use mapped::WeightFolder;
+use ort::environment::Environment;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use provider::{Provider, Providers, has_cuda};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tierlab_formats::model::{InstanceKind, MODEL_FILE};
+
+/// The key that lets threads spin during runs only.
+const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
+/// The oldest ONNX Runtime that can be used.
+const OLDEST: &str = "1.23";
+/// Where `scripts/setup onnxruntime` puts the library, below the project's root.
+const SETUP_FOLDER: &str = ".runtime/onnxruntime";
+/// Names tried with the system's own search path.
+const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
+/// Parents of the current directory and of the executable that are searched at most.
+const MAX_PARENTS: usize = 8;
+
+/// Where to look for the library.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LibrarySearch {
+    /// `ORT_DYLIB_PATH`.
+    pub(crate) environment: Option<PathBuf>,
+    /// `[runtime] library`.
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// ONNX Runtime cannot be used; the message says what was looked for and how to get it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct RuntimeError(String);
+
+/// The loaded library.
+#[derive(Debug, Clone)]
+pub(crate) struct Runtime {
+    environment: Environment,
+    providers: Arc<Providers>,
+    /// Its version, as `1.31.1`.
+    pub(crate) version: String,
+    /// The file.
+    pub(crate) library: PathBuf,
+}
+
+/// The threads that ONNX Runtime uses for one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Inside a node of the graph.
+    pub(crate) intra_op: u32,
+    /// Nodes at the same time; 1 runs them one after the other.
+    pub(crate) inter_op: u32,
+    /// Whether threads of a run poll for work between two nodes. Never between two runs: then they sleep.
+    pub(crate) spinning: bool,
+}
+
+/// Where a session's graph is taken from.
+#[derive(Debug, Clone)]
+pub(crate) enum GraphSource {
+    /// The model itself.
+    Original,
+    /// The model itself; what the optimiser makes of it is written to this file.
+    Saving(PathBuf),
+    /// What the optimiser made of it before; the model itself where that does not load.
+    Optimized(Bytes),
+}
+
+/// A session, and what became of its building.
+pub(crate) struct Built {
+    pub(crate) session: Session,
+    /// `cpu`, `cuda` or `tensorrt`.
+    pub(crate) provider: &'static str,
+    /// Whether it was built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+}
+
+/// A model's graph, and the files that hold its large weights.
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    /// What the log calls it: `NAME/VERSION` of the model.
+    pub(crate) name: Arc<str>,
+    pub(crate) onnx: Bytes,
+    pub(crate) weights: Weights,
+}
+
+/// The files that hold a graph's large weights, by their names in the graph.
+#[derive(Debug, Clone)]
+pub(crate) enum Weights {
+    /// In memory, from which each session takes a copy.
+    InMemory(Vec<(String, Arc<[u8]>)>),
+    /// In a folder, with the graph as `model.onnx` beside them; all sessions map the same files.
+    Mapped(Arc<WeightFolder>),
+}
+
+impl Graph {
+    /// Bytes of it and of its weights: about what a session holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        let files = match &self.weights {
+            Weights::InMemory(files) => files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+            Weights::Mapped(placed) => placed.room().bytes(),
+        };
+        files + self.onnx.len() as u64
+    }
+
+    /// A graph that holds all its weights itself.
+    pub(crate) fn self_contained(name: Arc<str>, onnx: Bytes) -> Self {
+        Self {
+            name,
+            onnx,
+            weights: Weights::InMemory(Vec::new()),
+        }
+    }
+}
+
+impl Runtime {
+    /// Finds and loads the library. Once per process: ONNX Runtime allows no second environment.
+    pub(crate) fn load(search: &LibrarySearch, providers: Providers) -> Result<Self, RuntimeError> {
+        let library = find(search)?;
+        let environment = ort::init_from(&library)
+            .map_err(|e| RuntimeError(format!("ONNX Runtime: {e}\n{}", advice())))?
+            .with_name("tierlab")
+            .with_telemetry(false)
+            .with_logger(log::logger())
+            .build()
+            .map_err(|e| RuntimeError(format!("ONNX Runtime {}: {e}", library.display())))?;
+        environment.set_log_level(log::level());
+        let version = version::version_of(&library).map_err(|e| RuntimeError(format!("ONNX Runtime {e}")))?;
+        providers.check(&environment, &library).map_err(RuntimeError)?;
+        Ok(Self {
+            environment,
+            providers: Arc::new(providers),
+            version,
+            library,
+        })
+    }
+
+    /// Where a model's sessions run that wants `kind`.
+    ///
+    /// # Errors
+    /// A GPU that is wanted where the server's configuration has none.
+    pub(crate) fn provider_for(&self, kind: InstanceKind) -> Result<Provider, String> {
+        match (kind, self.providers.choice) {
+            (InstanceKind::Auto, provider) => Ok(provider),
+            (InstanceKind::Cpu, _) => Ok(Provider::Cpu),
+            (InstanceKind::Gpu, Provider::Cpu) => {
+                Err("the model's config wants a GPU, and `runtime.provider` in server.toml is `cpu`".into())
+            }
+            (InstanceKind::Gpu, Provider::Tensorrt) => Ok(Provider::Tensorrt),
+            (InstanceKind::Gpu, Provider::Auto | Provider::Cuda) => Ok(Provider::Cuda),
+        }
+    }
+
+    /// The CUDA device that sessions run on, where they run on one.
+    pub(crate) fn cuda_device(&self) -> u32 {
+        self.providers.cuda.device_id
+    }
+
+    /// Whether sessions of a provider are sure to run on the CPU.
+    pub(crate) fn is_cpu(provider: Provider) -> bool {
+        provider == Provider::Cpu || (provider == Provider::Auto && !has_cuda())
+    }
+
+    /// Builds a session.
+    ///
+    /// # Errors
+    /// A graph that ONNX Runtime refuses; a provider that was asked for and does not start, with everything that it needs.
+    pub(crate) fn session(
+        &self,
+        graph: &Graph,
+        source: &GraphSource,
+        threads: Threads,
+        provider: Provider,
+    ) -> Result<Built, String> {
+        let on = |session, provider| Built {
+            session,
+            provider,
+            optimized: false,
+        };
+        match provider {
+            Provider::Cuda | Provider::Tensorrt => {
+                let built = self.build(graph, threads, provider, Ok);
+                let session = built.map_err(|error| match self.on_cpu(graph, &GraphSource::Original, threads) {
+                    // The graph is good: it is the provider that does not start.
+                    Ok(_) => self.providers.lacking(provider, &self.library, &error),
+                    Err(_) => error,
+                })?;
+                Ok(on(session, provider.as_str()))
+            }
+            Provider::Auto if has_cuda() => match self.build(graph, threads, provider, Ok) {
+                Ok(session) => Ok(on(session, Provider::Cuda.as_str())),
+                Err(error) => {
+                    tracing::warn!(%error, "CUDA does not start; the model runs on the CPU");
+                    self.on_cpu(graph, source, threads)
+                }
+            },
+            Provider::Auto | Provider::Cpu => self.on_cpu(graph, source, threads),
+        }
+    }
+
+    fn on_cpu(&self, graph: &Graph, source: &GraphSource, threads: Threads) -> Result<Built, String> {
+        let built = |session, optimized| Built {
+            session,
+            provider: "cpu",
+            optimized,
+        };
+        let text = |e: ort::Error<SessionBuilder>| e.to_string();
+        let attempt = match source {
+            GraphSource::Original => None,
+            GraphSource::Optimized(onnx) => {
+                let ready = Graph::self_contained(Arc::clone(&graph.name), onnx.clone());
+                // Nothing is left to optimise.
+                let off = |b: SessionBuilder| b.with_optimization_level(GraphOptimizationLevel::Disable).map_err(text);
+                Some(
+                    self.build(&ready, threads, Provider::Cpu, off)
+                        .map(|session| built(session, true)),
+                )
+            }
+            GraphSource::Saving(path) => {
+                let save = |b: SessionBuilder| b.with_optimized_model_path(path).map_err(text);
+                Some(
+                    self.build(graph, threads, Provider::Cpu, save)
+                        .map(|session| built(session, false)),
+                )
+            }
+        };
+        match attempt {
+            Some(Ok(session)) => return Ok(session),
+            Some(Err(error)) => tracing::warn!(%error, "without the cache of optimised graphs"),
+            None => {}
+        }
+        Ok(built(self.build(graph, threads, Provider::Cpu, Ok)?, false))
+    }
+
+    fn build(
+        &self,
+        graph: &Graph,
+        threads: Threads,
+        provider: Provider,
+        finish: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, String>,
+    ) -> Result<Session, String> {
+        let text = |e: ort::Error| e.to_string();
+        // Threads that spin between runs would take the cores that tiers and HTTP need, and fake a busy session.
+        let mut builder = Session::builder(&self.environment)
+            .map_err(text)?
+            .with_intra_threads(threads.intra_op as usize)
+            .map_err(|e| e.to_string())?
+            .with_parallel_execution(threads.inter_op > 1)
+            .map_err(|e| e.to_string())?
+            .with_inter_threads(threads.inter_op as usize)
+            .map_err(|e| e.to_string())?
+            .with_intra_op_spinning(threads.spinning)
+            .map_err(|e| e.to_string())?
+            .with_log_id(&graph.name)
+            .map_err(|e| e.to_string())?;
+        if threads.spinning {
+            builder = builder
+                .with_config_entry(STOP_SPINNING_AFTER_RUN, "1")
+                .map_err(|e| e.to_string())?;
+        }
+        if provider != Provider::Cpu {
+            builder = builder
+                .with_execution_providers(self.providers.dispatch(provider))
+                .map_err(|e| e.to_string())?;
+        }
+        match &graph.weights {
+            Weights::InMemory(files) => {
+                for (name, bytes) in files {
+                    builder = builder
+                        .with_external_initializer_file_in_memory(name, Arc::clone(bytes))
+                        .map_err(|e| e.to_string())?;
+                }
+                finish(builder)?.commit_from_memory(&graph.onnx).map_err(text)
+            }
+            Weights::Mapped(placed) => {
+                let onnx = placed.file(MODEL_FILE).map_err(|e| e.to_string())?;
+                finish(builder)?.commit_from_file(onnx).map_err(text)
+            }
+        }
+    }
+}
+
+/// The first library there is. A path given on purpose is taken or refused, never passed over.
+fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
+    let mut tried = Vec::new();
+    for (name, path) in [
+        ("ORT_DYLIB_PATH", &search.environment),
+        ("[runtime] library", &search.config),
+    ] {
+        let Some(path) = path else {
+            tried.push(format!("{name}: not set"));
+            continue;
+        };
+        let library = if path.is_dir() {
+            newest_in(path)
+        } else {
+            path.is_file().then(|| path.clone())
+        };
+        return library.ok_or_else(|| {
+            RuntimeError(format!(
+                "ONNX Runtime: {name} is `{}`, where no library lies.\n{}",
+                path.display(),
+                advice()
+            ))
+        });
+    }
+    for folder in setup_folders() {
+        if let Some(library) = newest_in(&folder) {
+            return Ok(library);
+        }
+        tried.push(format!("{}/libonnxruntime.so*: none", folder.display()));
+    }
+    for name in SYSTEM_NAMES {
+        match ort::init_from(name) {
+            Ok(_) => return Ok(name.into()),
+            Err(error) => tried.push(format!("{name} on the system: {error}")),
+        }
+    }
+    Err(RuntimeError(format!(
+        "ONNX Runtime was not found. Looked for:\n  {}\n{}",
+        tried.join("\n  "),
+        advice()
+    )))
+}
+
+fn advice() -> String {
+    format!(
+        "Get it with `scripts/setup onnxruntime`, or with `pip install onnxruntime` and ORT_DYLIB_PATH set to \
+         the package's onnxruntime/capi/libonnxruntime.so.*; it must be version {OLDEST} or newer."
+    )
+}
+
+/// The set-up folder below the current directory, the executable's, and their parents.
+fn setup_folders() -> Vec<PathBuf> {
+    let executable = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_path_buf));
+    let starts = [std::env::current_dir().ok(), executable];
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for start in starts.iter().flatten() {
+        for folder in start
+            .ancestors()
+            .take(MAX_PARENTS)
+            .map(|parent| parent.join(SETUP_FOLDER))
+        {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders
+}
+
+/// The library with the highest version in a folder.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let mut libraries: Vec<PathBuf> = std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| file_name(path).starts_with("libonnxruntime.so"))
+        .collect();
+    libraries.sort_by_key(|path| version_in(file_name(path)));
+    libraries.pop()
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// The numbers behind `.so.`.
+fn version_in(file_name: &str) -> Vec<u32> {
+    let tail = file_name.split_once(".so.").map_or("", |(_, tail)| tail);
+    tail.split('.').map_while(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_version_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(newest_in(folder.path()), None);
+        for name in [
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1.31.1",
+            "libonnxruntime_providers.so",
+            "other",
+        ] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(
+            file_name(&newest_in(folder.path()).unwrap()),
+            "libonnxruntime.so.1.31.1"
+        );
+        assert_eq!(newest_in(&folder.path().join("none")), None);
+    }
+
+    #[test]
+    fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {
+        let search = LibrarySearch {
+            environment: Some("/nowhere/libonnxruntime.so".into()),
+            config: None,
+        };
+        let message = find(&search).unwrap_err().to_string();
+        for part in [
+            "ORT_DYLIB_PATH",
+            "/nowhere/libonnxruntime.so",
+            "scripts/setup onnxruntime",
+            "pip install",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One session at work: it takes batches from its model's queue, runs them, and answers.
+//!
+//! In: batches of jobs. Out: each job's share of the outputs. A run that fails is made again request by request, so that one
+//! bad request fails alone; a panic fails its batch and not the process. A run that nobody waits for is ended.
+
+use super::delivery::{AddressedAnswer, Delivery};
+use super::error::{Fault, RunError};
+use super::interrupt::RunControl;
+use super::pinned::PinnedRun;
+use super::signature::Signature;
+use crate::inference::tensors::{self, Buffer};
+use crate::pipeline::admission::Admission;
+use crate::pipeline::batch::BatchQueue;
+use crate::pipeline::batch::clock::SessionClock;
+use crate::pipeline::batch::elements::rows_of;
+use crate::pipeline::batch::groups::SessionSlot;
+use crate::pipeline::batch::job::{Job, JobOutput, Part};
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::model_stats::{RunStats, RunTimes};
+use ort::session::{Session, SessionInputValue};
+use prometheus::{Histogram, IntCounter};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_protocol::infer::{Data, Tensor};
+
+/// One session with the buffers of its inputs.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(super) session: Session,
+    pub(super) signature: Signature,
+    pub(super) buffers: Vec<Buffer>,
+    /// On a GPU, how inputs and outputs go there and back.
+    pub(super) pinned: Option<PinnedRun>,
+    /// How its runs are ended early.
+    pub(super) control: RunControl,
+    /// Where outputs are counted, once it serves.
+    pub(super) admission: Option<Arc<Admission>>,
+}
+
+/// The answers of one run, in the order of its jobs.
+pub(super) struct Answers {
+    pub(super) outputs: Vec<Vec<Tensor>>,
+    started: Instant,
+    ended: Instant,
+}
+
+impl Engine {
+    /// Serves batches until the queue is closed and empty.
+    pub(crate) fn serve(mut self, work: &Assignment) {
+        let Assignment {
+            queue,
+            group,
+            clock,
+            admission,
+            ..
+        } = work;
+        self.admission = Some(Arc::clone(admission));
+        let mut last_run = Duration::ZERO;
+        let mut slot = SessionSlot::in_group(*group);
+        queue.add_session(&slot, Arc::clone(&self.control.active));
+        while let Some(jobs) = queue.take(&mut slot, clock, last_run) {
+            let rows = jobs.iter().map(|job| job.rows).sum();
+            let began = Instant::now();
+            self.answer(jobs, work);
+            last_run = began.elapsed();
+            queue.note_run(rows, last_run);
+        }
+        clock.settle();
+    }
+
+    fn answer(&mut self, mut jobs: Vec<Job>, work: &Assignment) {
+        let counts = &work.counts;
+        let rows: usize = jobs.iter().map(|job| job.rows).sum();
+        let began = Instant::now();
+        match self.control.active.begin(&mut jobs, began) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(refusal) => return refuse(jobs, &refusal),
+        }
+        counts.batch_rows.observe(rows as f64);
+        let run = match &jobs[..] {
+            // What ONNX Runtime logs during the run is about this request.
+            [alone] => alone.scope.run(|| self.run(&jobs)),
+            _ => self.run(&jobs),
+        };
+        let interrupted = self.control.active.end(&mut jobs);
+        if interrupted {
+            counts.interrupted.inc();
+        }
+        match run {
+            Ok(answers) => {
+                counts.runs.count(&RunTimes {
+                    rows,
+                    input: answers.started - began,
+                    infer: answers.ended - answers.started,
+                    output: answers.ended.elapsed(),
+                });
+                let addressed = |(job, outputs): (Job, Vec<Tensor>)| {
+                    let done = JobOutput {
+                        outputs,
+                        run_started: answers.started,
+                        run_ended: answers.ended,
+                        batch_rows: rows,
+                    };
+                    Some(AddressedAnswer {
+                        to: job.reply?,
+                        answer: Ok(done),
+                    })
+                };
+                let addressed_answers = jobs.into_iter().zip(answers.outputs).filter_map(addressed);
+                work.delivery.send(addressed_answers.collect());
+            }
+            Err(_) if interrupted => {
+                let seconds = began.elapsed().as_secs_f64();
+                if let Some(job) = jobs.first() {
+                    job.scope.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
+                }
+                // Whoever waits all the same was told to stop by the server itself.
+                let why = self.control.active.stopped();
+                let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was ended"));
+                refuse(jobs, &why);
+            }
+            Err(_) if jobs.len() > 1 => {
+                for job in jobs {
+                    self.answer(vec![job], work);
+                }
+            }
+            Err(error) => {
+                for job in jobs {
+                    job.scope.run(|| tracing::warn!(error = %error.message, "a run failed"));
+                    job.refuse(error.refusal(&work.model));
+                }
+            }
+        }
+    }
+
+    /// Runs jobs as one batch.
+    fn run(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
+        catch_unwind(AssertUnwindSafe(|| self.run_unguarded(jobs))).unwrap_or_else(|panic| {
+            let what = panic.downcast_ref::<&str>().copied().unwrap_or("no message");
+            tracing::error!(what, "a session panicked; the batch is refused and the session goes on");
+            Err(RunError::new(Fault::Run, format!("the session panicked: {what}")))
+        })
+    }
+
+    fn run_unguarded(&mut self, jobs: &[Job]) -> Result<Answers, RunError> {
+        let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
+        let parts: Vec<&[Part]> = jobs.iter().map(|job| job.parts.as_slice()).collect();
+        let answers = self.run_parts(&parts, &rows);
+        self.buffers.iter_mut().for_each(Buffer::shrink);
+        answers
+    }
+
+    pub(super) fn run_parts(&mut self, requests: &[&[Part]], rows: &[usize]) -> Result<Answers, RunError> {
+        let total: usize = rows.iter().sum();
+        let Self {
+            session,
+            signature,
+            buffers,
+            pinned,
+            control,
+            admission,
+        } = self;
+        let shape_of = |i: usize| {
+            let mut shape = requests[0][i].shape.clone();
+            if signature.batched {
+                shape[0] = i64::try_from(total).unwrap_or(i64::MAX);
+            }
+            shape
+        };
+        let started;
+        let values = if let Some(pinned) = pinned {
+            for (i, spec) in signature.inputs.iter().enumerate() {
+                let parts = requests.iter().map(|request| &request[i]);
+                pinned.bind(spec, shape_of(i), parts)?;
+            }
+            started = Instant::now();
+            pinned.run(session, &control.options)?
+        } else {
+            for (i, buffer) in buffers.iter_mut().enumerate() {
+                buffer.clear();
+                for request in requests {
+                    let Some(data) = request[i].data.host() else {
+                        return Err("rows in device memory, and a session that has none".to_owned().into());
+                    };
+                    buffer.push(data).map_err(RunError::misfit)?;
+                }
+            }
+            let mut values: Vec<SessionInputValue<'_>> = Vec::with_capacity(buffers.len());
+            for (i, buffer) in buffers.iter().enumerate() {
+                values.push(buffer.value(shape_of(i))?);
+            }
+            started = Instant::now();
+            session.run_with_options(values.as_slice(), &control.options)?
+        };
+        let ended = Instant::now();
+        let bytes = (0..signature.outputs.len()).map(|i| tensors::output_bytes(&values[i]));
+        let bytes = bytes.fold(0, usize::saturating_add);
+        let mut held = admission
+            .as_ref()
+            .map_or(Ok(None), |admission| admission.hold_outputs(bytes))?;
+        let mut outputs: Vec<Vec<Tensor>> = requests
+            .iter()
+            .map(|_| Vec::with_capacity(signature.outputs.len()))
+            .collect();
+        for (i, spec) in signature.outputs.iter().enumerate() {
+            let (shape, data) = tensors::extract(&values[i])?;
+            let data = Data::from(match &mut held {
+                Some(held) => held.split(data.len()).hold(data),
+                None => data,
+            });
+            if signature.batched && shape.first().and_then(|&rows| usize::try_from(rows).ok()) != Some(total) {
+                let message = format!(
+                    "output `{}` has shape {shape:?} for a batch of {total} rows: its first dimension is no batch, and \
+                     `max_batch_size` must be 0 in the model's config",
+                    spec.name
+                );
+                return Err(RunError::new(Fault::Rows, message));
+            }
+            let mut from = 0;
+            for (&rows, outputs) in rows.iter().zip(&mut outputs) {
+                let (mut shape, mut share) = (shape.clone(), data.clone());
+                if signature.batched {
+                    shape[0] = i64::try_from(rows).unwrap_or(i64::MAX);
+                    share = rows_of(&data, spec.dtype, total, from, from + rows);
+                }
+                from += rows;
+                outputs.push(Tensor {
+                    name: spec.name.clone(),
+                    dtype: spec.dtype,
+                    shape,
+                    data: share,
+                });
+            }
+        }
+        Ok(Answers {
+            outputs,
+            started,
+            ended,
+        })
+    }
+}
+
+fn refuse(jobs: Vec<Job>, refusal: &Refusal) {
+    for job in jobs {
+        job.refuse(refusal.clone());
+    }
+}
+
+/// What a session's thread needs to serve.
+pub(crate) struct Assignment {
+    /// The model's name, for messages.
+    pub(crate) model: String,
+    pub(crate) queue: Arc<BatchQueue>,
+    /// Its group, of those that the queue knows.
+    pub(crate) group: usize,
+    pub(crate) clock: Arc<SessionClock>,
+    pub(crate) counts: RunCounts,
+    pub(crate) delivery: Delivery,
+    /// Where the outputs of its runs are counted.
+    pub(crate) admission: Arc<Admission>,
+}
+
+/// Where a session counts its runs.
+pub(crate) struct RunCounts {
+    pub(crate) batch_rows: Histogram,
+    /// Those that were ended early.
+    pub(crate) interrupted: IntCounter,
+    pub(crate) runs: Arc<RunStats>,
+}

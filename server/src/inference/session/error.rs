@@ -1,0 +1,71 @@
+//! A run that failed, and whose fault it is.
+
+use crate::pipeline::refusal::{Reason, Refusal};
+
+/// A failed run: what is wrong, and with what.
+#[derive(Debug)]
+pub(super) struct RunError {
+    pub(super) message: String,
+    pub(super) fault: Fault,
+}
+
+/// Where the fault of a failed run lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// What was sent does not fit the graph.
+    Input,
+    /// The model is batched, and the graph's rows are not those of its inputs.
+    Rows,
+    /// Anything else.
+    Run,
+    /// There is no room for the outputs.
+    NoMemory(Reason),
+}
+
+impl RunError {
+    pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            fault,
+        }
+    }
+
+    /// What was sent does not fit the graph.
+    pub(super) fn misfit(message: impl Into<String>) -> Self {
+        Self::new(Fault::Input, message)
+    }
+
+    /// What a client is told. A graph whose rows are no batch answers nobody: rows behind rows might be another's.
+    pub(super) fn refusal(&self, model: &str) -> Refusal {
+        let message = &self.message;
+        let reason = match self.fault {
+            Fault::Input => Reason::BadRequest,
+            Fault::Rows => return Refusal::new(Reason::Inference, format!("model `{model}`: {message}")),
+            Fault::NoMemory(reason) => return Refusal::new(reason, message.as_str()),
+            Fault::Run => Reason::Inference,
+        };
+        Refusal::new(reason, format!("the model refuses these inputs: {message}"))
+    }
+}
+
+impl From<String> for RunError {
+    fn from(message: String) -> Self {
+        Self::new(Fault::Run, message)
+    }
+}
+
+impl From<ort::Error> for RunError {
+    fn from(error: ort::Error) -> Self {
+        let fault = match error.code() {
+            ort::ErrorCode::InvalidArgument => Fault::Input,
+            _ => Fault::Run,
+        };
+        Self::new(fault, error.to_string())
+    }
+}
+
+impl From<Refusal> for RunError {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(Fault::NoMemory(refusal.reason), refusal.message)
+    }
+}

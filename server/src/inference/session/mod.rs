@@ -1,0 +1,18 @@
+//! The sessions of the models, each owned by a thread that takes batches from its model's queue.
+
+pub(crate) mod cpus;
+pub(crate) mod delivery;
+pub(crate) mod device;
+pub(crate) mod engine;
+mod error;
+pub(crate) mod foreign;
+pub(crate) mod interrupt;
+pub(crate) mod layout;
+mod measure;
+pub(crate) mod open;
+pub(crate) mod pinned;
+pub(crate) mod signature;
+pub(crate) mod spawn;
+#[cfg(test)]
+mod test_engines;
+pub(crate) mod warmup;

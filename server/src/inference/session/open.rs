@@ -1,0 +1,193 @@
+//! Building a session on the thread that will own it: the graph into ONNX Runtime, its signature, its warm-up.
+
+use super::engine::Engine;
+use super::interrupt::RunControl;
+use super::measure;
+use super::pinned::{Host, PinnedRun};
+use super::signature::Signature;
+use super::warmup::Warmup;
+use crate::inference::runtime::provider::Provider;
+use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
+use crate::inference::tensors::{self, Buffer};
+use ort::session::Session;
+use ort::value::{Outlet, ValueType};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::model::{FirstDim, check_batch_axis};
+use tierlab_protocol::tensor::TensorSpec;
+use tokio::sync::oneshot;
+
+/// What a session is made of.
+pub(crate) struct SessionSpec {
+    pub(crate) runtime: Runtime,
+    pub(crate) graph: Graph,
+    pub(crate) source: GraphSource,
+    pub(crate) provider: Provider,
+    pub(crate) threads: Threads,
+    /// Rows of a run at most; 0 where the model is not batched.
+    pub(crate) max_batch_size: u32,
+    pub(crate) warmup: Arc<Warmup>,
+    /// How long to measure runs for when it is warm; none where nobody asks.
+    pub(crate) measure: Option<Duration>,
+}
+
+impl SessionSpec {
+    /// The same with other threads, and without writing the optimised graph down.
+    pub(crate) fn with_threads(&self, threads: Threads, measure: Option<Duration>) -> Self {
+        let source = match &self.source {
+            GraphSource::Saving(_) => GraphSource::Original,
+            source => source.clone(),
+        };
+        Self {
+            runtime: self.runtime.clone(),
+            graph: self.graph.clone(),
+            source,
+            threads,
+            warmup: Arc::clone(&self.warmup),
+            measure,
+            ..*self
+        }
+    }
+}
+
+/// What a session is opened with.
+pub(crate) struct Opening {
+    pub(crate) control: RunControl,
+    /// Told when the session is built, before its warm-up.
+    pub(crate) built: oneshot::Sender<()>,
+}
+
+/// A session that is ready.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) engine: Engine,
+    pub(crate) report: SessionReport,
+}
+
+/// What is to be told of a session that is ready.
+#[derive(Debug)]
+pub(crate) struct SessionReport {
+    pub(crate) signature: Signature,
+    /// `cpu`, `cuda` or `tensorrt`.
+    pub(crate) provider: &'static str,
+    /// The CUDA device whose memory its inputs can be bound to.
+    pub(crate) binds_device: Option<u32>,
+    /// Whether it was built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+    pub(crate) session_time: Duration,
+    pub(crate) warmup_time: Duration,
+    /// The time of one run, where it was asked for and the model runs on what it was tried with.
+    pub(crate) run_time: Option<Duration>,
+}
+
+/// Builds a session and warms it up, on the calling thread. The spec, and with it the files of the model, is let go of
+/// before the warm-up.
+///
+/// # Errors
+/// What ONNX Runtime refuses, a type that the protocol has no name for, a warm-up sample that does not run, or a warm-up
+/// that was stopped.
+pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, String> {
+    let began = Instant::now();
+    let SessionSpec { runtime, graph, .. } = &*spec;
+    let Built {
+        session,
+        provider,
+        optimized,
+    } = runtime.session(graph, &spec.source, spec.threads, spec.provider)?;
+    let signature = signature_of(&session, spec.max_batch_size)?;
+    let session_time = began.elapsed();
+    let buffers = signature.inputs.iter().map(|input| Buffer::new(input.dtype)).collect();
+    let pinned = match provider {
+        "cpu" => None,
+        _ => {
+            let host = Host::Cuda(runtime.cuda_device());
+            PinnedRun::new(&session, &signature.inputs, &signature.outputs, host).map_err(|e| e.to_string())?
+        }
+    };
+    let binds_device = pinned.as_ref().map(|_| runtime.cuda_device());
+    let mut engine = Engine {
+        session,
+        signature: signature.clone(),
+        buffers,
+        admission: None,
+        pinned,
+        control: opening.control,
+    };
+    let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
+    let max_batch_size = spec.max_batch_size;
+    drop(spec);
+    // Nobody listens where the load was given up: the warm-up finds out.
+    let _ = opening.built.send(());
+    let began = Instant::now();
+    warmup.run(&mut engine, max_batch_size)?;
+    let warmup_time = began.elapsed();
+    let run_time = measured.and_then(|budget| measure::fastest_run(&mut engine, &warmup, budget));
+    let report = SessionReport {
+        signature,
+        provider,
+        binds_device,
+        optimized,
+        session_time,
+        warmup_time,
+        run_time,
+    };
+    Ok(Opened { engine, report })
+}
+
+/// What the graph takes and gives.
+fn signature_of(session: &Session, max_batch_size: u32) -> Result<Signature, String> {
+    let spec = |outlet: &Outlet| {
+        let element = outlet.dtype().tensor_type();
+        let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
+            format!(
+                "`{}` is {}, which the Open Inference Protocol has no type for",
+                outlet.name(),
+                outlet.dtype()
+            )
+        })?;
+        let shape = outlet
+            .dtype()
+            .tensor_shape()
+            .map(|shape| shape.to_vec())
+            .unwrap_or_default();
+        Ok(TensorSpec {
+            name: outlet.name().to_owned(),
+            dtype,
+            shape,
+        })
+    };
+    let inputs = session.inputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    let outputs = session.outputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
+    if inputs.is_empty() || outputs.is_empty() {
+        return Err("the graph has no inputs or no outputs".into());
+    }
+    let batched = max_batch_size > 0;
+    if batched {
+        let inputs = session.inputs().iter().map(first_dim);
+        let outputs = session.outputs().iter().map(first_dim);
+        check_batch_axis(inputs, outputs).map_err(|what| {
+            format!(
+                "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
+                 `max_batch_size` it is served unbatched"
+            )
+        })?;
+    }
+    Ok(Signature {
+        inputs,
+        outputs,
+        batched,
+    })
+}
+
+/// A tensor's name, and its first dimension as the graph declares it.
+fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
+    let first = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => FirstDim::of(shape, dimension_symbols),
+        _ => FirstDim::None,
+    };
+    (outlet.name(), first)
+}

@@ -1,0 +1,208 @@
+//! Runs of a session on a GPU, with the host's side of every copy in pinned memory.
+//!
+//! In: the parts of a batch. Out: outputs in pinned memory, each copied there once. Parts on the host are laid out straight
+//! into pinned input tensors, which ONNX Runtime copies to the device by itself; where a part lies on the device already,
+//! the input's tensor is made there ([`DeviceInputs`]). Pinned memory comes from ONNX Runtime's own arenas. **Has not run on
+//! a GPU**: the tests run it with the CPU's memory in the place of both.
+
+use super::device::DeviceInputs;
+use super::error::RunError;
+use crate::inference::tensors;
+use crate::pipeline::batch::elements::Elements;
+use crate::pipeline::batch::job::Part;
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
+use ort::value::{DynTensor, TensorElementType};
+use std::borrow::Cow;
+use tierlab_protocol::infer::Data;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// The binding of a session, and where its tensors lie. The binding comes first: it points to what comes after it.
+#[derive(Debug)]
+pub(crate) struct PinnedRun {
+    binding: IoBinding,
+    inputs: Allocator,
+    pub(super) device: DeviceInputs,
+    outputs: MemoryInfo<'static>,
+}
+
+/// Where tensors are allocated: pinned ones, and those on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// Memory that a CUDA device copies from and to by itself.
+    Cuda(u32),
+    /// Plain memory, for tests without a GPU.
+    #[cfg(test)]
+    Plain,
+}
+
+impl Host {
+    fn memory(self, kind: MemoryType) -> ort::Result<MemoryInfo<'static>> {
+        let (device, id) = match self {
+            Self::Cuda(id) => (AllocationDevice::CUDA_PINNED, i32::try_from(id).unwrap_or(i32::MAX)),
+            #[cfg(test)]
+            Self::Plain => (AllocationDevice::CPU, 0),
+        };
+        MemoryInfo::new(device, id, AllocatorType::Device, kind)
+    }
+
+    fn device_memory(self) -> ort::Result<MemoryInfo<'static>> {
+        let (device, id) = match self {
+            Self::Cuda(id) => (AllocationDevice::CUDA, i32::try_from(id).unwrap_or(i32::MAX)),
+            #[cfg(test)]
+            Self::Plain => (AllocationDevice::CPU, 0),
+        };
+        MemoryInfo::new(device, id, AllocatorType::Device, MemoryType::Default)
+    }
+}
+
+impl PinnedRun {
+    /// Binds the outputs of a session. Text has no fixed size, so that models with it cannot be run this way: `None`.
+    pub(crate) fn new(
+        session: &Session,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+        host: Host,
+    ) -> ort::Result<Option<Self>> {
+        if inputs.iter().chain(outputs).any(|spec| spec.dtype == DataType::Bytes) {
+            return Ok(None);
+        }
+        let mut binding = session.create_binding()?;
+        let memory = host.memory(MemoryType::CPUOutput)?;
+        for output in outputs {
+            binding.bind_output_to_device(&output.name, &memory)?;
+        }
+        Ok(Some(Self {
+            binding,
+            inputs: Allocator::new(session, host.memory(MemoryType::CPUInput)?)?,
+            device: DeviceInputs::new(Allocator::new(session, host.device_memory()?)?),
+            outputs: memory,
+        }))
+    }
+
+    /// Binds one input: the parts behind each other, in device memory where one of them lies there, else in pinned memory.
+    ///
+    /// # Errors
+    /// Parts that are not of the shape, which is the requests' fault; the device's and ONNX Runtime's, which is not.
+    pub(super) fn bind<'a>(
+        &mut self,
+        spec: &TensorSpec,
+        shape: Vec<i64>,
+        parts: impl Iterator<Item = &'a Part> + Clone,
+    ) -> Result<(), RunError> {
+        let element = tensors::element_type(spec.dtype).ok_or_else(|| RunError::misfit("text is not bound"))?;
+        let is_on_device = |part: &Part| matches!(part.data, Elements::Device(_));
+        let tensor = if parts.clone().any(is_on_device) {
+            self.device.tensor(&spec.name, element, &shape, parts)?
+        } else {
+            let mut tensor = DynTensor::new(&self.inputs, element, shape)?;
+            // In one piece each: an element may lie across two.
+            let host = parts.filter_map(|part| part.data.host());
+            let whole: Vec<Cow<'_, [u8]>> = host.map(Data::whole).collect();
+            let mut bytes = whole.iter().map(AsRef::as_ref);
+            lay_out(&mut tensor, element, &mut bytes).map_err(RunError::misfit)?;
+            tensor
+        };
+        Ok(self.binding.bind_input(&spec.name, &tensor)?)
+    }
+
+    /// Runs, and waits until every output is in pinned memory.
+    ///
+    /// # Errors
+    /// ONNX Runtime's.
+    pub(crate) fn run<'s>(
+        &'s mut self,
+        session: &'s mut Session,
+        options: &RunOptions,
+    ) -> ort::Result<SessionOutputs<'s>> {
+        // Each run makes new outputs: those of the last one may still be read.
+        for output in session.outputs() {
+            self.binding.bind_output_to_device(output.name(), &self.outputs)?;
+        }
+        self.binding.synchronize_inputs()?;
+        let outputs = session.run_binding_with_options(&self.binding, options)?;
+        self.binding.synchronize_outputs()?;
+        Ok(outputs)
+    }
+}
+
+/// Little-endian bytes to elements, in their places.
+fn lay_out(
+    tensor: &mut DynTensor,
+    element: TensorElementType,
+    parts: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<(), String> {
+    macro_rules! fill {
+        ($($variant:ident => $type:ty),*) => {
+            match element {
+                $(TensorElementType::$variant => {
+                    let (_, slots) = tensor.try_extract_tensor_mut::<$type>().map_err(|e| e.to_string())?;
+                    let mut slots = slots.iter_mut();
+                    for part in parts {
+                        let (elements, rest) = part.as_chunks();
+                        if !rest.is_empty() {
+                            return Err("a part is not whole elements".to_owned());
+                        }
+                        for element in elements {
+                            *slots.next().ok_or("more elements than the shape has")? = <$type>::from_le_bytes(*element);
+                        }
+                    }
+                    match slots.next() {
+                        None => Ok(()),
+                        Some(_) => Err("fewer elements than the shape has".to_owned()),
+                    }
+                })*
+                TensorElementType::Bool => {
+                    let (_, slots) = tensor.try_extract_tensor_mut::<bool>().map_err(|e| e.to_string())?;
+                    let bytes: Vec<u8> = parts.flatten().copied().collect();
+                    if bytes.len() != slots.len() {
+                        return Err("not as many elements as the shape has".to_owned());
+                    }
+                    slots.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte != 0);
+                    Ok(())
+                }
+                other => Err(format!("{other} is not bound")),
+            }
+        };
+    }
+    fill!(
+        Uint8 => u8, Uint16 => u16, Uint32 => u32, Uint64 => u64, Int8 => i8, Int16 => i16, Int32 => i32, Int64 => i64,
+        Float16 => half::f16, Bfloat16 => half::bf16, Float32 => f32, Float64 => f64
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inference::session::error::Fault;
+    use crate::inference::session::test_engines;
+
+    /// The same batches through a session as it is, and through one that is bound, with plain memory for pinned.
+    #[test]
+    fn a_bound_session_answers_as_an_unbound_one() {
+        let [mut plain, mut bound] = test_engines::engines();
+        let parts = test_engines::parts;
+        let mut kept = Vec::new();
+        for (first, second) in [(1, 3), (8, 1), (2, 30), (1, 1)] {
+            let requests = [parts(first, 0.1), parts(second, 0.9)];
+            let requests: Vec<&[Part]> = requests.iter().map(Vec::as_slice).collect();
+            let [want, have] = [&mut plain, &mut bound].map(|engine| {
+                let answers = engine.run_parts(&requests, &[first, second]);
+                answers.map_err(|e| e.message).unwrap().outputs
+            });
+            assert_eq!(want, have);
+            kept.push((want, have));
+        }
+        assert!(
+            kept.iter().all(|(want, have)| want == have),
+            "later runs leave earlier answers alone"
+        );
+        let short = vec![Part {
+            shape: vec![2, 64],
+            data: vec![0; 64 * 4].into(),
+        }];
+        let refused = bound.run_parts(&[&short], &[2]).err().unwrap();
+        assert_eq!(refused.fault, Fault::Input, "fewer bytes than the shape says");
+        assert!(bound.run_parts(&[&parts(2, 0.5)], &[2]).is_ok());
+    }
+}

@@ -1,0 +1,68 @@
+//! Engines for tests: the generated `mlp` on the CPU, as it is and bound as on a GPU.
+
+use super::engine::Engine;
+use super::interrupt::RunControl;
+use super::open::{Opening, SessionSpec, open};
+use super::pinned::{Host, PinnedRun};
+use super::warmup::Warmup;
+use crate::inference::runtime::provider::{Provider, Providers};
+use crate::inference::runtime::{Graph, GraphSource, LibrarySearch, Runtime, Threads};
+use crate::pipeline::batch::job::Part;
+use std::sync::Arc;
+use tierlab_models::generators::{ModelKind, Request, Size};
+use tierlab_models::onnx;
+
+/// The model's only input.
+pub(super) const INPUT: &str = "input";
+/// Elements of a row of it, FP32.
+pub(super) const WIDTH: usize = 64;
+
+/// The input for so many rows.
+pub(super) fn parts(rows: usize, seed: f32) -> Vec<Part> {
+    let elements = (0..rows * WIDTH).map(|i| (i as f32 * 0.37 + seed).sin());
+    let data: Vec<u8> = elements.flat_map(f32::to_le_bytes).collect();
+    vec![Part {
+        shape: vec![rows as i64, WIDTH as i64],
+        data: data.into(),
+    }]
+}
+
+/// One engine as it is; one that is bound, with plain memory in the place of pinned memory and of the device's.
+pub(super) fn engines() -> [Engine; 2] {
+    let runtime = Runtime::load(&LibrarySearch::default(), Providers::default()).unwrap();
+    let request = Request {
+        kind: ModelKind::Mlp,
+        size: Size::Small,
+        seed: 1,
+    };
+    let mut model = Vec::new();
+    onnx::write_model(&request.build(), &mut model).unwrap();
+    let recipe = SessionSpec {
+        runtime,
+        graph: Graph::self_contained("mlp/1".into(), model.into()),
+        source: GraphSource::Original,
+        provider: Provider::Cpu,
+        threads: Threads {
+            intra_op: 1,
+            inter_op: 1,
+            spinning: false,
+        },
+        max_batch_size: 256,
+        warmup: Arc::new(Warmup::default()),
+        measure: None,
+    };
+    let recipe = Arc::new(recipe);
+    let open = || {
+        let opening = Opening {
+            control: RunControl::new(0).unwrap(),
+            built: tokio::sync::oneshot::channel().0,
+        };
+        open(Arc::clone(&recipe), opening).unwrap().engine
+    };
+    let plain = open();
+    let mut bound = open();
+    let (inputs, outputs) = (&bound.signature.inputs, &bound.signature.outputs);
+    bound.pinned = PinnedRun::new(&bound.session, inputs, outputs, Host::Plain).unwrap();
+    assert!(bound.pinned.is_some());
+    [plain, bound]
+}

@@ -1,0 +1,419 @@
+//! Loading a version of a model: sessions, the match of graph, manifest and config, the feature table.
+//!
+//! In: what the repository found. Out: a [`Model`] that is warm and waits for requests, with the time of each stage; or
+//! the first thing that does not fit, by object.
+
+use crate::error::LoadError;
+use crate::features::Join;
+use crate::features::live::LiveTables;
+use crate::features::tier::FeatureTier;
+use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
+use crate::inference::runtime::optimized::OptimizedCache;
+use crate::inference::runtime::provider::Provider;
+use crate::inference::runtime::{Graph, GraphSource, Runtime, Threads, Weights};
+use crate::inference::session::delivery::Delivery;
+use crate::inference::session::engine::{Assignment, RunCounts};
+use crate::inference::session::layout::SessionGroup;
+use crate::inference::session::open::{SessionReport, SessionSpec};
+use crate::inference::session::signature::Signature;
+use crate::models::loading::declared;
+use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions};
+use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
+use crate::models::repository::{VersionFiles, external};
+use crate::models::serving::model::Model;
+use crate::pipeline::admission::Admission;
+use crate::pipeline::batch::clock::{PendingRequests, SessionClock};
+use crate::pipeline::batch::groups::Groups;
+use crate::pipeline::batch::rule::Rule;
+use crate::pipeline::batch::{BatchQueue, QueueGauges};
+use crate::telemetry::counters::Settle;
+use crate::telemetry::metrics::{Metrics, ModelMetrics};
+use crate::telemetry::model_stats::{RunStats, Stats};
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tierlab_formats::model::{Manifest, ModelConfig};
+use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
+use tokio::time::timeout;
+
+/// What loading a model needs besides its files.
+pub(crate) struct Loader {
+    pub(crate) runtime: Runtime,
+    pub(crate) features: FeatureTier,
+    /// The tables that are read from it.
+    pub(crate) tables: Arc<LiveTables>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where what runs give back is counted.
+    pub(crate) admission: Arc<Admission>,
+    /// Requests in a model's queue at most.
+    pub(crate) queue_capacity: usize,
+    /// Optimised graphs on disk; none where they are not kept.
+    pub(crate) optimized: Option<Arc<OptimizedCache>>,
+    /// Weights that ONNX Runtime maps from a local disk.
+    pub(crate) mapped: MappedWeights,
+    pub(crate) limits: LoadLimits,
+    /// Sessions of models whose configs state none.
+    pub(crate) fitting: Fitting,
+}
+
+/// A model, and what loading it took.
+pub(crate) struct Loaded {
+    pub(crate) model: Model,
+    pub(crate) seconds: LoadSeconds,
+    /// Whether the sessions were built from a graph that had been optimised before.
+    pub(crate) optimized: bool,
+}
+
+/// What all sessions of a model work with.
+struct SharedBySessions<'a> {
+    queue: &'a Arc<BatchQueue>,
+    pending: &'a Arc<PendingRequests>,
+    metrics: &'a ModelMetrics,
+    runs: Arc<RunStats>,
+}
+
+/// What the cache of optimised graphs has to do with a load.
+enum CachedGraph {
+    /// Nothing.
+    Off,
+    /// It had the graph.
+    Hit {
+        cache: Arc<OptimizedCache>,
+        key: String,
+        onnx: Bytes,
+    },
+    /// It had not, and is to get it from this file.
+    Miss {
+        cache: Arc<OptimizedCache>,
+        key: String,
+        partial: PathBuf,
+    },
+}
+
+impl CachedGraph {
+    fn source(&self) -> GraphSource {
+        match self {
+            Self::Off => GraphSource::Original,
+            Self::Hit { onnx, .. } => GraphSource::Optimized(onnx.clone()),
+            Self::Miss { partial, .. } => GraphSource::Saving(partial.clone()),
+        }
+    }
+
+    /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it. `reports` are
+    /// empty where no session was built at all.
+    fn store_or_forget(self, reports: &[SessionReport]) {
+        match self {
+            Self::Miss { partial, .. } if reports.is_empty() => {
+                // There is none where the session failed before it wrote.
+                let _ = std::fs::remove_file(partial);
+            }
+            Self::Hit { cache, key, .. } if !reports.iter().all(|report| report.optimized) => {
+                tokio::task::spawn_blocking(move || cache.forget(&key));
+            }
+            Self::Miss { cache, key, partial } => {
+                tokio::task::spawn_blocking(move || {
+                    let complete = |onnx: Bytes| external(onnx).is_ok_and(|external| external.files.is_empty());
+                    match cache.keep(&key, &partial, complete) {
+                        Ok(true) => tracing::debug!(key, "the optimised graph is kept"),
+                        Ok(false) => tracing::debug!(key, "the optimised graph is not kept: it is not whole by itself"),
+                        Err(error) => tracing::warn!(%error, "the optimised graph cannot be kept"),
+                    }
+                });
+            }
+            Self::Off | Self::Hit { .. } => {}
+        }
+    }
+}
+
+impl Loader {
+    /// Builds the sessions, matches the graph with manifest and config, opens the feature table, and starts serving.
+    ///
+    /// # Errors
+    /// The first thing that does not fit, by object, or the limit that was passed; all threads have ended or will end by
+    /// themselves.
+    pub(crate) async fn load(&self, found: VersionFiles, slot: LoadSlot<'_>) -> Result<Loaded, LoadError> {
+        let VersionFiles {
+            name,
+            version,
+            config,
+            manifest,
+            graph,
+            warmup,
+            object,
+            read_time,
+            mut verify_time,
+            place_time,
+        } = found;
+        let bad = |what: String| LoadError::at(&object, what);
+        let began = Instant::now();
+        let kind = config
+            .instances
+            .as_ref()
+            .map(|instances| instances.kind)
+            .unwrap_or_default();
+        let provider = self.runtime.provider_for(kind).map_err(bad)?;
+        let plan = self
+            .fitting
+            .plan(config.instances.as_ref(), graph.bytes(), Runtime::is_cpu(provider));
+        let threads = plan.first().threads;
+        let disk_space = disk_space(&graph);
+        let cached = self.look_up(&graph, threads, provider).await;
+        verify_time += began.elapsed();
+        let spec = SessionSpec {
+            runtime: self.runtime.clone(),
+            graph,
+            source: cached.source(),
+            provider,
+            threads,
+            max_batch_size: config.max_batch_size,
+            warmup: Arc::new(warmup),
+            measure: None,
+        };
+        // The sessions have taken what they need of the graph when they are there.
+        let opener = Opener::new(&self.limits, &name, spec, config.instances.as_ref(), slot);
+        let opened = self.fitting.open(&plan, opener).await;
+        cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
+        let mut opened = opened.map_err(bad)?;
+        let reports = &mut opened.reports;
+        let longest = |time: fn(&SessionReport) -> Duration| reports.iter().map(time).max().unwrap_or_default();
+        let mut seconds = LoadSeconds {
+            read: read_time.as_secs_f64(),
+            verify: verify_time.as_secs_f64(),
+            place: place_time.as_secs_f64(),
+            session: longest(|report| report.session_time).as_secs_f64(),
+            warmup: longest(|report| report.warmup_time).as_secs_f64(),
+            features: 0.0,
+        };
+        let SessionReport {
+            mut signature,
+            provider,
+            binds_device,
+            optimized,
+            ..
+        } = reports.swap_remove(0);
+        if !config.joined.is_empty() {
+            self.check_device(binds_device, provider).map_err(bad)?;
+        }
+        if let Some(manifest) = &manifest {
+            check_manifest(manifest, &signature).map_err(bad)?;
+        }
+        declared::narrow(&config, &mut signature).map_err(bad)?;
+        let began = Instant::now();
+        let join = timeout(self.limits.load, self.open_join(&config, &signature, object.as_str()));
+        let late = |_| Err(self.limits.late(&object, "its feature table was not open"));
+        let join = join.await.unwrap_or_else(late)?;
+        seconds.features = began.elapsed().as_secs_f64();
+        self.report_seconds(&name, &seconds);
+        let pending = PendingRequests::new();
+        let metrics = self.metrics.for_model(&name, self.features.kind);
+        let max_request_rows = config.batching.max_request_rows.max(config.max_batch_size) as usize;
+        let rule = Rule {
+            // An unbatched request is one row of the queue.
+            max_rows: config.max_batch_size.max(1) as usize,
+            preferred_rows: preferred(&config),
+            max_delay: Duration::from_micros(config.batching.max_delay_us),
+        };
+        let gauges = QueueGauges {
+            depth: metrics.queue_depth.clone(),
+            stuck: metrics.stuck_sessions.clone(),
+        };
+        let layout = opened.groups.clone();
+        let queue = BatchQueue::new(rule, groups(&layout), self.queue_capacity, Arc::clone(&pending), gauges);
+        let stats = Stats::default();
+        let shared = SharedBySessions {
+            queue: &queue,
+            pending: &pending,
+            metrics: &metrics,
+            runs: stats.runs(),
+        };
+        let threads = self.assign(opened, &name, &shared);
+        let model = Model {
+            name,
+            version: version.to_string(),
+            signature,
+            join,
+            share: Arc::default(),
+            pending,
+            metrics,
+            stats,
+            max_request_rows,
+            provider,
+            config,
+            layout,
+            queue,
+            threads: Mutex::new(threads),
+            _disk_space: disk_space,
+        };
+        Ok(Loaded {
+            model,
+            seconds,
+            optimized,
+        })
+    }
+
+    /// Rows that are read to a device must be read to the one that the sessions are bound to.
+    fn check_device(&self, binds: Option<u32>, provider: &str) -> Result<(), String> {
+        let Some(lands) = self.features.device().filter(|&lands| binds != Some(lands)) else {
+            return Ok(());
+        };
+        let binds = match binds {
+            Some(device) => format!("device {device} (`runtime.cuda.device_id`)"),
+            None => format!("none: they run on `{provider}`, or take or give text"),
+        };
+        Err(format!(
+            "`features.rows = \"device\"` reads its rows to CUDA device {lands}, and its sessions can be bound to {binds}; \
+             `features.rows = \"host\"` serves it"
+        ))
+    }
+
+    fn report_seconds(&self, model: &str, seconds: &LoadSeconds) {
+        for (stage, time) in [
+            ("read", seconds.read),
+            ("verify", seconds.verify),
+            ("place", seconds.place),
+            ("session", seconds.session),
+            ("warmup", seconds.warmup),
+            ("features", seconds.features),
+        ] {
+            self.metrics.set_load_seconds(model, stage, time);
+        }
+    }
+
+    /// Looks for what the optimiser made of a graph before.
+    async fn look_up(&self, graph: &Graph, threads: Threads, provider: Provider) -> CachedGraph {
+        let (Some(cache), true) = (&self.optimized, Runtime::is_cpu(provider)) else {
+            return CachedGraph::Off;
+        };
+        let (cache, graph) = (Arc::clone(cache), graph.clone());
+        let version = self.runtime.version.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let Some(key) = OptimizedCache::key(&graph, &version, "cpu", threads) else {
+                return CachedGraph::Off;
+            };
+            match cache.find(&key) {
+                Some(onnx) => CachedGraph::Hit { cache, key, onnx },
+                None => CachedGraph::Miss {
+                    partial: cache.partial(),
+                    cache,
+                    key,
+                },
+            }
+        });
+        found.await.unwrap_or(CachedGraph::Off)
+    }
+
+    /// Sends every session to the queue.
+    fn assign(&self, opened: OpenSessions, name: &str, shared: &SharedBySessions<'_>) -> Vec<JoinHandle<()>> {
+        let SharedBySessions {
+            queue,
+            pending,
+            metrics,
+            runs,
+        } = shared;
+        let mut threads = Vec::new();
+        for GroupedSession { group, session } in opened.sessions {
+            let clock = SessionClock::new(Arc::clone(pending), self.metrics.for_session(name, session.number));
+            let counters: Arc<dyn Settle> = Arc::clone(&clock) as _;
+            self.metrics.settle_before_scrapes(&counters);
+            let counts = RunCounts {
+                batch_rows: metrics.batch_rows.clone(),
+                interrupted: metrics.interrupted_runs.clone(),
+                runs: Arc::clone(runs),
+            };
+            threads.push(session.serve(Assignment {
+                model: name.to_owned(),
+                queue: Arc::clone(queue),
+                group,
+                clock,
+                counts,
+                delivery: Delivery::start(),
+                admission: Arc::clone(&self.admission),
+            }));
+        }
+        threads
+    }
+
+    async fn open_join(
+        &self,
+        config: &ModelConfig,
+        signature: &Signature,
+        object: &str,
+    ) -> Result<Option<Join>, LoadError> {
+        let Some(first) = config.joined.values().next() else {
+            return Ok(None);
+        };
+        let bad = |what: String| LoadError::at(object, what);
+        if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
+            return Err(bad(format!(
+                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
+            )));
+        }
+        let mut wanted = Vec::new();
+        for (name, joined) in &config.joined {
+            if joined.table != first.table {
+                return Err(bad(format!(
+                    "joined inputs of one model come from one table, not from `{}` and `{}`",
+                    first.table, joined.table
+                )));
+            }
+            let input = signature.inputs.iter().position(|input| input.name == *name);
+            let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
+            if signature.inputs[input].shape.is_empty() {
+                return Err(bad(format!("`joined.{name}`: the input has no dimension for the rows")));
+            }
+            wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
+        }
+        // In the order of the graph, as the metadata lists them.
+        wanted.sort_unstable_by_key(|(input, _)| *input);
+        Join::open(
+            self.features.clone(),
+            Arc::clone(&self.tables),
+            &first.table,
+            &signature.inputs,
+            &wanted,
+        )
+        .await
+        .map(Some)
+    }
+}
+
+/// The layout as the queue knows it.
+fn groups(layout: &[SessionGroup]) -> Groups {
+    Groups::new(layout.iter().map(|group| group.sessions as usize).collect())
+}
+
+/// What the sessions map, for as long as they do.
+fn disk_space(graph: &Graph) -> Option<Arc<DiskSpace>> {
+    match &graph.weights {
+        Weights::Mapped(placed) => Some(placed.room()),
+        Weights::InMemory(_) => None,
+    }
+}
+
+/// The numbers of rows that close a batch, ascending.
+fn preferred(config: &ModelConfig) -> Vec<usize> {
+    let mut rows: Vec<usize> = config
+        .batching
+        .preferred_rows
+        .iter()
+        .map(|&rows| rows as usize)
+        .collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// The manifest must describe the graph that lies beside it.
+fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
+    for (what, listed, found) in [
+        ("inputs", &manifest.inputs, &signature.inputs),
+        ("outputs", &manifest.outputs, &signature.outputs),
+    ] {
+        let same = listed.len() == found.len() && listed.iter().all(|spec| found.contains(spec));
+        if !same {
+            return Err(format!("its {what} are not those of the manifest"));
+        }
+    }
+    Ok(())
+}

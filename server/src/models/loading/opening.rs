@@ -1,0 +1,203 @@
+//! Opening the sessions of a version, within limits of time.
+//!
+//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was passed. Few
+//! versions are built at a time, because their files are in memory until then; they warm up at the same time as others are
+//! built, so that a warm-up that does not end holds up nobody.
+
+use crate::error::LoadError;
+use crate::inference::runtime::Threads;
+use crate::inference::session::cpus;
+use crate::inference::session::layout::SessionGroup;
+use crate::inference::session::open::{SessionReport, SessionSpec, open};
+use crate::inference::session::spawn::{SpawnedSession, spawn};
+use futures::future::{join_all, try_join_all};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::model::InstanceConfig;
+use tokio::sync::SemaphorePermit;
+use tokio::time::{timeout, timeout_at};
+
+/// How long a load may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoadLimits {
+    /// Reading a version's files, building its sessions and opening its table.
+    pub(crate) load: Duration,
+    /// The warm-up of a session.
+    pub(crate) warmup: Duration,
+}
+
+/// A load under way.
+pub(crate) struct LoadSlot<'a> {
+    /// By when everything but the warm-up is done.
+    pub(crate) deadline: Instant,
+    /// Held for as long as files are in memory that no session has taken yet.
+    pub(crate) room: SemaphorePermit<'a>,
+}
+
+impl LoadLimits {
+    fn too_late(&self, what: &str) -> String {
+        let ms = self.load.as_millis();
+        format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
+    }
+
+    /// A load that took too long, which another time it may not.
+    pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
+        LoadError {
+            passing: true,
+            ..LoadError::at(object, self.too_late(what))
+        }
+    }
+}
+
+/// A session that is warm, and what it tells of itself.
+pub(super) struct WarmSession {
+    pub(super) session: SpawnedSession,
+    pub(super) report: SessionReport,
+}
+
+/// The sessions of a group that are warm.
+pub(super) struct WarmGroup {
+    pub(super) group: SessionGroup,
+    pub(super) sessions: Vec<WarmSession>,
+}
+
+/// Sessions with their reports, in the same order.
+pub(super) fn with_reports(
+    sessions: impl IntoIterator<Item = SpawnedSession>,
+    reports: impl IntoIterator<Item = SessionReport>,
+) -> impl Iterator<Item = WarmSession> {
+    let pairs = sessions.into_iter().zip(reports);
+    pairs.map(|(session, report)| WarmSession { session, report })
+}
+
+/// Opens the sessions of one version. All threads of sessions that are dropped end by themselves: a warm-up at its next
+/// operator, the building of a session when it is done, for ONNX Runtime does not let itself be interrupted there.
+pub(super) struct Opener<'a> {
+    pub(super) limits: &'a LoadLimits,
+    pub(super) model: &'a str,
+    spec: SessionSpec,
+    /// CPUs to pin them to; none leaves them to the system.
+    cpus: &'a [u32],
+    slot: LoadSlot<'a>,
+    opened: u32,
+}
+
+impl<'a> Opener<'a> {
+    pub(super) fn new(
+        limits: &'a LoadLimits,
+        model: &'a str,
+        spec: SessionSpec,
+        stated: Option<&'a InstanceConfig>,
+        slot: LoadSlot<'a>,
+    ) -> Self {
+        Self {
+            limits,
+            model,
+            spec,
+            cpus: stated.map_or(&[], |instances| &instances.cpus),
+            slot,
+            opened: 0,
+        }
+    }
+
+    /// Starts the threads and waits until each has built its session.
+    ///
+    /// # Errors
+    /// The limit that was passed. Why a session was not built is in its report.
+    pub(super) async fn build(
+        &mut self,
+        count: u32,
+        threads: Threads,
+        measure: Option<Duration>,
+    ) -> Result<Vec<SpawnedSession>, String> {
+        let mut sessions = Vec::new();
+        for _ in 0..count {
+            let cpus = cpus::of_instance(self.cpus, self.opened, threads.intra_op);
+            let mut spec = self.spec.with_threads(threads, measure);
+            if self.opened == 0 {
+                // One of them writes the optimised graph down.
+                spec.source = self.spec.source.clone();
+            }
+            let spec = Arc::new(spec);
+            sessions.push(spawn(self.model, self.opened, move |opening| {
+                // Before the session: ONNX Runtime's own threads take after this one.
+                cpus::pin(&cpus)?;
+                open(spec, opening)
+            })?);
+            self.opened += 1;
+        }
+        // One that fails drops its sender: its report says why.
+        let built = join_all(sessions.iter_mut().map(|session| &mut session.built));
+        match timeout_at(self.slot.deadline.into(), built).await {
+            Ok(_) => Ok(sessions),
+            Err(_) => Err(self.limits.too_late("its sessions were not built")),
+        }
+    }
+
+    /// The same, and waits until they are warm, and measured where that was asked for.
+    ///
+    /// # Errors
+    /// What the first session says that cannot be opened, or the limit that was passed.
+    pub(super) async fn open(
+        &mut self,
+        count: u32,
+        threads: Threads,
+        measure: Option<Duration>,
+    ) -> Result<Vec<WarmSession>, String> {
+        let mut sessions = self.build(count, threads, measure).await?;
+        let reports = warm(self.limits, &mut sessions).await?;
+        Ok(with_reports(sessions, reports).collect())
+    }
+
+    /// Opens all sessions of all groups, and those that were built before. The slot is given back when all are built.
+    ///
+    /// # Errors
+    /// As of [`Opener::open`].
+    pub(super) async fn open_all(
+        mut self,
+        groups: &[SessionGroup],
+        built: Vec<SpawnedSession>,
+    ) -> Result<Vec<WarmGroup>, String> {
+        let mut sessions = built;
+        // What was built before is of the last group.
+        let before = sessions.len() as u32;
+        for (place, group) in groups.iter().enumerate().rev() {
+            let there = if place + 1 == groups.len() { before } else { 0 };
+            let more = group.sessions.saturating_sub(there);
+            sessions.extend(self.build(more, group.threads, None).await?);
+        }
+        let Self { limits, spec, slot, .. } = self;
+        // No session needs the files any more.
+        drop((spec, slot.room));
+        let reports = warm(limits, &mut sessions).await?;
+        let mut warm = with_reports(sessions, reports);
+        let mut all = Vec::new();
+        for group in groups.iter().rev() {
+            all.push(WarmGroup {
+                group: *group,
+                sessions: warm.by_ref().take(group.sessions as usize).collect(),
+            });
+        }
+        all.reverse();
+        Ok(all)
+    }
+}
+
+/// Waits until sessions are warm.
+///
+/// # Errors
+/// What the first session says that cannot be opened, or the limit that was passed.
+pub(super) async fn warm(limits: &LoadLimits, sessions: &mut [SpawnedSession]) -> Result<Vec<SessionReport>, String> {
+    let warm = try_join_all(sessions.iter_mut().map(async |session| {
+        let report = (&mut session.opened).await;
+        report.unwrap_or_else(|_| Err("its thread ended".into()))
+    }));
+    let late = |_| {
+        let ms = limits.warmup.as_millis();
+        Err(format!(
+            "its warm-up did not end within {ms} ms (`runtime.warmup_timeout_ms`)"
+        ))
+    };
+    timeout(limits.warmup, warm).await.unwrap_or_else(late)
+}

@@ -1,0 +1,220 @@
+//! The models of a server: the calls that read what is served, and what every change of it needs.
+//!
+//! In: names and versions. Out: models, documents, or refusals. Reading takes no lock: the models are an immutable
+//! snapshot ([`ServedModels`]) that every change replaces whole.
+
+use super::settings::{ALL_MODELS, ControlMode, ManagementSettings};
+use crate::models::loading::load::Loader;
+use crate::models::repository::listing;
+use crate::models::served_models::{ServedModel, ServedModels, shown};
+use crate::models::serving::model::Model;
+use crate::pipeline::refusal::{Reason, Refusal};
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_protocol::metadata::{ConfigDocument, IndexEntry, ModelMetadata, StatsDocument};
+use tierlab_storage::Tier;
+use tokio::sync::Semaphore;
+
+/// Models that are loaded at the same time: each holds its files in memory until its sessions are built.
+const MAX_PARALLEL_LOADS: usize = 2;
+
+/// The index looks at the tier at most this often.
+const LISTING_AGE: Duration = Duration::from_secs(1);
+
+/// Where models come from.
+pub(crate) struct ModelSource {
+    pub(crate) tier: Arc<dyn Tier>,
+    pub(crate) loader: Loader,
+}
+
+/// The models of a server.
+pub(crate) struct ModelManager {
+    pub(super) settings: ManagementSettings,
+    served: ArcSwap<ServedModels>,
+    pub(super) source: OnceLock<ModelSource>,
+    pub(super) started: OnceLock<()>,
+    /// One change of a model at a time.
+    locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    pub(super) loads: Semaphore,
+    /// The names on the tier, and when they were read.
+    names: tokio::sync::Mutex<Option<(Instant, Vec<String>)>>,
+}
+
+impl ModelManager {
+    pub(crate) fn new(settings: ManagementSettings) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            served: ArcSwap::default(),
+            source: OnceLock::new(),
+            started: OnceLock::new(),
+            locks: Mutex::default(),
+            loads: Semaphore::new(MAX_PARALLEL_LOADS),
+            names: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Whether a model on the tier is served without a call to load it.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let wanted = &self.settings.models;
+        let every = wanted.is_empty() && self.settings.control != ControlMode::Explicit;
+        every || wanted.iter().any(|wanted| wanted == ALL_MODELS || wanted == name)
+    }
+
+    /// Whether the start is over.
+    pub(crate) fn started(&self) -> bool {
+        self.started.get().is_some()
+    }
+
+    /// The models as they are now.
+    pub(crate) fn snapshot(&self) -> Arc<ServedModels> {
+        self.served.load_full()
+    }
+
+    /// The model that a request names; without a version, or with an empty one, the highest that is served.
+    ///
+    /// # Errors
+    /// An unknown model or version, or one that is not served.
+    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, Refusal> {
+        let served = self.served.load();
+        served
+            .find(name, version)
+            .map(Arc::clone)
+            .map_err(|refusal| self.at_start(refusal))
+    }
+
+    /// During the start a model that is not there yet is no unknown one.
+    fn at_start(&self, refusal: Refusal) -> Refusal {
+        if self.started() {
+            refusal
+        } else {
+            Refusal::new(Reason::NotReady, "the models are still being loaded")
+        }
+    }
+
+    /// `GET /v2/models/M[/versions/V]`.
+    ///
+    /// # Errors
+    /// As [`ModelManager::find`].
+    pub(crate) fn metadata(&self, name: &str, version: Option<&str>) -> Result<ModelMetadata, Refusal> {
+        let served = self.snapshot();
+        let model = served.find(name, version).map_err(|refusal| self.at_start(refusal))?;
+        Ok(model.metadata(served.entry(name)?.ready_versions()))
+    }
+
+    /// `GET /v2/models/M[/versions/V]/config`.
+    ///
+    /// # Errors
+    /// As [`ModelManager::find`].
+    pub(crate) fn config(&self, name: &str, version: Option<&str>) -> Result<ConfigDocument, Refusal> {
+        Ok(self.find(name, version)?.config_document())
+    }
+
+    /// `GET /v2/models/stats`, of one model (every version that is served) or of one version.
+    ///
+    /// # Errors
+    /// As [`ModelManager::find`].
+    pub(crate) fn statistics(&self, name: Option<&str>, version: Option<&str>) -> Result<StatsDocument, Refusal> {
+        let served = self.snapshot();
+        let version = version.filter(|version| !version.is_empty());
+        let model_stats = match (name.filter(|name| !name.is_empty()), version) {
+            (None, _) => served.models().map(|model| model.stats_entry()).collect(),
+            (Some(name), None) => {
+                served.find(name, None).map_err(|refusal| self.at_start(refusal))?;
+                served.entry(name)?.ready().map(|model| model.stats_entry()).collect()
+            }
+            (Some(name), Some(version)) => vec![self.find(name, Some(version))?.stats_entry()],
+        };
+        Ok(StatsDocument { model_stats })
+    }
+
+    /// `POST /v2/repository/index`: every version that was loaded, refused or unloaded, and in explicit control the models
+    /// on the tier that were not.
+    pub(crate) async fn index(&self, ready_only: bool) -> Vec<IndexEntry> {
+        let mut index = self.snapshot().index();
+        if ready_only {
+            index.retain(|entry| entry.state == "READY");
+            return index;
+        }
+        if self.settings.control == ControlMode::Explicit {
+            for name in self.names().await {
+                if !index.iter().any(|entry| entry.name == name) {
+                    index.push(IndexEntry {
+                        name,
+                        version: String::new(),
+                        state: String::new(),
+                        reason: String::new(),
+                    });
+                }
+            }
+            index.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        index
+    }
+
+    /// The names on the tier, a second old at most. A tier that fails leaves the last ones.
+    async fn names(&self) -> Vec<String> {
+        let mut names = self.names.lock().await;
+        let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
+        if let (false, Some(source)) = (fresh, self.source.get()) {
+            match listing::list(&*source.tier).await {
+                Ok(listing) => *names = Some((Instant::now(), listing.into_keys().collect())),
+                Err(error) => tracing::warn!(%error, "the models on the tier cannot be listed"),
+            }
+        }
+        names.as_ref().map(|(_, names)| names.clone()).unwrap_or_default()
+    }
+
+    /// Whether models may be loaded and unloaded by request. What goes before a load or unload, authorisation included,
+    /// is asked here.
+    ///
+    /// # Errors
+    /// Why not, with the key to set.
+    pub(crate) fn allow_change(&self, name: &str) -> Result<(), Refusal> {
+        if !self.settings.admin {
+            return Err(Refusal::new(
+                Reason::Forbidden,
+                "loading and unloading by request is off: set `enabled = true` under `[admin]` in server.toml",
+            ));
+        }
+        let control = match self.settings.control {
+            ControlMode::Explicit => return Ok(()),
+            ControlMode::None => "none",
+            ControlMode::Poll { .. } => "poll",
+        };
+        Err(Refusal::bad(format!(
+            "model `{}` cannot be loaded or unloaded by request: `repository.control` in server.toml is `{control}`, \
+             not `explicit`",
+            shown(name)
+        )))
+    }
+
+    /// Waits until no other change of this model is under way.
+    pub(super) async fn lock_model(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(name.to_owned()).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    /// Replaces the snapshot by one with a changed entry.
+    pub(super) fn edit(&self, name: &str, change: impl Fn(&mut ServedModel)) {
+        self.served.rcu(|served| {
+            let mut served = (**served).clone();
+            change(Arc::make_mut(served.0.entry(name.to_owned()).or_default()));
+            served
+        });
+    }
+
+    /// Forgets a model that was unloaded.
+    pub(super) fn forget(&self, name: &str) {
+        self.served.rcu(|served| {
+            let mut served = (**served).clone();
+            served.0.remove(name);
+            served
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Changes of what is served: a version is loaded and warmed beside the old one and swapped in, or refused while the old
+//! one goes on; a version that is no longer wanted finishes its requests and is freed.
+//!
+//! Every change of a model is made under its lock, so that two of them never meet.
+
+use super::manager::{ModelManager, ModelSource};
+use crate::error::LoadError;
+use crate::models::loading::load::{Loaded, Loader};
+use crate::models::loading::opening::LoadSlot;
+use crate::models::repository::{self, ModelDescription, listing};
+use crate::models::served_models::{ServedVersion, VersionState, shown};
+use crate::models::serving::model::Model;
+use crate::pipeline::batch::BatchQueue;
+use crate::pipeline::refusal::{Reason, Refusal};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+use tierlab_protocol::metadata::{LoadDocument, VersionLoad};
+use tierlab_storage::Object;
+use tokio::time::{timeout, timeout_at};
+
+/// What to do with versions whose files are those that were loaded or refused last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reload {
+    /// Load them again.
+    Always,
+    /// Leave them as they are.
+    IfChanged,
+}
+
+impl ModelManager {
+    /// Loads a model by its name, under its lock.
+    pub(super) async fn load_from_tier(&self, name: &str) -> Result<LoadDocument, Refusal> {
+        let not_started = || Refusal::new(Reason::NotReady, "the models are still being loaded");
+        let ModelSource { tier, .. } = self.source.get().ok_or_else(not_started)?;
+        let _lock = self.lock_model(name).await;
+        let tier_failed = |error: LoadError| Refusal::new(Reason::Tier, error.message);
+        let listing = listing::list_one(&**tier, name).await.map_err(tier_failed)?;
+        let Some(objects) = listing.get(name) else {
+            let what = format!("no model `{}` on the model tier", shown(name));
+            return Err(Refusal::new(Reason::UnknownModel, what));
+        };
+        self.reconcile(name, objects, Reload::Always).await.map_err(|error| {
+            let reason = if error.passing {
+                Reason::Tier
+            } else {
+                Reason::Unloadable
+            };
+            Refusal::new(reason, format!("failed to load `{name}`: {error}"))
+        })
+    }
+
+    /// Makes what is served of a model what its config wants of the versions on the tier. The caller holds its lock.
+    ///
+    /// # Errors
+    /// The first version that cannot be served. Those that can are; and as long as one that is wanted is not served, those
+    /// that were served before go on.
+    pub(super) async fn reconcile(
+        &self,
+        name: &str,
+        objects: &[Object],
+        again: Reload,
+    ) -> Result<LoadDocument, LoadError> {
+        let Some(source) = self.source.get() else {
+            return Err(LoadError::new("the tiers are not open yet"));
+        };
+        let limits = &source.loader.limits;
+        let described = timeout(limits.load, repository::describe(&*source.tier, name, objects)).await;
+        let late = |_| Err(limits.late(name, "its config was not read"));
+        let described = match described.unwrap_or_else(late) {
+            Ok(described) => described,
+            Err(error) => {
+                self.edit(name, |entry| entry.reason.clone_from(&error.message));
+                return Err(error);
+            }
+        };
+        self.edit(name, |entry| entry.reason.clear());
+        let mut document = LoadDocument {
+            model: name.to_owned(),
+            versions: Vec::new(),
+        };
+        let mut failed = None;
+        for &version in &described.versions {
+            let fingerprint = described.fingerprint(version);
+            if again == Reload::IfChanged && self.has(name, version, &fingerprint) {
+                continue;
+            }
+            match self.load_version(source, &described, version, fingerprint).await {
+                Ok(loaded) => document.versions.push(loaded),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        self.drop_unwanted(name, &described.versions);
+        failed.map_or(Ok(document), Err)
+    }
+
+    /// Whether a version was loaded or refused with these very files.
+    fn has(&self, name: &str, version: u64, fingerprint: &str) -> bool {
+        let served = self.snapshot();
+        let entry = served.0.get(name);
+        entry.is_some_and(|entry| {
+            entry
+                .versions
+                .get(&version)
+                .is_some_and(|known| known.fingerprint == fingerprint)
+        })
+    }
+
+    /// Loads one version beside what is served, and swaps it in or says why not.
+    async fn load_version(
+        &self,
+        source: &ModelSource,
+        described: &ModelDescription,
+        version: u64,
+        fingerprint: String,
+    ) -> Result<VersionLoad, LoadError> {
+        let name = described.name.as_str();
+        self.edit(name, |entry| {
+            let new = || ServedVersion::without_model(VersionState::Loading, "");
+            let known = entry.versions.entry(version).or_insert_with(new);
+            if known.model.is_none() {
+                known.state = VersionState::Loading;
+            }
+        });
+        match self.read_and_load(source, described, version).await {
+            Ok(Loaded {
+                model,
+                seconds,
+                optimized,
+            }) => {
+                tracing::info!(
+                    model = name,
+                    version,
+                    provider = model.provider,
+                    batched = model.signature.batched,
+                    max_batch_size = model.max_batch_size(),
+                    read_s = seconds.read,
+                    verify_s = seconds.verify,
+                    place_s = seconds.place,
+                    session_s = seconds.session,
+                    warmup_s = seconds.warmup,
+                    features_s = seconds.features,
+                    optimized,
+                    "loaded"
+                );
+                let model = Arc::new(model);
+                self.replace(
+                    name,
+                    version,
+                    &ServedVersion {
+                        state: VersionState::Ready,
+                        model: Some(model),
+                        reason: String::new(),
+                        fingerprint,
+                    },
+                );
+                Ok(VersionLoad {
+                    version: version.to_string(),
+                    state: "READY".to_owned(),
+                    seconds,
+                    optimized,
+                })
+            }
+            Err(error) => {
+                self.refuse(name, version, fingerprint, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Loads one version, under its lock and within the limits.
+    async fn read_and_load(
+        &self,
+        source: &ModelSource,
+        described: &ModelDescription,
+        version: u64,
+    ) -> Result<Loaded, LoadError> {
+        let closed = |_| LoadError::new("the server is shutting down");
+        let room = self.loads.acquire().await.map_err(closed)?;
+        let Loader { limits, mapped, .. } = &source.loader;
+        let deadline = Instant::now() + limits.load;
+        let read = timeout_at(deadline.into(), described.read(&*source.tier, version, mapped)).await;
+        let late = |_| Err(limits.late(format_args!("{} {version}", described.name), "its files were not read"));
+        let found = read.unwrap_or_else(late)?;
+        source.loader.load(found, LoadSlot { deadline, room }).await
+    }
+
+    /// Notes why a version was not loaded. What was served of it goes on.
+    fn refuse(&self, name: &str, version: u64, fingerprint: String, error: &LoadError) {
+        // What failed in passing is tried again.
+        let fingerprint = if error.passing { String::new() } else { fingerprint };
+        self.edit(name, |entry| {
+            if let Some(known) = entry.versions.get_mut(&version) {
+                known.fingerprint.clone_from(&fingerprint);
+                if known.model.is_some() {
+                    known.reason = format!("a newer copy was refused, the one before it goes on: {error}");
+                    let error = error.for_operator();
+                    tracing::error!(
+                        model = name,
+                        version,
+                        error,
+                        "a newer copy is refused; the one before goes on"
+                    );
+                } else {
+                    known.state = VersionState::Unavailable;
+                    known.reason.clone_from(&error.message);
+                    tracing::error!(model = name, version, error = error.for_operator(), "refused");
+                }
+            }
+        });
+    }
+
+    /// Unloads the versions that the config no longer wants, once all that it wants are served.
+    fn drop_unwanted(&self, name: &str, wanted: &BTreeSet<u64>) {
+        let served = self.snapshot();
+        let Some(entry) = served.0.get(name) else { return };
+        let is_served = |version: &u64| entry.versions.get(version).is_some_and(|known| known.model.is_some());
+        if !wanted.iter().all(is_served) {
+            return;
+        }
+        for (&version, known) in entry.versions.iter().filter(|(version, _)| !wanted.contains(version)) {
+            if known.model.is_some() {
+                let reason = "not among the versions that the model's `version_policy` chooses";
+                self.replace(
+                    name,
+                    version,
+                    &ServedVersion::without_model(VersionState::Unavailable, reason),
+                );
+            } else {
+                self.edit(name, |entry| {
+                    entry.versions.remove(&version);
+                });
+            }
+        }
+    }
+
+    /// Puts a version in the place of what was there, which finishes its requests and is freed.
+    fn replace(&self, name: &str, version: u64, new: &ServedVersion) {
+        let old = {
+            let served = self.snapshot();
+            let entry = served.0.get(name);
+            entry.and_then(|entry| entry.versions.get(&version)?.model.clone())
+        };
+        self.edit(name, |entry| {
+            entry.versions.insert(version, new.clone());
+        });
+        if let Some(old) = old {
+            tokio::spawn(retire(old));
+        }
+    }
+
+    /// Unloads every version of a model; the caller holds its lock. Returns when its requests are finished and its sessions
+    /// freed, or after the drain time; a run that is still under way then is ended.
+    pub(super) async fn unload(&self, name: &str, reason: &str) {
+        let served = self.snapshot();
+        let Some(entry) = served.0.get(name) else { return };
+        let models: Vec<Arc<Model>> = entry.ready().cloned().collect();
+        let numbers: Vec<u64> = entry.versions.keys().copied().collect();
+        // The snapshot holds the models as well.
+        drop(served);
+        let all = |state| {
+            self.edit(name, |entry| {
+                entry.reason.clear();
+                for number in &numbers {
+                    let gone = ServedVersion::without_model(state, reason);
+                    entry.versions.insert(*number, gone);
+                }
+            });
+        };
+        all(VersionState::Unloading);
+        let queues: Vec<Arc<BatchQueue>> = models.iter().map(|model| model.queue()).collect();
+        let freed = models.into_iter().map(retire);
+        let freed = tokio::spawn(futures::future::join_all(freed));
+        if tokio::time::timeout(self.settings.drain, freed).await.is_err() {
+            let why = Refusal::new(Reason::NotReady, format!("model `{name}` was unloaded"));
+            let ended: usize = queues.iter().map(|queue| queue.stop_runs(&why).len()).sum();
+            tracing::warn!(
+                model = name,
+                runs = ended,
+                "unloaded with runs under way, which are ended"
+            );
+        }
+        all(VersionState::Unavailable);
+        tracing::info!(model = name, reason, "unloaded");
+    }
+}
+
+/// Lets go of a model and waits until its last request is answered and its sessions are freed.
+async fn retire(model: Arc<Model>) {
+    let (name, version) = (model.name.clone(), model.version.clone());
+    let threads = model.take_threads();
+    drop(model);
+    threads.ended().await;
+    tracing::info!(model = name, version, "its sessions are freed");
+}

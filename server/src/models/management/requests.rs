@@ -1,0 +1,128 @@
+//! The start, and loads and unloads by request.
+//!
+//! In: what the configuration wants, and calls of clients. Out: models that are served, or why not.
+
+use super::manager::{ModelManager, ModelSource};
+use super::poll;
+use super::reconcile::Reload;
+use super::settings::{ALL_MODELS, ControlMode};
+use crate::error::LoadError;
+use crate::models::repository::listing::{self, Listing};
+use crate::models::served_models::shown;
+use crate::pipeline::refusal::{Reason, Refusal};
+use std::sync::Arc;
+use tierlab_protocol::metadata::LoadDocument;
+
+impl ModelManager {
+    /// Loads the models that are served from the start. Called once.
+    ///
+    /// # Errors
+    /// A model that was asked for by name and cannot be served; in control [`ControlMode::None`], nothing to serve.
+    pub(crate) async fn start(self: &Arc<Self>, source: ModelSource) -> Result<(), LoadError> {
+        let mut listing = listing::list(&*source.tier).await?;
+        let location = source.tier.info().location;
+        let chosen = self.choose(&listing, &location)?;
+        if self.source.set(source).is_err() {
+            return Err(LoadError::new("the models are loaded once"));
+        }
+        for name in chosen {
+            let _lock = self.lock_model(&name).await;
+            let Err(error) = self.reconcile(&name, &listing[&name], Reload::Always).await else {
+                continue;
+            };
+            // Asked for by name: a start without it would not be what was asked for.
+            if self.settings.models.contains(&name) {
+                let detailed = format!("model `{name}` is refused: {}", error.for_operator());
+                return Err(LoadError::new(format!("model `{name}` is refused: {error}")).with_detail(detailed));
+            }
+            tracing::error!(model = %name, error = error.for_operator(), "refused; the other models are served");
+            if error.passing {
+                listing.remove(&name);
+            }
+        }
+        if self.settings.control == ControlMode::None && self.snapshot().models().next().is_none() {
+            let refused = self.snapshot().index();
+            let why: Vec<String> = refused
+                .iter()
+                .map(|entry| format!("\n  {}: {}", entry.name, entry.reason))
+                .collect();
+            return Err(LoadError::new(format!("no model can be served:{}", why.concat())));
+        }
+        let _ = self.started.set(());
+        if let ControlMode::Poll { every } = self.settings.control {
+            tokio::spawn(poll::run(Arc::downgrade(self), every, listing));
+        }
+        Ok(())
+    }
+
+    /// The models to load at the start.
+    fn choose(&self, listing: &Listing, location: &str) -> Result<Vec<String>, LoadError> {
+        let wanted = &self.settings.models;
+        if listing.is_empty() && self.settings.control == ControlMode::None {
+            return Err(LoadError::new(format!(
+                "no models on the model tier ({location}): publish some with `tierlab-models publish`"
+            )));
+        }
+        if let Some(name) = wanted
+            .iter()
+            .find(|name| *name != ALL_MODELS && !listing.contains_key(*name))
+        {
+            let have: Vec<&str> = listing.keys().map(String::as_str).collect();
+            return Err(LoadError::new(format!(
+                "no model `{name}` on the model tier ({location}), which has {}",
+                have.join(", ")
+            )));
+        }
+        Ok(listing.keys().filter(|name| self.wants(name)).cloned().collect())
+    }
+
+    /// `POST /v2/repository/models/M/load`: reads the model from the tier again, whether it is served or not, and swaps
+    /// what loads for what was served. Goes on when the caller goes away. `parameters` are the names of those given.
+    ///
+    /// # Errors
+    /// A call that is not allowed, a parameter that is not supported, a model that is not there or cannot be served; what
+    /// was served goes on.
+    pub(crate) async fn load_by_request(
+        self: &Arc<Self>,
+        name: &str,
+        parameters: &[String],
+    ) -> Result<LoadDocument, Refusal> {
+        self.allow_change(name)?;
+        if let Some(parameter) = parameters.first() {
+            return Err(Refusal::bad(format!(
+                "parameter `{}`: a model's config and files are taken from the model tier alone; put them there and \
+                 load without parameters",
+                shown(parameter)
+            )));
+        }
+        let (this, name) = (Arc::clone(self), name.to_owned());
+        let loading = tokio::spawn(async move { this.load_from_tier(&name).await });
+        loading
+            .await
+            .unwrap_or_else(|e| Err(Refusal::new(Reason::Inference, format!("loading failed: {e}"))))
+    }
+
+    /// `POST /v2/repository/models/M/unload`: takes no new requests, finishes those it has, and frees the sessions. The
+    /// answer comes when that is done, or after the drain time. Triton's `unload_dependents` changes nothing here.
+    ///
+    /// # Errors
+    /// A call that is not allowed, a parameter that is not supported, an unknown model.
+    pub(crate) async fn unload_by_request(self: &Arc<Self>, name: &str, parameters: &[String]) -> Result<(), Refusal> {
+        self.allow_change(name)?;
+        if let Some(parameter) = parameters.iter().find(|name| *name != "unload_dependents") {
+            return Err(Refusal::bad(format!("parameter `{}` is not known", shown(parameter))));
+        }
+        if !self.started() {
+            return Err(Refusal::new(Reason::NotReady, "the models are still being loaded"));
+        }
+        self.snapshot().entry(name)?;
+        let (this, name) = (Arc::clone(self), name.to_owned());
+        let unloading = tokio::spawn(async move {
+            let _lock = this.lock_model(&name).await;
+            this.unload(&name, "unloaded").await;
+        });
+        unloading
+            .await
+            .map_err(|e| Refusal::new(Reason::Inference, format!("unloading failed: {e}")))
+    }
+}

@@ -1,0 +1,296 @@
+//! Objects of the model tier into memory or onto a local disk, against their sums.
+//!
+//! In: an object, and what the manifest says of it. Out: its bytes, with the time it took; never bytes that do not fit.
+
+use crate::error::LoadError;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::model::ManifestFile;
+use tierlab_storage::{Object, Tier};
+
+/// The largest file of text: a config or a manifest.
+const TEXT_BYTES: u64 = 16 << 20;
+/// Bytes of a large file that are read at a time; twice as much is in memory beside the file.
+const CHUNK_BYTES: u64 = 32 << 20;
+
+/// An object as read.
+pub(super) struct Fetched<B> {
+    pub(super) bytes: B,
+    /// Waiting for the tier.
+    pub(super) read_time: Duration,
+    /// Checking and laying out, as far as the reading did not hide it.
+    pub(super) verify_time: Duration,
+}
+
+/// Reads a file of text, which is small.
+pub(super) async fn read_text(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+) -> Result<Bytes, LoadError> {
+    let object = look_up(tier, object, sum).await?;
+    if object.size > TEXT_BYTES {
+        let what = format!(
+            "{} bytes, and a config or manifest has {TEXT_BYTES} at most",
+            object.size
+        );
+        return Err(LoadError::at(&object.path, what));
+    }
+    Ok(read_bytes(tier, &object, sum).await?.bytes)
+}
+
+/// Reads an object in one go.
+pub(super) async fn read_bytes(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+) -> Result<Fetched<Bytes>, LoadError> {
+    let began = Instant::now();
+    let object = look_up(tier, object, sum).await?;
+    let bytes = tier.read(&object, 0..object.size).await?.bytes;
+    let read_time = began.elapsed();
+    if sum.is_some() {
+        let hashed = bytes.clone();
+        let digest = off_thread(move || Sha256::digest(&hashed)).await?;
+        check_sum(&object, sum, &hex::encode(digest))?;
+    }
+    Ok(Fetched {
+        bytes,
+        read_time,
+        verify_time: began.elapsed() - read_time,
+    })
+}
+
+/// Reads an object, however large, into one shared piece of memory: chunk by chunk, each checked and put in its place
+/// while the next one is on its way, so that the file is in memory once.
+pub(super) async fn read_shared(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+) -> Result<Fetched<Arc<[u8]>>, LoadError> {
+    read_in_chunks(tier, object, sum, shared, CHUNK_BYTES).await
+}
+
+/// Reads an object, however large, into a new file, of which a few chunks are in memory at a time.
+pub(super) async fn read_to_file(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+    path: &Path,
+) -> Result<Fetched<()>, LoadError> {
+    let new = |_: &Object| File::create_new(path).map_err(|e| local(path, &e));
+    let fetched = read_in_chunks(tier, object, sum, new, CHUNK_BYTES).await?;
+    Ok(Fetched {
+        bytes: (),
+        read_time: fetched.read_time,
+        verify_time: fetched.verify_time,
+    })
+}
+
+/// The local disk failed; the model is as good as it was.
+pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
+    let hint = "`runtime.weights.folder` names another folder";
+    let detailed = format!("{}: {error}; {hint}", path.display());
+    LoadError {
+        passing: true,
+        ..LoadError::new(format!("weights cannot be kept on the local disk: {error}; {hint}")).with_detail(detailed)
+    }
+}
+
+/// Where the chunks of a file are put, in order.
+trait Sink: Send + 'static {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Sink for Arc<[u8]> {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        // Nobody else has it yet, and the tier gives exactly the range that was asked for.
+        let place = Arc::get_mut(self).and_then(|shared| shared.get_mut(at..at + bytes.len()));
+        place.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Sink for File {
+    fn put(&mut self, _: usize, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+}
+
+/// Memory for an object.
+fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
+    let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
+    // Twice for a moment; asked for in a way that may fail, because the tier may have said any size.
+    if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
+        return Err(LoadError {
+            passing: true,
+            ..LoadError::at(&object.path, format!("no memory for {size} bytes"))
+        });
+    }
+    // Pages that nobody has written to are not copied, they are mapped.
+    Ok(Arc::from(vec![0; size]))
+}
+
+async fn read_in_chunks<P: Sink>(
+    tier: &dyn Tier,
+    object: &Object,
+    sum: Option<&ManifestFile>,
+    place: impl FnOnce(&Object) -> Result<P, LoadError>,
+    chunk_bytes: u64,
+) -> Result<Fetched<P>, LoadError> {
+    let began = Instant::now();
+    let object = look_up(tier, object, sum).await?;
+    let read = async |from: u64| {
+        let to = (from + chunk_bytes).min(object.size);
+        let bytes = tier.read(&object, from..to).await.map(|read| read.bytes);
+        (bytes, Instant::now())
+    };
+    let mut writer = ChunkWriter {
+        place: place(&object)?,
+        at: 0,
+        sum: sum.map(|_| Sha256::new()),
+    };
+    let (mut chunk, mut arrived) = read(0).await;
+    let mut read_time = arrived - began;
+    let mut turned = arrived;
+    while (writer.at as u64) < object.size {
+        let bytes = chunk?;
+        let next = (writer.at + bytes.len()) as u64;
+        let filled = off_thread(move || writer.put(&bytes).map(|()| writer));
+        if next < object.size {
+            let (filled, following) = tokio::join!(filled, read(next));
+            (chunk, arrived) = following;
+            read_time += arrived - turned;
+            writer = filled?.map_err(|e| put_failed(&object, &e))?;
+        } else {
+            chunk = Ok(Bytes::new());
+            writer = filled.await?.map_err(|e| put_failed(&object, &e))?;
+        }
+        turned = Instant::now();
+    }
+    if let Some(hasher) = writer.sum.take() {
+        check_sum(&object, sum, &hex::encode(hasher.finalize()))?;
+    }
+    Ok(Fetched {
+        bytes: writer.place,
+        read_time,
+        verify_time: began.elapsed().saturating_sub(read_time),
+    })
+}
+
+/// A file on its way to its place.
+struct ChunkWriter<P> {
+    place: P,
+    at: usize,
+    sum: Option<Sha256>,
+}
+
+impl<P: Sink> ChunkWriter<P> {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(sum) = &mut self.sum {
+            sum.update(bytes);
+        }
+        self.place.put(self.at, bytes)?;
+        self.at += bytes.len();
+        Ok(())
+    }
+}
+
+fn put_failed(object: &Object, error: &io::Error) -> LoadError {
+    LoadError {
+        passing: true,
+        ..LoadError::at(
+            &object.path,
+            format!("it cannot be kept: {error}; see `runtime.weights` in server.toml"),
+        )
+    }
+}
+
+/// Looked up again because the listing may be older than the object.
+async fn look_up(tier: &dyn Tier, object: &Object, sum: Option<&ManifestFile>) -> Result<Object, LoadError> {
+    let object = tier.stat(&object.path).await?;
+    match sum {
+        Some(sum) if sum.bytes != object.size => {
+            let what = format!(
+                "{} bytes, the manifest says {}: truncated or overwritten",
+                object.size, sum.bytes
+            );
+            Err(LoadError::at(&object.path, what))
+        }
+        _ => Ok(object),
+    }
+}
+
+fn check_sum(object: &Object, sum: Option<&ManifestFile>, found: &str) -> Result<(), LoadError> {
+    match sum {
+        Some(sum) if sum.sha256 != found => {
+            let what = format!(
+                "its sha256 is {found}, the manifest says {}: corrupt or overwritten",
+                sum.sha256
+            );
+            Err(LoadError::at(&object.path, what))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, LoadError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| LoadError::new(format!("a helper thread failed: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_storage::{ObjectPath, TierConfig};
+
+    #[tokio::test]
+    async fn large_files_arrive_whole_and_are_held_against_their_sum() {
+        let tier = tierlab_storage::open(&TierConfig::Memory { root: None }).await.unwrap();
+        let path = ObjectPath::new("models/m/1/w.bin").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let chunk_bytes = 1000;
+        for size in [0, 1, 1000, 2007] {
+            let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+            let object = tier.put(&path, Bytes::from(data.clone()).into()).await.unwrap();
+            let mut sum = ManifestFile {
+                path: "1/w.bin".into(),
+                bytes: size as u64,
+                sha256: hex::encode(Sha256::digest(&data)),
+            };
+            let read = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+                .await
+                .unwrap();
+            assert!(read.bytes[..] == data[..]);
+            assert!(read_bytes(&*tier, &object, Some(&sum)).await.unwrap().bytes[..] == data[..]);
+            let file = folder.path().join(format!("{size}"));
+            read_to_file(&*tier, &object, Some(&sum), &file).await.unwrap();
+            assert!(std::fs::read(&file).unwrap() == data);
+            assert!(
+                read_to_file(&*tier, &object, Some(&sum), &file)
+                    .await
+                    .err()
+                    .unwrap()
+                    .passing,
+                "it is there"
+            );
+            sum.sha256 = hex::encode(Sha256::digest(b"other"));
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+                .await
+                .err()
+                .unwrap();
+            assert!(error.message.contains("sha256") && error.message.contains("models/m/1/w.bin"));
+            sum.bytes += 1;
+            let error = read_in_chunks(&*tier, &object, Some(&sum), shared, chunk_bytes)
+                .await
+                .err()
+                .unwrap();
+            assert!(error.message.contains("truncated"), "{error}");
+        }
+    }
+}

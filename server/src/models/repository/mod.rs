@@ -1,0 +1,293 @@
+//! The model repository on the model tier: what models there are, and everything of one version, checked.
+//!
+//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: a version's warm-up is
+//! handed on with its files.
+//! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
+//! graph the files of its external weights.
+
+mod external;
+mod fetch;
+pub(crate) mod listing;
+mod weights;
+
+use crate::error::LoadError;
+use crate::inference::runtime::Graph;
+use crate::inference::runtime::mapped::MappedWeights;
+use crate::inference::session::warmup::Warmup;
+pub(crate) use external::external;
+use fetch::{read_bytes, read_text};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tierlab_formats::model::{
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
+    WARMUP_FOLDER, WarmupData,
+};
+use tierlab_formats::pbtxt::model::model_config;
+use tierlab_storage::{Object, ObjectPath, Tier};
+use weights::WeightFile;
+
+/// What a model's folder says of the model as a whole.
+#[derive(Debug)]
+pub(crate) struct ModelDescription {
+    pub(crate) name: String,
+    pub(crate) config: ModelConfig,
+    /// The versions to serve, by the config's policy.
+    pub(crate) versions: BTreeSet<u64>,
+    manifest: Option<Manifest>,
+    files: ModelFiles,
+}
+
+/// Everything of one version, as read.
+#[derive(Debug)]
+pub(crate) struct VersionFiles {
+    pub(crate) name: String,
+    pub(crate) version: u64,
+    pub(crate) config: ModelConfig,
+    /// The manifest, where it says anything of this version.
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) graph: Graph,
+    pub(crate) warmup: Warmup,
+    /// The graph's path on the tier.
+    pub(crate) object: ObjectPath,
+    pub(crate) read_time: Duration,
+    /// Checking of sums that the reading did not hide.
+    pub(crate) verify_time: Duration,
+    /// Checking and writing of weights that are mapped from a local disk, as far as the reading did not hide it.
+    pub(crate) place_time: Duration,
+}
+
+/// Reads a model's config and manifest, and chooses the versions to serve.
+pub(crate) async fn describe(tier: &dyn Tier, name: &str, objects: &[Object]) -> Result<ModelDescription, LoadError> {
+    let files = ModelFiles {
+        folder: format!("{MODELS_PREFIX}/{name}"),
+        objects: objects.to_vec(),
+    };
+    let there = files.versions()?;
+    let manifest = match files.find(MANIFEST_FILE) {
+        Some(object) => {
+            let manifest = Manifest::parse(&read_text(tier, object, None).await?);
+            Some(manifest.map_err(|e| LoadError::at(&object.path, e))?)
+        }
+        None => None,
+    };
+    if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.name != name) {
+        let at = format!("{}/{MANIFEST_FILE}", files.folder);
+        return Err(LoadError::at(at, format!("it is the manifest of `{}`", manifest.name)));
+    }
+    let config = read_config(tier, &files, manifest.as_ref()).await?;
+    Ok(ModelDescription {
+        name: name.to_owned(),
+        versions: config.version_policy.choose(&there),
+        config,
+        manifest,
+        files,
+    })
+}
+
+/// A model's config: `config.toml`, Triton's `config.pbtxt`, or the defaults.
+async fn read_config(
+    tier: &dyn Tier,
+    files: &ModelFiles,
+    manifest: Option<&Manifest>,
+) -> Result<ModelConfig, LoadError> {
+    let (object, triton) = match (files.find(CONFIG_FILE), files.find(TRITON_CONFIG_FILE)) {
+        (None, None) => return Ok(ModelConfig::default()),
+        (Some(object), None) => (object, false),
+        (None, Some(object)) => (object, true),
+        (Some(_), Some(object)) => {
+            return Err(LoadError::at(
+                &object.path,
+                format!("{CONFIG_FILE} lies beside it: keep one of them"),
+            ));
+        }
+    };
+    let sum = manifest.and_then(|manifest| entry(manifest, if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE }));
+    let bytes = read_text(tier, object, sum).await?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| LoadError::at(&object.path, e))?;
+    let config = if triton {
+        let folder = object.path.segments().nth(1).unwrap_or_default();
+        model_config(text, folder)
+    } else {
+        ModelConfig::parse(text)
+    };
+    config.map_err(|e| LoadError::at(&object.path, e))
+}
+
+fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
+    manifest.files.iter().find(|entry| entry.path == file)
+}
+
+impl ModelDescription {
+    /// Tells one state of a version's files from another: equal marks mean that loading again would give the same.
+    pub(crate) fn fingerprint(&self, version: u64) -> String {
+        let mut sum = Sha256::new();
+        for object in &self.files.objects {
+            let file = self.files.relative(object).unwrap_or_default();
+            let folder = file.split_once('/').map(|(folder, _)| folder);
+            let other = folder.is_some_and(|folder| folder.parse::<u64>().is_ok_and(|number| number != version));
+            if !other && file != MANIFEST_FILE {
+                sum.update(format!("{file}\n{}\n{}\n", object.size, object.version));
+            }
+        }
+        for listed in self.listed(version) {
+            sum.update(format!("{}\n{}\n", listed.path, listed.sha256));
+        }
+        hex::encode(sum.finalize())
+    }
+
+    /// What the manifest lists below the folder of a version.
+    fn listed(&self, version: u64) -> impl Iterator<Item = &ManifestFile> {
+        let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
+        files.filter(move |file| {
+            let folder = file.path.split_once('/').map(|(folder, _)| folder);
+            folder.is_some_and(|folder| folder.parse() == Ok(version))
+        })
+    }
+
+    /// Reads one version and checks it against the manifest.
+    pub(crate) async fn read(
+        &self,
+        tier: &dyn Tier,
+        version: u64,
+        mapped: &MappedWeights,
+    ) -> Result<VersionFiles, LoadError> {
+        let files = &self.files;
+        let graph_file = format!("{version}/{MODEL_FILE}");
+        let object = files
+            .find(&graph_file)
+            .ok_or_else(|| LoadError::at(&files.folder, format!("no {graph_file}")))?;
+        for listed in self.listed(version) {
+            if files.find(&listed.path).is_none() {
+                return Err(LoadError::at(
+                    format!("{}/{}", files.folder, listed.path),
+                    "listed in the manifest, missing",
+                ));
+            }
+        }
+        let verified = self.listed(version).next().is_some();
+        if self.manifest.is_some() && !verified {
+            tracing::warn!(model = %self.name, version, "the manifest says nothing of this version: served unverified");
+        }
+        let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
+        let wanted = external(graph.bytes.clone()).map_err(|what| LoadError::at(&object.path, what))?;
+        let largest = wanted.largest_tensor;
+        let files = self.weight_files(object, version, wanted.files, verified)?;
+        let weights = if mapped.wants(largest) {
+            weights::placed(tier, &files, object, &graph.bytes, mapped).await?
+        } else {
+            weights::in_memory(tier, &files).await?
+        };
+        let began = Instant::now();
+        let warmup = self.read_warmup(tier).await?;
+        Ok(VersionFiles {
+            warmup,
+            name: self.name.clone(),
+            version,
+            config: self.config.clone(),
+            manifest: self.manifest.clone().filter(|_| verified),
+            graph: Graph {
+                name: format!("{}/{version}", self.name).into(),
+                onnx: graph.bytes,
+                weights: weights.weights,
+            },
+            object: object.path.clone(),
+            read_time: graph.read_time + weights.read_time + began.elapsed(),
+            verify_time: graph.verify_time + weights.verify_time,
+            place_time: weights.place_time,
+        })
+    }
+
+    /// Finds the files that a graph names, with their sums.
+    fn weight_files(
+        &self,
+        graph: &Object,
+        version: u64,
+        names: BTreeSet<String>,
+        verified: bool,
+    ) -> Result<Vec<WeightFile<'_>>, LoadError> {
+        let find = |name: String| {
+            let path = format!("{version}/{name}");
+            let missing = || {
+                let what = format!("its weights `{name}` are missing from the version's folder");
+                LoadError::at(&graph.path, what)
+            };
+            Ok(WeightFile {
+                object: self.files.find(&path).ok_or_else(missing)?,
+                sum: self.sum_of(&path, verified)?,
+                name,
+            })
+        };
+        names.into_iter().map(find).collect()
+    }
+
+    /// The warm-up samples, with their files.
+    async fn read_warmup(&self, tier: &dyn Tier) -> Result<Warmup, LoadError> {
+        let mut warmup = Warmup {
+            samples: self.config.warmup.clone(),
+            files: BTreeMap::new(),
+        };
+        let inputs = self.config.warmup.iter().flat_map(|sample| sample.inputs.values());
+        for input in inputs {
+            if let WarmupData::File(name) = &input.data
+                && !warmup.files.contains_key(name)
+            {
+                let path = format!("{WARMUP_FOLDER}/{name}");
+                let object = self.files.find(&path);
+                let at = format!("{}/{path}", self.files.folder);
+                let object = object.ok_or_else(|| LoadError::at(at, "a warm-up sample wants it, and it is missing"))?;
+                let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, &path));
+                let bytes = read_bytes(tier, object, sum).await?.bytes;
+                warmup.files.insert(name.clone(), bytes);
+            }
+        }
+        Ok(warmup)
+    }
+
+    /// The sum to hold a file against. In a version that the manifest speaks of, every file that is used must be listed.
+    fn sum_of(&self, file: &str, verified: bool) -> Result<Option<&ManifestFile>, LoadError> {
+        let sum = self.manifest.as_ref().and_then(|manifest| entry(manifest, file));
+        if verified && sum.is_none() {
+            let at = format!("{}/{MANIFEST_FILE}", self.files.folder);
+            return Err(LoadError::at(at, format!("it does not list {file}")));
+        }
+        Ok(sum)
+    }
+}
+
+/// The objects of one model.
+#[derive(Debug)]
+struct ModelFiles {
+    /// `models/NAME`.
+    folder: String,
+    objects: Vec<Object>,
+}
+
+impl ModelFiles {
+    fn relative<'o>(&self, object: &'o Object) -> Option<&'o str> {
+        object.path.as_str().strip_prefix(&self.folder)?.strip_prefix('/')
+    }
+
+    fn find(&self, file: &str) -> Option<&Object> {
+        self.objects.iter().find(|object| self.relative(object) == Some(file))
+    }
+
+    /// The versions that have a graph.
+    fn versions(&self) -> Result<BTreeSet<u64>, LoadError> {
+        let versions = self.objects.iter().filter_map(|object| {
+            let (version, file) = self.relative(object)?.split_once('/')?;
+            (file == MODEL_FILE && !version.starts_with(['0', '+'])).then(|| version.parse::<u64>().ok())?
+        });
+        let versions: BTreeSet<u64> = versions.collect();
+        if versions.is_empty() {
+            return Err(LoadError::at(
+                &self.folder,
+                format!("no VERSION/{MODEL_FILE} with a number as VERSION"),
+            ));
+        }
+        Ok(versions)
+    }
+}
+
+#[cfg(test)]
+mod tests;

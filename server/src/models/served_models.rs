@@ -1,0 +1,187 @@
+//! The models of a running server, by name and version: an immutable snapshot that is replaced whole.
+//!
+//! In: what was loaded, refused or unloaded. Out: the model that a request names, and the index. Knows nothing of tiers.
+
+use crate::models::serving::model::Model;
+use crate::pipeline::refusal::{Reason, Refusal};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierlab_protocol::metadata::IndexEntry;
+
+/// Where the server stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The models are being loaded.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// No new connections are taken; what is admitted is finished.
+    Draining,
+}
+
+/// Where one version of a model stands, in Triton's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VersionState {
+    Loading,
+    Ready,
+    Unloading,
+    Unavailable,
+}
+
+impl VersionState {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Loading => "LOADING",
+            Self::Ready => "READY",
+            Self::Unloading => "UNLOADING",
+            Self::Unavailable => "UNAVAILABLE",
+        }
+    }
+}
+
+/// One version of a model.
+#[derive(Clone)]
+pub(crate) struct ServedVersion {
+    pub(crate) state: VersionState,
+    /// There as long as requests are taken.
+    pub(crate) model: Option<Arc<Model>>,
+    /// Why it is not served, or why a newer copy of it was refused.
+    pub(crate) reason: String,
+    /// What was loaded, or refused: see [`crate::models::repository::ModelDescription::fingerprint`].
+    pub(crate) fingerprint: String,
+}
+
+impl ServedVersion {
+    pub(crate) fn without_model(state: VersionState, reason: impl Into<String>) -> Self {
+        Self {
+            state,
+            model: None,
+            reason: reason.into(),
+            fingerprint: String::new(),
+        }
+    }
+}
+
+/// One model: its versions by number.
+#[derive(Clone, Default)]
+pub(crate) struct ServedModel {
+    pub(crate) versions: BTreeMap<u64, ServedVersion>,
+    /// Why the model as a whole was refused; empty when it was not.
+    pub(crate) reason: String,
+}
+
+impl ServedModel {
+    /// The versions that are served, lowest first.
+    pub(crate) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
+        self.versions.values().filter_map(|version| version.model.as_ref())
+    }
+
+    /// The numbers of the versions that are served.
+    pub(crate) fn ready_versions(&self) -> Vec<String> {
+        self.ready().map(|model| model.version.clone()).collect()
+    }
+
+    /// Why nothing of it is served: its own reason, or that of its highest version.
+    fn why_not(&self) -> String {
+        if !self.reason.is_empty() {
+            return self.reason.clone();
+        }
+        let last = self.versions.values().next_back();
+        match last {
+            Some(version) if !version.reason.is_empty() => version.reason.clone(),
+            Some(version) if version.state == VersionState::Loading => "it is being loaded".into(),
+            _ => "it is not loaded".into(),
+        }
+    }
+}
+
+/// Every model, by name.
+#[derive(Clone, Default)]
+pub(crate) struct ServedModels(pub(crate) BTreeMap<String, Arc<ServedModel>>);
+
+impl ServedModels {
+    /// The model that a request names; without a version, or with an empty one, the highest that is served.
+    ///
+    /// # Errors
+    /// An unknown model or version, or one that is not served, with the reason.
+    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<&Arc<Model>, Refusal> {
+        let entry = self.entry(name)?;
+        let version = version.filter(|version| !version.is_empty());
+        let Some(version) = version else {
+            let highest = entry.ready().next_back();
+            return highest.ok_or_else(|| {
+                Refusal::new(
+                    Reason::NotReady,
+                    format!("model `{name}` is not served: {}", entry.why_not()),
+                )
+            });
+        };
+        let number = version
+            .parse::<u64>()
+            .ok()
+            .filter(|number| number.to_string() == version);
+        let known = number.and_then(|number| entry.versions.get(&number));
+        match known {
+            Some(ServedVersion { model: Some(model), .. }) => Ok(model),
+            Some(ServedVersion { state, reason, .. }) => Err(Refusal::new(
+                Reason::NotReady,
+                format!(
+                    "version `{version}` of model `{name}` is {}: {reason}",
+                    state.as_str().to_lowercase()
+                ),
+            )),
+            None => Err(Refusal::new(
+                Reason::UnknownModel,
+                format!(
+                    "model `{name}` has no version `{}`: {} is served",
+                    shown(version),
+                    match entry.ready_versions() {
+                        none if none.is_empty() => "none".to_owned(),
+                        some => some.join(", "),
+                    }
+                ),
+            )),
+        }
+    }
+
+    /// The entry of a model.
+    ///
+    /// # Errors
+    /// An unknown model.
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<ServedModel>, Refusal> {
+        self.0
+            .get(name)
+            .ok_or_else(|| Refusal::new(Reason::UnknownModel, format!("no model `{}`", shown(name))))
+    }
+
+    /// Every version that is served.
+    pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
+        self.0.values().flat_map(|entry| entry.ready())
+    }
+
+    /// The index of what is here.
+    pub(crate) fn index(&self) -> Vec<IndexEntry> {
+        let mut index = Vec::new();
+        for (name, entry) in &self.0 {
+            let line = |version: String, state: &str, reason: &str| IndexEntry {
+                name: name.clone(),
+                version,
+                state: state.to_owned(),
+                reason: reason.to_owned(),
+            };
+            if entry.versions.is_empty() || !entry.reason.is_empty() {
+                let state = if entry.reason.is_empty() { "" } else { "UNAVAILABLE" };
+                index.push(line(String::new(), state, &entry.reason));
+            }
+            for (number, version) in &entry.versions {
+                index.push(line(number.to_string(), version.state.as_str(), &version.reason));
+            }
+        }
+        index
+    }
+}
+
+/// A name from a client, shortened for a message.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().take(128).collect()
+}

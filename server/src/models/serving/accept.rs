@@ -1,0 +1,485 @@
+//! What a model accepts: a decoded request against the graph's signature.
+//!
+//! In: a request. Out: its rows, its inline parts by input, and the ids of what is to be read from the feature table; or
+//! a refusal that names the input. Where the model is not batched, the shapes of its inputs have nothing to do with each
+//! other, but for joined ones, which have as many rows as there are ids. No I/O.
+
+use crate::inference::session::signature::Signature;
+use crate::inference::tensors;
+use crate::models::serving::model::Model;
+use crate::pipeline::batch::job::Part;
+use crate::pipeline::refusal::Refusal;
+use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
+use tierlab_protocol::metadata::ENTITY_ID;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// A request that fits its model.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Where the model is not batched: the ids, or 1 without any.
+    pub(crate) rows: usize,
+    /// One per input of the graph; none where the feature table fills it.
+    pub(crate) parts: Vec<Option<Part>>,
+    /// Entity ids, one per row; empty without a join.
+    pub(crate) ids: Vec<i64>,
+}
+
+impl Accepted {
+    /// Bytes that a run takes for the tensors that were sent, beside their own, and for the ids; `inputs` are the graph's.
+    pub(crate) fn run_bytes(&self, inputs: &[TensorSpec]) -> usize {
+        let laid_out = self.parts.iter().zip(inputs).map(|(part, input)| match part {
+            Some(part) => tensors::run_bytes(input.dtype, &part.shape, part.data.len()),
+            None => 0,
+        });
+        laid_out.sum::<usize>() + size_of_val(self.ids.as_slice())
+    }
+}
+
+/// An output that the client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SelectedOutput {
+    /// In the graph.
+    pub(crate) index: usize,
+    /// Whether it goes as raw bytes.
+    pub(crate) binary: bool,
+}
+
+/// What a request is held against.
+pub(crate) struct RequestCheck<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) signature: &'a Signature,
+    /// Inputs that the feature table fills; none without a join.
+    pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
+    /// Rows of a run at most; 0 where the model is not batched.
+    pub(crate) max_batch_size: usize,
+    /// Rows of a request at most, where it is batched.
+    pub(crate) max_request_rows: usize,
+}
+
+impl Model {
+    /// Checks the inputs of a request and takes them.
+    pub(crate) fn accept(&self, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
+        let fills = self.join.as_ref().map(|join| move |input| join.fills(input));
+        let filled = fills.as_ref().map(|fills| fills as &dyn Fn(usize) -> bool);
+        let check = RequestCheck {
+            model: &self.name,
+            signature: &self.signature,
+            filled,
+            max_batch_size: self.max_batch_size() as usize,
+            max_request_rows: self.max_request_rows,
+        };
+        check.accept(inputs)
+    }
+
+    /// The outputs to send.
+    pub(crate) fn select_outputs(&self, request: &InferRequest) -> Result<Vec<SelectedOutput>, Refusal> {
+        select_outputs(
+            &self.name,
+            &self.signature.outputs,
+            &request.outputs,
+            request.binary_output,
+        )
+    }
+}
+
+impl RequestCheck<'_> {
+    fn accept(&self, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
+        let specs = &self.signature.inputs;
+        let mut accepted = Accepted {
+            rows: 0,
+            parts: vec![None; specs.len()],
+            ids: Vec::new(),
+        };
+        let mut rows: Option<(usize, String)> = None;
+        if inputs.is_empty() {
+            return Err(Refusal::bad("`inputs` is empty"));
+        }
+        for tensor in inputs {
+            let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
+            let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
+                accepted.ids = ids_of(&tensor).map_err(bad)?;
+                accepted.ids.len()
+            } else {
+                let index = specs.iter().position(|spec| spec.name == tensor.name);
+                let index = index.ok_or_else(|| bad(format!("model `{}` has {}", self.model, self.names())))?;
+                fits(&specs[index], &tensor).map_err(bad)?;
+                let first = self.signature.batched.then(|| tensor.shape[0]);
+                accepted.parts[index] = Some(Part {
+                    shape: tensor.shape,
+                    data: tensor.data.into(),
+                });
+                match first {
+                    Some(first) => usize::try_from(first).unwrap_or(usize::MAX),
+                    None => continue,
+                }
+            };
+            match &rows {
+                Some((rows, first)) if *rows != these_rows => {
+                    let what = format!("input `{}` has {these_rows} rows, `{first}` has {rows}", tensor.name);
+                    return Err(Refusal::bad(what));
+                }
+                Some(_) => {}
+                None => rows = Some((these_rows, tensor.name)),
+            }
+        }
+        accepted.rows = match &rows {
+            Some((rows, first)) => self.check_rows(*rows, first)?,
+            None => 1,
+        };
+        self.check_complete(&accepted)?;
+        Ok(accepted)
+    }
+
+    /// As many rows as the input `first` has must be taken.
+    fn check_rows(&self, rows: usize, first: &str) -> Result<usize, Refusal> {
+        let Self {
+            model,
+            max_batch_size,
+            max_request_rows,
+            ..
+        } = self;
+        if rows == 0 {
+            return Err(Refusal::bad(format!("input `{first}`: no rows")));
+        }
+        if !self.signature.batched || rows <= *max_request_rows {
+            return Ok(rows);
+        }
+        // In Triton's words, by which its clients may know it.
+        let mut what = format!("input `{first}`: inference request batch-size must be <= {max_request_rows} for ");
+        what += &format!("'{model}', and it has {rows} rows");
+        if max_request_rows == max_batch_size {
+            what += "; `batching.max_request_rows` in the model's config would have larger requests cut";
+        }
+        Err(Refusal::bad(what))
+    }
+
+    /// Every input must come from exactly one place.
+    fn check_complete(&self, accepted: &Accepted) -> Result<(), Refusal> {
+        let mut joins = 0;
+        for (index, (spec, part)) in self.signature.inputs.iter().zip(&accepted.parts).enumerate() {
+            let joined = self.filled.is_some_and(|fills| fills(index));
+            let read = joined && !accepted.ids.is_empty();
+            joins += usize::from(read);
+            if part.is_some() && read {
+                let what = format!("input `{}` is sent, and `{ENTITY_ID}` asks for it as well", spec.name);
+                return Err(Refusal::bad(what));
+            }
+            let wanted = spec.shape.first().and_then(|&rows| usize::try_from(rows).ok());
+            if let Some(wanted) = wanted.filter(|&rows| read && rows != accepted.ids.len()) {
+                let ids = accepted.ids.len();
+                let what = format!(
+                    "input `{ENTITY_ID}` has {ids} rows, the model's input `{}` wants {wanted}",
+                    spec.name
+                );
+                return Err(Refusal::bad(what));
+            }
+            if part.is_none() && !read {
+                let hint = if joined {
+                    format!(" (send it, or `{ENTITY_ID}`)")
+                } else {
+                    String::new()
+                };
+                return Err(Refusal::bad(format!("input `{}` is missing{hint}", spec.name)));
+            }
+        }
+        debug_assert!(joins > 0 || accepted.ids.is_empty(), "a join fills at least one input");
+        Ok(())
+    }
+
+    fn names(&self) -> String {
+        let mut names: Vec<String> = self
+            .signature
+            .inputs
+            .iter()
+            .map(|spec| format!("`{}`", spec.name))
+            .collect();
+        if self.filled.is_some() {
+            names.push(format!("`{ENTITY_ID}`"));
+        }
+        format!("no such input; it has {}", names.join(", "))
+    }
+}
+
+fn ids_of(tensor: &Tensor) -> Result<Vec<i64>, String> {
+    let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
+    if tensor.dtype != DataType::Int64 || !shape_ok {
+        return Err(format!(
+            "{} {:?}, ids are INT64 [n] or [n, 1]",
+            tensor.dtype, tensor.shape
+        ));
+    }
+    let data = tensor.data.whole();
+    let (ids, _) = data.as_chunks();
+    Ok(ids.iter().map(|id| i64::from_le_bytes(*id)).collect())
+}
+
+fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
+    if tensor.dtype != spec.dtype {
+        return Err(format!(
+            "`datatype` is {}, the model wants {}",
+            tensor.dtype, spec.dtype
+        ));
+    }
+    let same = tensor.shape.len() == spec.shape.len()
+        && tensor
+            .shape
+            .iter()
+            .zip(&spec.shape)
+            .all(|(&have, &want)| want < 0 || have == want);
+    if same {
+        Ok(())
+    } else {
+        Err(format!(
+            "`shape` is {:?}, the model wants {:?}",
+            tensor.shape, spec.shape
+        ))
+    }
+}
+
+fn select_outputs(
+    model: &str,
+    specs: &[TensorSpec],
+    requested: &[RequestedOutput],
+    binary: bool,
+) -> Result<Vec<SelectedOutput>, Refusal> {
+    let selected: Vec<SelectedOutput> = if requested.is_empty() {
+        (0..specs.len()).map(|index| SelectedOutput { index, binary }).collect()
+    } else {
+        let index_of = |output: &RequestedOutput| {
+            let index = specs.iter().position(|spec| spec.name == output.name);
+            let found = index.map(|index| SelectedOutput {
+                index,
+                binary: output.binary,
+            });
+            found.ok_or_else(|| {
+                let names: Vec<String> = specs.iter().map(|spec| format!("`{}`", spec.name)).collect();
+                let what = format!("output `{}`: model `{model}` has {}", output.name, names.join(", "));
+                Refusal::bad(what)
+            })
+        };
+        requested.iter().map(index_of).collect::<Result<_, _>>()?
+    };
+    for &SelectedOutput { index, binary } in &selected {
+        let spec = &specs[index];
+        if !binary && matches!(spec.dtype, DataType::Fp16 | DataType::Bf16) {
+            let what = format!(
+                "output `{}`: {} has no JSON form, ask for binary data",
+                spec.name, spec.dtype
+            );
+            return Err(Refusal::bad(what));
+        }
+    }
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, dtype: DataType, shape: &[i64]) -> TensorSpec {
+        TensorSpec {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn tensor(name: &str, dtype: DataType, shape: &[i64]) -> Tensor {
+        let count: i64 = shape.iter().product();
+        let data = vec![1; count as usize * dtype.size().unwrap()].into();
+        Tensor {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            data,
+        }
+    }
+
+    fn signature(batched: bool) -> Signature {
+        Signature {
+            inputs: vec![
+                spec("dense", DataType::Fp32, &[-1, 13]),
+                spec("user", DataType::Int64, &[-1, 2]),
+            ],
+            outputs: vec![
+                spec("y", DataType::Fp32, &[-1, 1]),
+                spec("half", DataType::Fp16, &[-1, 1]),
+            ],
+            batched,
+        }
+    }
+
+    /// `dense` is joined, `user` is not.
+    fn accept(joined: bool, inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
+        let fills = |input: usize| input == 0;
+        let filled = joined.then_some(&fills as &dyn Fn(usize) -> bool);
+        RequestCheck {
+            model: "m",
+            signature: &signature(true),
+            filled,
+            max_batch_size: 4,
+            max_request_rows: 8,
+        }
+        .accept(inputs)
+    }
+
+    /// An unbatched model: `a` [-1, 13] is joined, `b` [-1, -1] and `c` [4, 2] are not.
+    fn accept_unbatched(inputs: Vec<Tensor>) -> Result<Accepted, Refusal> {
+        let fills = |input: usize| input == 0;
+        let signature = Signature {
+            inputs: vec![
+                spec("a", DataType::Fp32, &[-1, 13]),
+                spec("b", DataType::Fp32, &[-1, -1]),
+                spec("c", DataType::Fp32, &[4, 2]),
+            ],
+            outputs: vec![spec("y", DataType::Fp32, &[-1])],
+            batched: false,
+        };
+        RequestCheck {
+            model: "m",
+            signature: &signature,
+            filled: Some(&fills),
+            max_batch_size: 0,
+            max_request_rows: 0,
+        }
+        .accept(inputs)
+    }
+
+    #[test]
+    fn without_batches_first_dimensions_have_nothing_to_do_with_each_other() {
+        let others = || {
+            [
+                tensor("b", DataType::Fp32, &[0, 7]),
+                tensor("c", DataType::Fp32, &[4, 2]),
+            ]
+        };
+        let with = |input: Tensor| accept_unbatched(others().into_iter().chain([input]).collect());
+        assert_eq!(with(tensor("a", DataType::Fp32, &[9000, 13])).unwrap().rows, 1);
+        let joined = with(tensor("entity_id", DataType::Int64, &[9000])).unwrap();
+        assert_eq!((joined.rows, joined.ids.len()), (9000, 9000));
+        let none = with(tensor("entity_id", DataType::Int64, &[0])).unwrap_err();
+        assert!(none.message.contains("no rows"), "{none}");
+        let misfit = with(tensor("c", DataType::Fp32, &[3, 2])).unwrap_err();
+        assert!(misfit.message.contains("`shape` is [3, 2]"), "{misfit}");
+        assert!(accept_unbatched(Vec::new()).unwrap_err().message.contains("empty"));
+    }
+
+    #[test]
+    fn ids_stand_for_joined_inputs() {
+        let user = || tensor("user", DataType::Int64, &[3, 2]);
+        for ids in [
+            tensor("entity_id", DataType::Int64, &[3]),
+            tensor("entity_id", DataType::Int64, &[3, 1]),
+        ] {
+            let accepted = accept(true, vec![user(), ids]).unwrap();
+            assert_eq!(accepted.rows, 3);
+            assert_eq!(accepted.ids, [0x0101_0101_0101_0101; 3]);
+            assert!(accepted.parts[0].is_none() && accepted.parts[1].is_some());
+        }
+        let inline = accept(true, vec![user(), tensor("dense", DataType::Fp32, &[3, 13])]).unwrap();
+        assert!(inline.ids.is_empty() && inline.parts[0].is_some());
+    }
+
+    #[test]
+    fn misfits_are_refused_by_input() {
+        let dense = || tensor("dense", DataType::Fp32, &[3, 13]);
+        let user = || tensor("user", DataType::Int64, &[3, 2]);
+        let ids = || tensor("entity_id", DataType::Int64, &[3]);
+        for (joined, inputs, named) in [
+            (false, vec![dense()], "input `user` is missing"),
+            (true, vec![user()], "input `dense` is missing (send it, or `entity_id`)"),
+            (
+                false,
+                vec![dense(), user(), tensor("x", DataType::Int8, &[3])],
+                "input `x`",
+            ),
+            (
+                false,
+                vec![ids(), user()],
+                "input `entity_id`: model `m` has no such input",
+            ),
+            (true, vec![ids(), user(), dense()], "input `dense` is sent"),
+            (
+                true,
+                vec![tensor("entity_id", DataType::Int32, &[3]), user()],
+                "input `entity_id`: INT32",
+            ),
+            (
+                true,
+                vec![tensor("entity_id", DataType::Int64, &[3, 2]), user()],
+                "input `entity_id`: INT64 [3, 2]",
+            ),
+            (
+                true,
+                vec![tensor("entity_id", DataType::Int64, &[0]), user()],
+                "has 3 rows",
+            ),
+            (
+                true,
+                vec![tensor("entity_id", DataType::Int64, &[2]), user()],
+                "input `user` has 3 rows, `entity_id` has 2",
+            ),
+            (
+                false,
+                vec![tensor("dense", DataType::Fp64, &[3, 13]), user()],
+                "input `dense`: `datatype` is FP64",
+            ),
+            (
+                false,
+                vec![tensor("dense", DataType::Fp32, &[3, 14]), user()],
+                "input `dense`: `shape` is [3, 14]",
+            ),
+            (
+                false,
+                vec![tensor("dense", DataType::Fp32, &[13]), user()],
+                "input `dense`: `shape` is [13]",
+            ),
+            (
+                false,
+                vec![
+                    tensor("dense", DataType::Fp32, &[9, 13]),
+                    tensor("user", DataType::Int64, &[9, 2]),
+                ],
+                "batch-size must be <= 8 for 'm', and it has 9 rows",
+            ),
+            (
+                false,
+                vec![
+                    tensor("dense", DataType::Fp32, &[0, 13]),
+                    tensor("user", DataType::Int64, &[0, 2]),
+                ],
+                "no rows",
+            ),
+        ] {
+            let refusal = accept(joined, inputs).unwrap_err();
+            assert!(refusal.message.contains(named), "{refusal}\n  should say {named}");
+        }
+    }
+
+    #[test]
+    fn outputs_are_selected_by_name_and_half_floats_only_as_binary() {
+        let outputs = signature(true).outputs;
+        let wanted = |name: &str, binary| RequestedOutput {
+            name: name.into(),
+            binary,
+        };
+        let selected = |outputs: &[(usize, bool)]| -> Vec<SelectedOutput> {
+            let outputs = outputs.iter();
+            outputs
+                .map(|&(index, binary)| SelectedOutput { index, binary })
+                .collect()
+        };
+        assert_eq!(
+            select_outputs("m", &outputs, &[], true).unwrap(),
+            selected(&[(0, true), (1, true)])
+        );
+        let both = [wanted("half", true), wanted("y", false)];
+        assert_eq!(
+            select_outputs("m", &outputs, &both, false).unwrap(),
+            selected(&[(1, true), (0, false)])
+        );
+        let refusal = |wanted: &[RequestedOutput], binary| select_outputs("m", &outputs, wanted, binary).unwrap_err();
+        assert!(refusal(&[], false).message.contains("output `half`"));
+        assert!(refusal(&[wanted("z", true)], true).message.contains("output `z`"));
+    }
+}

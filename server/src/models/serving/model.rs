@@ -1,0 +1,121 @@
+//! A version of a model that is served.
+//!
+//! Whoever holds it may still send it requests: when the last holder lets go, its queue closes and its sessions end. So a
+//! version that was replaced finishes what it was given, and no request can come too late.
+
+use crate::features::Join;
+use crate::inference::runtime::mapped::DiskSpace;
+use crate::inference::session::layout::SessionGroup;
+use crate::inference::session::signature::Signature;
+use crate::pipeline::admission::ModelShare;
+use crate::pipeline::batch::BatchQueue;
+use crate::pipeline::batch::clock::PendingRequests;
+use crate::telemetry::metrics::ModelMetrics;
+use crate::telemetry::model_stats::Stats;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tierlab_formats::model::ModelConfig;
+use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
+
+/// A version of a model that is served.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) signature: Signature,
+    pub(crate) join: Option<Join>,
+    /// Its requests in flight.
+    pub(crate) share: Arc<ModelShare>,
+    /// Its requests on their way to the sessions.
+    pub(crate) pending: Arc<PendingRequests>,
+    pub(crate) metrics: ModelMetrics,
+    pub(crate) stats: Stats,
+    /// Rows of one request at most, where it is batched.
+    pub(in crate::models) max_request_rows: usize,
+    /// `cpu` or `cuda`.
+    pub(crate) provider: &'static str,
+    pub(in crate::models) config: ModelConfig,
+    /// Its sessions; the groups with the most threads first.
+    pub(in crate::models) layout: Vec<SessionGroup>,
+    pub(in crate::models) queue: Arc<BatchQueue>,
+    pub(in crate::models) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What its sessions map of a local disk.
+    pub(in crate::models) _disk_space: Option<Arc<DiskSpace>>,
+}
+
+impl Model {
+    /// Stops taking requests; what is queued is still answered.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Where its requests wait.
+    pub(crate) fn queue(&self) -> Arc<BatchQueue> {
+        Arc::clone(&self.queue)
+    }
+
+    /// Gives the sessions' threads away, to be waited for. They end after [`Model::close`], or when the model is dropped.
+    pub(crate) fn take_threads(&self) -> SessionThreads {
+        SessionThreads {
+            model: self.name.clone(),
+            threads: std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Rows of one run at most; 0 where it is not batched.
+    pub(crate) fn max_batch_size(&self) -> u32 {
+        self.config.max_batch_size
+    }
+
+    /// `GET /v2/models/M`; `versions` are all that are served of the model.
+    pub(crate) fn metadata(&self, versions: Vec<String>) -> ModelMetadata {
+        ModelMetadata {
+            name: self.name.clone(),
+            versions,
+            platform: PLATFORM.to_owned(),
+            inputs: self.signature.inputs.clone(),
+            outputs: self.signature.outputs.clone(),
+            batched: Some(self.signature.batched),
+            max_batch_size: Some(self.max_batch_size()),
+            joined: self.join.as_ref().map(Join::metadata),
+        }
+    }
+
+    /// One entry of `GET /v2/models/M/stats`.
+    pub(crate) fn stats_entry(&self) -> ModelStats {
+        self.stats.entry(&self.name, &self.version)
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// The first pause between two looks at threads that are about to end; each is twice as long as the one before.
+const THREAD_POLL: Duration = Duration::from_millis(5);
+/// The longest.
+const THREAD_POLL_MAX: Duration = Duration::from_millis(320);
+
+/// The threads of a model's sessions.
+pub(crate) struct SessionThreads {
+    model: String,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl SessionThreads {
+    /// Waits until every thread has ended and its session is freed.
+    pub(crate) async fn ended(self) {
+        for thread in self.threads {
+            let mut pause = THREAD_POLL;
+            while !thread.is_finished() {
+                tokio::time::sleep(pause).await;
+                pause = THREAD_POLL_MAX.min(pause * 2);
+            }
+            if thread.join().is_err() {
+                tracing::error!(model = %self.model, "a session's thread panicked");
+            }
+        }
+    }
+}

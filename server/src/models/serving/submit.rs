@@ -1,0 +1,162 @@
+//! A request's way through the queue: cut where it is larger than a run, queued by its priority, joined again.
+//!
+//! In: the parts of a request, and how urgent it is. Out: what the sessions made of it. Dropping the future takes the
+//! request out of the queue, and ends a run that nobody else waits for.
+
+use crate::models::serving::model::Model;
+use crate::pipeline::batch::job::{Answer, Job, JobOutput, Part};
+use crate::pipeline::batch::{BatchQueue, WakeUp, split};
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::trace::context::RequestScope;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::model::BatchingConfig;
+use tokio::sync::oneshot;
+
+/// A request that is ready to run.
+pub(crate) struct RunRequest {
+    /// One part per input of the graph.
+    pub(crate) parts: Vec<Part>,
+    /// Passed over where the model is not batched.
+    pub(crate) rows: usize,
+    pub(crate) urgency: Urgency,
+}
+
+/// The deadline of a request, and its priority among others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    pub(crate) deadline: Instant,
+    /// The request's `priority`; 0 for the model's default.
+    pub(crate) priority: u64,
+}
+
+/// A place in the queue, and then in a run. Given up when it is dropped before it is answered.
+struct QueuedRequest<'a> {
+    answer: oneshot::Receiver<Answer>,
+    answered: bool,
+    queue: &'a Arc<BatchQueue>,
+}
+
+impl QueuedRequest<'_> {
+    async fn done(mut self) -> Answer {
+        let done = (&mut self.answer).await;
+        self.answered = true;
+        done.unwrap_or_else(|_| Err(Refusal::new(Reason::Inference, "the session's thread has ended")))
+    }
+}
+
+impl Drop for QueuedRequest<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer.close();
+            self.queue.interrupt_given_up();
+        }
+    }
+}
+
+impl Model {
+    /// Refuses a request at once where the queue is so long that it would not be answered within `limit`.
+    pub(crate) fn check_wait(&self, limit: Duration) -> Result<(), Refusal> {
+        self.queue.check_wait(limit)
+    }
+
+    /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
+    /// goes in pieces.
+    pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
+        let RunRequest { parts, rows, urgency } = work;
+        let max_rows = self.config.max_batch_size as usize;
+        let rows = if max_rows == 0 { 1 } else { rows };
+        if rows <= max_rows.max(1) {
+            let (queued, wake_up) = self.enqueue(parts, rows, urgency)?;
+            if let Some(wake_up) = wake_up {
+                // Requests that this thread has read already queue first, and share the run: on one core, waking the
+                // session now would have it run for this request alone. A task of its own, because that of a connection
+                // is polled for many reasons, and any would end the wait; an idle thread takes it and calls at once.
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    drop(wake_up);
+                });
+            }
+            return queued.done().await;
+        }
+        let pieces = split::cut(&parts, &self.signature.inputs, rows, max_rows)
+            .into_iter()
+            .map(|split::Piece { parts, rows }| Ok(self.enqueue(parts, rows, urgency)?.0))
+            .collect::<Result<Vec<_>, Refusal>>()?;
+        let pieces = futures::future::try_join_all(pieces.into_iter().map(QueuedRequest::done)).await?;
+        split::join(pieces).ok_or_else(|| Refusal::new(Reason::Inference, "a request of no rows"))
+    }
+
+    fn enqueue(
+        &self,
+        parts: Vec<Part>,
+        rows: usize,
+        urgency: Urgency,
+    ) -> Result<(QueuedRequest<'_>, Option<WakeUp>), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let enqueued = Instant::now();
+        let wake_up = self.queue.push(Job {
+            parts,
+            rows,
+            enqueued,
+            rank: enqueued + priority_delay(&self.config.batching, urgency.priority),
+            deadline: urgency.deadline,
+            scope: RequestScope::current(),
+            reply: Some(reply),
+        })?;
+        let queued = QueuedRequest {
+            answer,
+            answered: false,
+            queue: &self.queue,
+        };
+        Ok((queued, wake_up))
+    }
+}
+
+/// How much later a request of the highest level may come and still go before one of this priority. A level that the
+/// model does not have is its default, as in Triton.
+fn priority_delay(batching: &BatchingConfig, priority: u64) -> Duration {
+    let levels = batching.priority_levels;
+    let default = match batching.default_priority_level {
+        0 => levels.div_ceil(2),
+        level => level,
+    };
+    let level = u32::try_from(priority)
+        .ok()
+        .filter(|level| (1..=levels).contains(level));
+    Duration::from_micros(batching.priority_step_us) * level.unwrap_or(default).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_do_not_exist_are_the_default() {
+        let three = BatchingConfig {
+            priority_levels: 3,
+            priority_step_us: 10,
+            ..BatchingConfig::default()
+        };
+        let last = BatchingConfig {
+            default_priority_level: 3,
+            ..three.clone()
+        };
+        for (config, priority, us) in [
+            (&BatchingConfig::default(), 7, 0),
+            (&three, 1, 0),
+            (&three, 2, 10),
+            (&three, 3, 20),
+            (&three, 0, 10),
+            (&three, 4, 10),
+            (&three, u64::MAX, 10),
+            (&last, 0, 20),
+        ] {
+            assert_eq!(
+                priority_delay(config, priority),
+                Duration::from_micros(us),
+                "{config:?} {priority}"
+            );
+        }
+    }
+}

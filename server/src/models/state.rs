@@ -1,0 +1,51 @@
+//! What the fronts share between requests: the pipeline, the models with their management, and the phase.
+
+use crate::models::management::manager::ModelManager;
+use crate::models::served_models::Phase;
+use crate::pipeline::Pipeline;
+use crate::telemetry::metrics::Metrics;
+use prometheus::Registry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The state, as every front holds it.
+pub(crate) type SharedState = Arc<ServerState>;
+
+/// The shared state of a server.
+pub(crate) struct ServerState {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) registry: Registry,
+    /// The models; every call that finds, lists, loads or unloads them.
+    pub(crate) manager: Arc<ModelManager>,
+    draining: AtomicBool,
+}
+
+impl ServerState {
+    pub(crate) fn new(pipeline: Pipeline, registry: Registry, manager: Arc<ModelManager>) -> Self {
+        Self {
+            pipeline,
+            registry,
+            manager,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Turns readiness off.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        if self.draining.load(Relaxed) {
+            Phase::Draining
+        } else if self.manager.started() {
+            Phase::Ready
+        } else {
+            Phase::Loading
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.pipeline.metrics
+    }
+}

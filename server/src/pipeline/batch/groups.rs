@@ -1,0 +1,97 @@
+//! Which sessions take the next batch, where a model has several groups of them: few with many threads for requests that
+//! are alone, many with few threads for requests that come together.
+//!
+//! In: how many runs there are, under way and queued. Out: the group that takes the next one: the first, and so the
+//! widest, that has a session for each of them. So a request never waits while the group that is to take it is busy and
+//! another one is not, unless all of the last group are.
+
+use std::num::NonZeroUsize;
+
+/// The groups of one model's sessions, by how many sessions they have; the fewest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Groups(Vec<usize>);
+
+/// Which group a session is in, and whether it is in a run.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSlot {
+    pub(super) group: usize,
+    pub(super) running: bool,
+}
+
+impl SessionSlot {
+    /// The slot of a session of the group at this place.
+    pub(crate) fn in_group(group: usize) -> Self {
+        Self { group, running: false }
+    }
+}
+
+/// The sessions of one group that wait for a job.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct IdleSessions {
+    asleep: usize,
+    /// Those of them that were told of one and have not come for it yet: to wake costs a system call, and one is enough.
+    called: usize,
+}
+
+impl IdleSessions {
+    /// Whether a session has to be woken for a new job.
+    pub(super) fn wake_up(&mut self) -> bool {
+        let wake_up = self.asleep > self.called;
+        self.called += usize::from(wake_up);
+        wake_up
+    }
+
+    /// A session begins to wait.
+    pub(super) fn sleep(&mut self) {
+        self.asleep += 1;
+    }
+
+    /// A session has woken, called or not: to call one too often is harmless, one too few is not.
+    pub(super) fn awake(&mut self) {
+        self.asleep -= 1;
+        self.called = self.called.saturating_sub(1);
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.asleep > 0
+    }
+}
+
+impl Groups {
+    /// Groups by their sessions; the fewest first.
+    pub(crate) fn new(sessions: Vec<usize>) -> Self {
+        Self(sessions)
+    }
+
+    /// How many there are; at least 1.
+    pub(crate) fn len(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.0.len()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    /// The group that takes the next of so many runs.
+    pub(super) fn taking(&self, runs: usize) -> usize {
+        let enough = self.0.iter().position(|&sessions| sessions >= runs);
+        enough.unwrap_or(self.len().get() - 1)
+    }
+
+    /// Whether the sessions of a group are those that work when there is more to do than can be done.
+    pub(super) fn is_last(&self, group: usize) -> bool {
+        group + 1 == self.len().get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_group_with_a_session_for_each_run_takes_the_next() {
+        let groups = Groups::new(vec![1, 4, 16]);
+        let taken: Vec<usize> = [1, 2, 4, 5, 16, 17, 1000].map(|runs| groups.taking(runs)).into();
+        assert_eq!(taken, [0, 1, 1, 2, 2, 2, 2]);
+        assert!(groups.is_last(2) && !groups.is_last(0));
+        let alike = Groups::new(vec![3]);
+        assert_eq!([1, 3, 9].map(|runs| alike.taking(runs)), [0, 0, 0]);
+        assert!(alike.is_last(0));
+    }
+}

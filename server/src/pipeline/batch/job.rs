@@ -1,0 +1,71 @@
+//! A request in the queue, and what comes back for it.
+
+use super::elements::Elements;
+use crate::pipeline::refusal::Refusal;
+use crate::telemetry::trace::context::RequestScope;
+use std::time::Instant;
+use tierlab_protocol::infer::Tensor;
+use tokio::sync::oneshot;
+
+/// One input of one request: its shape and its elements.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) shape: Vec<i64>,
+    pub(crate) data: Elements,
+}
+
+/// What comes back from a session.
+#[derive(Debug)]
+pub(crate) struct JobOutput {
+    /// Every output of the model, in the graph's order.
+    pub(crate) outputs: Vec<Tensor>,
+    /// When the batch was closed and laid out, and ONNX Runtime began.
+    pub(crate) run_started: Instant,
+    /// When ONNX Runtime was done.
+    pub(crate) run_ended: Instant,
+    /// Rows of the whole batch.
+    pub(crate) batch_rows: usize,
+}
+
+/// What a request waits for.
+pub(crate) type Answer = Result<JobOutput, Refusal>;
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// One part per input of the graph, in its order.
+    pub(crate) parts: Vec<Part>,
+    /// Rows of the request; 1 where the model has no batch dimension.
+    pub(crate) rows: usize,
+    pub(crate) enqueued: Instant,
+    /// The place in the queue: when it was queued, later by what its priority costs.
+    pub(crate) rank: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) scope: RequestScope,
+    /// None while it runs: then the session's [`ActiveRun`] has it.
+    pub(crate) reply: Option<oneshot::Sender<Answer>>,
+}
+
+impl Job {
+    /// Whether nobody waits for its answer.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Refuses it. Where the client has gone away, nothing is sent.
+    pub(crate) fn refuse(self, refusal: Refusal) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(refusal));
+        }
+    }
+
+    /// Whether both can run as one batch: the same shapes behind the batch dimension.
+    pub(super) fn goes_with(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len()
+            && self
+                .parts
+                .iter()
+                .zip(&other.parts)
+                .all(|(a, b)| a.shape.get(1..) == b.shape.get(1..))
+    }
+}

@@ -1,0 +1,183 @@
+//! The log: lines of text or JSON on stderr, each with the id of the request that it is about.
+//!
+//! In: a format and a filter. Out: a global `tracing` subscriber, which has the panics too, and what libraries say through
+//! `log`: where the format is JSON, every line is. Nothing that a client sent is logged but names that
+//! were checked and paths; no header, so no credentials.
+
+use crate::error::ConfigError;
+use crate::telemetry::trace::context;
+use serde::Deserialize;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What a line of the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object: `timestamp`, `level`, `target`, `message`, the event's fields, and `request_id`.
+    Json,
+}
+
+/// Sends the log to stderr. Called once, before anything is logged.
+///
+/// # Errors
+/// A filter that is none, or a log that was started already.
+pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
+    let bad =
+        |e: &dyn fmt::Display| ConfigError::at("log.level", format_args!("`{filter}` is no level or filter: {e}"));
+    let filter = EnvFilter::try_new(filter).map_err(|e| bad(&e))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        // A log that nobody reads any more ends nothing.
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
+    let started = match format {
+        LogFormat::Text => log.map_event_format(|inner| WithRequestId { inner, format }).try_init(),
+        LogFormat::Json => {
+            let log = log
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false);
+            log.map_event_format(|inner| WithRequestId { inner, format }).try_init()
+        }
+    };
+    started.map_err(|e| ConfigError::at("log", format_args!("it was started already: {e}")))?;
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("no message");
+        let location = panic.location().map(ToString::to_string);
+        let thread = std::thread::current().name().map(str::to_owned);
+        let trace = Backtrace::capture();
+        let backtrace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
+        tracing::error!(target: "panic", thread, location, backtrace, "panicked: {message}");
+    }));
+    if ::log::set_logger(&FromLibraries).is_ok() {
+        ::log::set_max_level(FromLibraries::most());
+    }
+    Ok(())
+}
+
+impl LogFormat {
+    /// What the command line and the environment ask for, read without a parser: so that it holds for what is wrong with
+    /// them too.
+    #[must_use]
+    pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
+        let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));
+        let asked = |words: &str| words == "--log-format=json" || words == "--set=log.format=json";
+        let json = pairs.chain(arguments.iter().cloned()).any(|words| asked(&words));
+        match environment {
+            _ if json => Self::Json,
+            Some("json") => Self::Json,
+            _ => Self::Text,
+        }
+    }
+
+    /// Says why the process ends, on stderr, whether the log was started or not.
+    pub fn report_exit(self, message: &str) {
+        match self {
+            Self::Text => eprintln!("tierlab-server: {message}"),
+            Self::Json => {
+                let line = tracing_subscriber::fmt()
+                    .with_writer(std::io::stderr)
+                    .json()
+                    .flatten_event(true)
+                    .finish();
+                tracing::subscriber::with_default(line, || tracing::error!("{message}"));
+            }
+        }
+    }
+}
+
+/// What libraries say through `log`.
+struct FromLibraries;
+
+impl FromLibraries {
+    /// The most that the log's filter may let through.
+    fn most() -> ::log::LevelFilter {
+        match LevelFilter::current().into_level() {
+            None => ::log::LevelFilter::Off,
+            Some(Level::ERROR) => ::log::LevelFilter::Error,
+            Some(Level::WARN) => ::log::LevelFilter::Warn,
+            Some(Level::INFO) => ::log::LevelFilter::Info,
+            Some(Level::DEBUG) => ::log::LevelFilter::Debug,
+            Some(Level::TRACE) => ::log::LevelFilter::Trace,
+        }
+    }
+}
+
+impl ::log::Log for FromLibraries {
+    fn enabled(&self, metadata: &::log::Metadata<'_>) -> bool {
+        metadata.level() <= ::log::max_level()
+    }
+
+    fn log(&self, record: &::log::Record<'_>) {
+        let (library, message) = (record.target(), record.args());
+        match record.level() {
+            ::log::Level::Error => tracing::error!(target: "library", library, "{message}"),
+            ::log::Level::Warn => tracing::warn!(target: "library", library, "{message}"),
+            ::log::Level::Info => tracing::info!(target: "library", library, "{message}"),
+            ::log::Level::Debug => tracing::debug!(target: "library", library, "{message}"),
+            ::log::Level::Trace => tracing::trace!(target: "library", library, "{message}"),
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// A format whose lines carry the current request's id.
+struct WithRequestId<F> {
+    inner: F,
+    format: LogFormat,
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithRequestId<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some(id) = context::with_current_id(ToString::to_string) else {
+            return self.inner.format_event(context, writer, event);
+        };
+        let mut line = String::with_capacity(256);
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end();
+        // Ids hold nothing that JSON would escape.
+        match (self.format, line.strip_suffix('}')) {
+            (LogFormat::Json, Some(open)) => writeln!(writer, "{open},\"request_id\":\"{id}\"}}"),
+            _ => writeln!(writer, "{line} request_id={id}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_that_is_asked_for_is_known_before_anything_is_parsed() {
+        let of = |line: &str, environment| {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            LogFormat::asked_for(&arguments, environment)
+        };
+        for line in [
+            "--log-format json",
+            "--x --log-format=json",
+            "--set log.format=json --log-format",
+        ] {
+            assert_eq!(of(line, None), LogFormat::Json, "{line}");
+        }
+        assert_eq!(of("--tier json", None), LogFormat::Text);
+        assert_eq!(of("--tier a", Some("json")), LogFormat::Json);
+    }
+}

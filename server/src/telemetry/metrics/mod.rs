@@ -1,0 +1,291 @@
+//! The server's own metrics: registered here, typed, on the registry handed in; used through fields, never by name.
+//!
+//! Names, units and labels are in [`tierlab_protocol::metrics`]. What a request needs is resolved to plain counters and
+//! histograms once per model, so that answering costs no label look-up.
+
+mod build;
+pub(crate) mod gpu;
+mod process;
+
+pub(crate) use build::BuildInfo;
+
+use crate::pipeline::refusal::{Reason, Refusal};
+use crate::telemetry::counters::{SessionSeconds, Settle, SpanCounts};
+use crate::telemetry::labels::{Front, Mode, WaitPoint};
+use crate::telemetry::trace::context;
+use process::ProcessCollector;
+use prometheus::core::Collector;
+use prometheus::{
+    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
+};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tierlab_protocol::metrics as names;
+use tierlab_protocol::timing::{Stage, StageTimings};
+
+/// Upper bounds of the latency histograms, in seconds: 20 µs to 10 s, about three to a decade.
+const LATENCY_BUCKETS: [f64; 19] = [
+    0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.001, 0.002, 0.003_5, 0.005, 0.01, 0.02, 0.035, 0.05,
+    0.1, 0.25, 1.0, 2.5, 10.0,
+];
+/// Upper bounds of the batch histogram, in rows.
+const ROWS_BUCKETS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// Everything the server registers.
+pub(crate) struct Metrics {
+    requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    stage_seconds: HistogramVec,
+    inferences: IntCounterVec,
+    refusals: IntCounterVec,
+    cancelled: IntCounterVec,
+    /// Requests between admission and reply.
+    pub(crate) in_flight: IntGauge,
+    /// The most of them.
+    pub(crate) in_flight_limit: IntGauge,
+    queue_depth: IntGaugeVec,
+    stuck_sessions: IntGaugeVec,
+    interrupted_runs: IntCounterVec,
+    batch_rows: HistogramVec,
+    session_seconds: CounterVec,
+    load_seconds: GaugeVec,
+    build_info: GaugeVec,
+    spans: IntCounterVec,
+    settled: Mutex<Vec<Weak<dyn Settle>>>,
+}
+
+impl Metrics {
+    /// Registers every metric.
+    ///
+    /// # Errors
+    /// A name that stands on the registry already.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let on = Registrar(registry);
+        let metrics = Self {
+            requests: on.counters(
+                names::REQUESTS,
+                "Infer requests answered, well or not.",
+                &["model", "mode", "protocol", "code"],
+            )?,
+            request_seconds: on.histograms(
+                names::REQUEST_SECONDS,
+                "Server time of an infer request that was answered well.",
+                &LATENCY_BUCKETS,
+                &["model", "tier", "mode"],
+            )?,
+            stage_seconds: on.histograms(
+                names::STAGE_SECONDS,
+                "Time of one stage of an infer request that was answered well.",
+                &LATENCY_BUCKETS,
+                &["stage", "model", "tier", "mode"],
+            )?,
+            inferences: on.counters(names::INFERENCES, "Rows inferred.", &["model"])?,
+            refusals: on.counters(names::REFUSALS, "Infer requests not answered well.", &["reason"])?,
+            cancelled: on.counters(
+                names::CANCELLED,
+                "Infer requests whose client went away, by where they were.",
+                &["stage"],
+            )?,
+            in_flight: on.add(IntGauge::new(names::IN_FLIGHT, "Requests between admission and reply."))?,
+            in_flight_limit: on.add(IntGauge::new(
+                names::IN_FLIGHT_LIMIT,
+                "Requests between admission and reply at most; more are refused.",
+            ))?,
+            queue_depth: on.add(IntGaugeVec::new(
+                Opts::new(names::QUEUE_DEPTH, "Requests waiting in the batch queue."),
+                &["model"],
+            ))?,
+            stuck_sessions: on.add(IntGaugeVec::new(
+                Opts::new(
+                    names::STUCK_SESSIONS,
+                    "Sessions whose run was ended and goes on all the same.",
+                ),
+                &["model"],
+            ))?,
+            interrupted_runs: on.counters(
+                names::INTERRUPTED_RUNS,
+                "Runs of a session that were ended early, because nobody waited for them any more.",
+                &["model"],
+            )?,
+            batch_rows: on.histograms(
+                names::BATCH_ROWS,
+                "Rows of each run of a session.",
+                &ROWS_BUCKETS,
+                &["model"],
+            )?,
+            session_seconds: on.add(CounterVec::new(
+                Opts::new(
+                    names::SESSION_SECONDS,
+                    "Time of a session's thread: computing, idle while features are read, idle without requests.",
+                ),
+                &["model", "session", "state"],
+            ))?,
+            load_seconds: on.gauges(names::MODEL_LOAD_SECONDS, "Time to load a model.", &["model", "stage"])?,
+            build_info: on.gauges(names::BUILD_INFO, "What runs; the value is 1.", &BuildInfo::LABELS)?,
+            spans: on.counters(
+                names::SPANS,
+                "Trace spans of requests, by what became of them.",
+                &["outcome"],
+            )?,
+            settled: Mutex::default(),
+        };
+        registry.register(Box::new(ProcessCollector::new()?))?;
+        // At zero from the start: a series that appears with its first refusal has no rate.
+        for reason in Reason::ALL {
+            metrics.refusals.with_label_values(&[reason.as_str()]);
+        }
+        for point in WaitPoint::ALL {
+            metrics.cancelled.with_label_values(&[point.as_str()]);
+        }
+        Ok(metrics)
+    }
+
+    /// States what runs; called once.
+    pub(crate) fn set_build_info(&self, info: &BuildInfo) {
+        self.build_info.with_label_values(&info.values()).set(1.0);
+    }
+
+    /// Counts a request that was not answered well. `model` is empty where it names none that is served, so that
+    /// clients cannot invent label values.
+    pub(crate) fn count_refusal(&self, model: &str, mode: Option<Mode>, refusal: &Refusal) {
+        self.refusals.with_label_values(&[refusal.reason.as_str()]).inc();
+        if refusal.reason != Reason::Cancelled {
+            let mode = mode.map_or("unknown", Mode::as_str);
+            let code = refusal.reason.status().to_string();
+            let labels = [model, mode, context::front().as_str(), &code];
+            self.requests.with_label_values(&labels).inc();
+        }
+    }
+
+    /// Counts where a request was when its client went away.
+    pub(crate) fn count_cancelled(&self, point: WaitPoint) {
+        self.cancelled.with_label_values(&[point.as_str()]).inc();
+    }
+
+    /// The metrics of one model.
+    pub(crate) fn for_model(&self, model: &str, tier: &str) -> ModelMetrics {
+        let mode = |mode: Mode| ModeMetrics {
+            ok: Front::ALL.map(|front| {
+                self.requests
+                    .with_label_values(&[model, mode.as_str(), front.as_str(), "200"])
+            }),
+            total: self.request_seconds.with_label_values(&[model, tier, mode.as_str()]),
+            stages: Stage::ALL.map(|stage| {
+                self.stage_seconds
+                    .with_label_values(&[stage.as_str(), model, tier, mode.as_str()])
+            }),
+        };
+        ModelMetrics {
+            realtime: mode(Mode::Realtime),
+            batch: mode(Mode::Batch),
+            inferences: self.inferences.with_label_values(&[model]),
+            queue_depth: self.queue_depth.with_label_values(&[model]),
+            stuck_sessions: self.stuck_sessions.with_label_values(&[model]),
+            interrupted_runs: self.interrupted_runs.with_label_values(&[model]),
+            batch_rows: self.batch_rows.with_label_values(&[model]),
+        }
+    }
+
+    /// The counters of one session's thread.
+    pub(crate) fn for_session(&self, model: &str, instance: u32) -> SessionSeconds {
+        let instance = instance.to_string();
+        let state = |state: &str| self.session_seconds.with_label_values(&[model, &instance, state]);
+        SessionSeconds {
+            compute: state("compute"),
+            queue_wait: state("queue_wait"),
+            storage_wait: state("storage_wait"),
+            no_requests: state("no_requests"),
+        }
+    }
+
+    /// The counters of the spans that are sent.
+    pub(crate) fn for_spans(&self) -> SpanCounts {
+        let outcome = |outcome: &str| self.spans.with_label_values(&[outcome]);
+        SpanCounts {
+            sent: outcome("sent"),
+            failed: outcome("failed"),
+            dropped: outcome("dropped"),
+        }
+    }
+
+    /// Has counters settled before every scrape, so that those of a session move while its thread only waits. Those whose
+    /// owner is gone are forgotten.
+    pub(crate) fn settle_before_scrapes(&self, counters: &Arc<dyn Settle>) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.retain(|counters| counters.strong_count() > 0);
+        settled.push(Arc::downgrade(counters));
+    }
+
+    /// States how long a model took to load.
+    pub(crate) fn set_load_seconds(&self, model: &str, stage: &str, seconds: f64) {
+        self.load_seconds.with_label_values(&[model, stage]).set(seconds);
+    }
+
+    /// Brings what moves by itself up to date; called before every scrape.
+    pub(crate) fn settle(&self) {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        for counters in settled.iter().filter_map(Weak::upgrade) {
+            counters.settle();
+        }
+    }
+}
+
+/// Makes metrics and puts them on a registry.
+struct Registrar<'a>(&'a Registry);
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> prometheus::Result<C> {
+        let metric = metric?;
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn histograms(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> prometheus::Result<HistogramVec> {
+        self.add(HistogramVec::new(
+            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
+            labels,
+        ))
+    }
+}
+
+/// One model's metrics, resolved.
+pub(crate) struct ModelMetrics {
+    realtime: ModeMetrics,
+    batch: ModeMetrics,
+    inferences: IntCounter,
+    pub(crate) queue_depth: IntGauge,
+    pub(crate) stuck_sessions: IntGauge,
+    pub(crate) interrupted_runs: IntCounter,
+    pub(crate) batch_rows: Histogram,
+}
+
+struct ModeMetrics {
+    /// In the order of [`Front::ALL`].
+    ok: [IntCounter; Front::ALL.len()],
+    total: Histogram,
+    stages: [Histogram; Stage::COUNT],
+}
+
+impl ModelMetrics {
+    /// Counts a request that was answered well.
+    pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
+        let mode = match Mode::of_rows(rows) {
+            Mode::Realtime => &self.realtime,
+            Mode::Batch => &self.batch,
+        };
+        mode.ok[context::front() as usize].inc();
+        mode.total.observe(timings.total().as_secs_f64());
+        for (stage, histogram) in Stage::ALL.into_iter().zip(&mode.stages) {
+            histogram.observe(timings.get(stage).as_secs_f64());
+        }
+        self.inferences.inc_by(rows as u64);
+    }
+}

@@ -1,0 +1,176 @@
+//! Triton's statistics of one version of a model: counts and summed times since it was loaded.
+//!
+//! In: the timings of every request, and of every run of a session. Out: one entry of the statistics document. Source of
+//! the meanings: Triton's `extension_statistics.md`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierlab_protocol::metadata::{BatchStats, CountNs, InferenceStats, ModelStats};
+use tierlab_protocol::timing::{Stage, StageTimings};
+
+/// A count and its time.
+#[derive(Debug, Default)]
+struct Sum {
+    count: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Sum {
+    fn add(&self, time: Duration) {
+        self.count.fetch_add(1, Relaxed);
+        self.ns.fetch_add(nanos(time), Relaxed);
+    }
+
+    fn get(&self) -> CountNs {
+        CountNs {
+            count: self.count.load(Relaxed),
+            ns: self.ns.load(Relaxed),
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One run of a session that went well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunTimes {
+    /// Rows of the batch.
+    pub(crate) rows: usize,
+    /// Laying the batch out.
+    pub(crate) input: Duration,
+    /// ONNX Runtime.
+    pub(crate) infer: Duration,
+    /// Cutting the outputs.
+    pub(crate) output: Duration,
+}
+
+/// Batch sizes that are told apart at most; runs of further ones count with the largest size below them.
+const MAX_SIZES: usize = 1024;
+
+/// The runs of a version's sessions, by batch size.
+#[derive(Debug, Default)]
+pub(crate) struct RunStats(Mutex<BTreeMap<usize, BatchStats>>);
+
+impl RunStats {
+    pub(crate) fn count(&self, run: &RunTimes) {
+        let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = run.rows;
+        if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
+            rows = sizes.range(..rows).next_back().map_or(1, |(&below, _)| below);
+        }
+        let entry = sizes.entry(rows).or_default();
+        entry.batch_size = rows as u64;
+        for (sum, time) in [
+            (&mut entry.compute_input, run.input),
+            (&mut entry.compute_infer, run.infer),
+            (&mut entry.compute_output, run.output),
+        ] {
+            sum.count += 1;
+            sum.ns = sum.ns.saturating_add(nanos(time));
+        }
+    }
+
+    fn get(&self) -> Vec<BatchStats> {
+        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.values().copied().collect()
+    }
+}
+
+/// The running statistics of one version.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    success: Sum,
+    fail: Sum,
+    queue: Sum,
+    input: Sum,
+    infer: Sum,
+    output: Sum,
+    rows: AtomicU64,
+    last_ms: AtomicU64,
+    runs: Arc<RunStats>,
+}
+
+impl Stats {
+    /// Where the sessions count their runs.
+    pub(crate) fn runs(&self) -> Arc<RunStats> {
+        Arc::clone(&self.runs)
+    }
+
+    /// Counts a request that was answered well.
+    pub(crate) fn count_answer(&self, rows: usize, timings: &StageTimings) {
+        let sum = |stages: &[Stage]| stages.iter().map(|&stage| timings.get(stage)).sum::<Duration>();
+        self.success.add(timings.total());
+        self.queue.add(sum(&[Stage::Admit, Stage::Batch]));
+        self.input
+            .add(sum(&[Stage::Decode, Stage::Cache, Stage::Tier, Stage::Join]));
+        self.infer.add(timings.get(Stage::Infer));
+        self.output.add(timings.get(Stage::Encode));
+        self.rows.fetch_add(rows as u64, Relaxed);
+        self.touch();
+    }
+
+    /// Counts a request that was not.
+    pub(crate) fn count_failure(&self, timings: &StageTimings) {
+        self.fail.add(timings.total());
+        self.touch();
+    }
+
+    fn touch(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_ms
+            .store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// The entry of a document.
+    pub(crate) fn entry(&self, name: &str, version: &str) -> ModelStats {
+        let batch_stats = self.runs.get();
+        ModelStats {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            last_inference: self.last_ms.load(Relaxed),
+            inference_count: self.rows.load(Relaxed),
+            execution_count: batch_stats.iter().map(|size| size.compute_infer.count).sum(),
+            inference_stats: InferenceStats {
+                success: self.success.get(),
+                fail: self.fail.get(),
+                queue: self.queue.get(),
+                compute_input: self.input.get(),
+                compute_infer: self.infer.get(),
+                compute_output: self.output.get(),
+                cache_hit: CountNs::default(),
+                cache_miss: CountNs::default(),
+            },
+            batch_stats,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_told_apart_by_size_up_to_a_bound() {
+        let runs = RunStats::default();
+        let time = Duration::from_nanos(7);
+        for rows in (1..=2 * MAX_SIZES).chain([5, 5]) {
+            runs.count(&RunTimes {
+                rows,
+                input: time,
+                infer: 2 * time,
+                output: 3 * time,
+            });
+        }
+        let sizes = runs.get();
+        assert_eq!(sizes.len(), MAX_SIZES);
+        assert_eq!(sizes[4].batch_size, 5);
+        assert_eq!(sizes[4].compute_infer, CountNs { count: 3, ns: 42 });
+        assert_eq!(sizes[4].compute_output, CountNs { count: 3, ns: 63 });
+        let all: u64 = sizes.iter().map(|size| size.compute_input.count).sum();
+        assert_eq!(all, 2 * MAX_SIZES as u64 + 2);
+    }
+}

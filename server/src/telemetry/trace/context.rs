@@ -1,0 +1,95 @@
+//! The request that is being answered, for whoever works on it: its id, its front, and what became of it.
+//!
+//! What runs inside finds the request in a task-local variable, which costs nanoseconds where a `tracing` span for each
+//! request costs hundreds.
+
+use super::id::RequestId;
+use crate::pipeline::refusal::Reason;
+use crate::telemetry::labels::Front;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tierlab_protocol::timing::StageTimings;
+
+tokio::task_local! {
+    static CURRENT: Arc<RequestContext>;
+}
+
+/// What is known of a request while it is answered.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(super) id: RequestId,
+    pub(super) front: Front,
+    /// Whether a span is sent, so that it is worth noting what became of the request.
+    pub(super) traced: bool,
+    pub(super) answered: Mutex<Option<RequestOutcome>>,
+}
+
+/// What became of an infer request, for its span.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only spans are made of it"))]
+#[derive(Debug, Clone)]
+pub(crate) struct RequestOutcome {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    /// Rows of the request, once it was decoded.
+    pub(crate) rows: Option<usize>,
+    /// When the last byte of the body was there: the stages begin here.
+    pub(crate) began: Instant,
+    pub(crate) timings: StageTimings,
+    pub(crate) refusal: Option<Reason>,
+}
+
+/// A request's place in the log, for work that goes on outside its task.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestScope(Option<Arc<RequestContext>>);
+
+impl RequestScope {
+    /// Of a request that is known.
+    pub(super) fn to(context: &Arc<RequestContext>) -> Self {
+        Self(Some(Arc::clone(context)))
+    }
+
+    /// Of the request that the calling task answers; of none elsewhere.
+    pub(crate) fn current() -> Self {
+        Self(CURRENT.try_with(Arc::clone).ok())
+    }
+
+    /// Goes on with the request in a future that outlives its handler: a stream of replies.
+    pub(crate) async fn run_async<F: Future>(self, work: F) -> F::Output {
+        match self.0 {
+            Some(context) => CURRENT.scope(context, work).await,
+            None => work.await,
+        }
+    }
+
+    /// Runs `work` as part of the request: what it logs carries the request's id.
+    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Some(context) => CURRENT.sync_scope(Arc::clone(context), work),
+            None => work(),
+        }
+    }
+}
+
+/// The id of the request that is being answered, where there is one.
+pub(crate) fn with_current_id<T>(look: impl FnOnce(&RequestId) -> T) -> Option<T> {
+    CURRENT.try_with(|context| look(&context.id)).ok()
+}
+
+/// The front by which the request that is being answered came.
+pub(crate) fn front() -> Front {
+    CURRENT.try_with(|context| context.front).unwrap_or(Front::Http)
+}
+
+/// Notes what became of the request that is being answered; `answered` is called only where a span is sent.
+pub(crate) fn note_outcome(answered: impl FnOnce() -> RequestOutcome) {
+    let _ = CURRENT.try_with(|context| {
+        if context.traced {
+            *context.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answered());
+        }
+    });
+}
+
+/// Answers a request as the current one.
+pub(super) async fn scope<F: Future>(context: &Arc<RequestContext>, work: F) -> F::Output {
+    CURRENT.scope(Arc::clone(context), work).await
+}

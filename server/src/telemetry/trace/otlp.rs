@@ -1,0 +1,237 @@
+//! Spans over OTLP: which requests have one, the bounded queue of finished ones, and the task that sends them.
+//!
+//! In: requests, and the configuration of a collector. Out: `ExportTraceServiceRequest`s over HTTP, and counts of the
+//! spans sent, failed and dropped. A request never waits here: a span that finds the queue full is dropped and counted.
+
+use super::context::RequestContext;
+use super::parent::TraceParent;
+use super::spans::{self, Finished, OpenSpan};
+use crate::error::ConfigError;
+use crate::telemetry::config::TelemetryConfig;
+use crate::telemetry::counters::SpanCounts;
+use http::Method;
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, TraceContextExt, TraceFlags, TraceId, TraceState};
+use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{
+    IdGenerator, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample, SpanData, SpanExporter as _,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc;
+
+/// Spans are sent once this many wait, or after [`LINGER`].
+const BATCH_SPANS: usize = 512;
+/// How long a span waits for company.
+const LINGER: Duration = Duration::from_millis(500);
+/// How long the last spans may take at the end.
+const LAST_EXPORT: Duration = Duration::from_secs(2);
+
+/// Where spans go.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    sampler: Sampler,
+    /// Gone after the end, so that the task stops once it has sent what is queued.
+    queue: Mutex<Option<mpsc::Sender<Vec<SpanData>>>>,
+    counts: SpanCounts,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Telemetry {
+    /// Starts the task that sends; none where no collector is configured. Whether the collector answers shows later.
+    ///
+    /// # Errors
+    /// An endpoint that is no HTTP URL.
+    pub(crate) fn start(config: &TelemetryConfig, counts: SpanCounts) -> Result<Option<Arc<Self>>, ConfigError> {
+        let Some(endpoint) = &config.traces_url else {
+            return Ok(None);
+        };
+        let bad = |e: &dyn std::fmt::Display| ConfigError::at("telemetry.otlp_endpoint", e);
+        let client = reqwest::Client::builder().timeout(config.timeout);
+        let client = client.no_proxy().build().map_err(|e| bad(&e))?;
+        let mut exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(client)
+            .with_endpoint(endpoint)
+            .with_timeout(config.timeout)
+            // The queue behind it is bounded; while one export is tried again, newer spans would be dropped.
+            .with_retry_policy(RetryPolicy::disabled())
+            .build()
+            .map_err(|e| bad(&e))?;
+        let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let resource = Resource::builder()
+            .with_service_name("tierlab-server")
+            .with_attribute(version);
+        exporter.set_resource(&resource.build());
+        let (queue, queued) = mpsc::channel(config.queue_requests);
+        let task = tokio::spawn(send(exporter, queued, counts.clone(), config.timeout));
+        Ok(Some(Arc::new(Self {
+            sampler: Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sampling_ratio))),
+            queue: Mutex::new(Some(queue)),
+            counts,
+            task: Mutex::new(Some(task)),
+        })))
+    }
+
+    /// Opens the span of a request, where it is to have one: the client's `sampled` flag goes before the ratio.
+    pub(super) fn open(
+        self: Arc<Self>,
+        method: &Method,
+        path: &str,
+        parent: Option<&TraceParent>,
+    ) -> Option<StartedSpan> {
+        if !spans::wants_span(method, path) {
+            return None;
+        }
+        let ids = RandomIdGenerator::default();
+        let trace_id = parent.map_or_else(|| ids.new_trace_id(), trace_id_of);
+        let above = parent.map(|parent| {
+            let flags = TraceFlags::default().with_sampled(parent.sampled);
+            let context = SpanContext::new(trace_id, parent_id_of(parent), flags, true, TraceState::NONE);
+            opentelemetry::Context::new().with_remote_span_context(context)
+        });
+        let kind = SpanKind::Server;
+        let sampled = self
+            .sampler
+            .should_sample(above.as_ref(), trace_id, "", &kind, &[], &[]);
+        (sampled.decision == SamplingDecision::RecordAndSample).then(|| StartedSpan {
+            telemetry: self,
+            span: OpenSpan {
+                trace_id,
+                span_id: ids.new_span_id(),
+                parent_id: parent.map(parent_id_of),
+                method: method.clone(),
+                path: path.to_owned(),
+                started: Instant::now(),
+                started_at: SystemTime::now(),
+            },
+        })
+    }
+
+    fn push(&self, spans: Vec<SpanData>) {
+        let count = spans.len() as u64;
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = queue.as_ref().map(|queue| queue.try_send(spans));
+        if !matches!(room, Some(Ok(()))) {
+            self.counts.dropped.inc_by(count);
+        }
+    }
+
+    /// Takes no more spans, and waits for those that are queued, within a bound.
+    pub(crate) async fn finish(&self) {
+        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut task) = task
+            && tokio::time::timeout(LAST_EXPORT, &mut task).await.is_err()
+        {
+            task.abort();
+            tracing::warn!("the last spans could not be sent in time");
+        }
+    }
+}
+
+/// Sends spans until the queue is closed and empty.
+async fn send(exporter: SpanExporter, mut queued: mpsc::Receiver<Vec<SpanData>>, counts: SpanCounts, limit: Duration) {
+    let mut failing = false;
+    while let Some(mut spans) = queued.recv().await {
+        let linger = tokio::time::sleep(LINGER);
+        tokio::pin!(linger);
+        while spans.len() < BATCH_SPANS {
+            tokio::select! {
+                more = queued.recv() => match more {
+                    Some(more) => spans.extend(more),
+                    None => break,
+                },
+                () = &mut linger => break,
+            }
+        }
+        let count = spans.len() as u64;
+        // The exporter has this limit as well; this one holds whatever it does.
+        let sent = tokio::time::timeout(limit, exporter.export(spans)).await;
+        let failure = match sent {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} ms", limit.as_millis())),
+        };
+        match failure {
+            None => {
+                counts.sent.inc_by(count);
+                if std::mem::take(&mut failing) {
+                    tracing::info!("spans are sent again");
+                }
+            }
+            Some(error) => {
+                counts.failed.inc_by(count);
+                // Said once, until it works again: a collector that is away must not fill the log.
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(error, "spans cannot be sent; check `telemetry.otlp_endpoint`");
+                }
+            }
+        }
+    }
+}
+
+fn trace_id_of(parent: &TraceParent) -> TraceId {
+    TraceId::from_bytes(parent.trace_id.to_be_bytes())
+}
+
+fn parent_id_of(parent: &TraceParent) -> SpanId {
+    SpanId::from_bytes(parent.parent_id.to_be_bytes())
+}
+
+/// The span of a request that has just come.
+#[derive(Debug)]
+pub(super) struct StartedSpan {
+    telemetry: Arc<Telemetry>,
+    span: OpenSpan,
+}
+
+impl StartedSpan {
+    pub(super) fn trace_id(&self) -> u128 {
+        u128::from_be_bytes(self.span.trace_id.to_bytes())
+    }
+
+    /// The span of this request: it ends when the guard is dropped.
+    pub(super) fn of(self, context: Arc<RequestContext>) -> RequestSpan {
+        RequestSpan {
+            telemetry: self.telemetry,
+            span: self.span,
+            context,
+            status: None,
+        }
+    }
+}
+
+/// A request's span: sent when this is dropped, be it because the reply is there or because the client went away.
+#[derive(Debug)]
+pub(super) struct RequestSpan {
+    telemetry: Arc<Telemetry>,
+    span: OpenSpan,
+    context: Arc<RequestContext>,
+    status: Option<u16>,
+}
+
+impl RequestSpan {
+    pub(super) fn answered_with(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for RequestSpan {
+    fn drop(&mut self) {
+        let answered = self
+            .context
+            .answered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let finished = Finished {
+            span: &self.span,
+            front: self.context.front,
+            id: &self.context.id,
+            status: self.status,
+            answered,
+        };
+        self.telemetry.push(finished.spans(&RandomIdGenerator::default()));
+    }
+}
