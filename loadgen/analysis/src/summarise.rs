@@ -1,52 +1,17 @@
-//! From repeats to statements: percentiles with their intervals, cost, verdict.
-//!
-//! In: the repeats of a [`Point`] with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the
-//! same repeats give the same summary. Must not know how a step is driven, nor how a summary is shown.
-//!
-//! - [`percentile`]: percentiles over many histograms, and from how many samples they may be printed; [`availability`]: what
-//!   dependence is assumed for that; [`order`]: intervals by order statistics, and gaps
-//! - [`sections`], [`student`], [`beta`]: 95 % intervals; [`dependence`]: how much samples depend on each other
-//! - [`early_stopping`]: what MLPerf's rule says of a percentile
-//! - [`mod@bands`]: where the time went, and whether the backlog grew; [`mod@tail`]: what dominates the slowest requests
-//! - [`stationarity`]: whether the latency stayed what it was; [`littles_law`], [`verdict`]: whether to believe it
-//! - [`mod@mix_shares`]: who of a mix pays for what; [`cost`]: dollars per 10,000 inferences; [`economics`]: on several instances, and of tiers over a cache's hit ratio
-//! - [`distribution`]: cumulative curves, and latency over time
-//! - [`comparison`]: two runs against each other; [`curves`]: points seen together; [`mod@knee`] and [`slo`]: where a curve bends, and how far it goes under an
-//!   objective; [`mod@findings`]: what a whole run says
+//! The figures of a point. In: its repeats with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the same
+//! repeats give the same summary.
 
-pub mod availability;
-pub mod bands;
-pub mod beta;
-pub mod comparison;
-pub mod cost;
-pub mod curves;
-pub mod dependence;
-pub mod distribution;
-pub mod early_stopping;
-pub mod economics;
-pub mod findings;
-pub mod knee;
-pub mod littles_law;
-pub mod mix_shares;
-pub mod order;
-pub mod percentile;
-pub mod sections;
-pub mod slo;
-pub mod stationarity;
-pub mod student;
-pub mod tail;
-pub mod verdict;
-
-pub use bands::{backlog_slope, bands};
-pub use findings::conclude;
-pub use mix_shares::mix_shares;
-
-use crate::gpu;
-use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
-use dependence::Dependence;
 use hdrhistogram::Histogram;
-use percentile::{BlockTable, is_printable};
 use std::collections::BTreeMap;
+use crate::costs::{cost, mix_shares};
+use crate::latency::{availability, bands, tail};
+use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
+use crate::statistics::dependence::Dependence;
+use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::statistics::{early_stopping, order, sections, student};
+use crate::validity::{littles_law, stationarity, verdict};
+use crate::curves::exponential;
+use crate::gpu;
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {
@@ -215,7 +180,7 @@ fn gaps(latency: &BlockTable) -> Vec<Gap> {
 /// know of a gap or a thin place that the percentile lies on.
 ///
 /// An interval ends where the samples end. Three repeats of which one stalled have an interval of many decades by
-/// Student's t; [`percentile::samples_needed`] is the count from which the smallest and the largest sample enclose the
+/// Student's t; [`samples_needed`](crate::statistics::percentile::samples_needed) is the count from which the smallest and the largest sample enclose the
 /// percentile in 95 % of all runs by themselves, so nothing is lost by stopping there.
 #[must_use]
 pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
@@ -223,7 +188,7 @@ pub fn latency_interval(table: &BlockTable, quantile: f64) -> Option<Interval> {
         return None;
     }
     let interval = sections::log_quantile(table, quantile)?.interval(sections::OUTSIDE);
-    let mut interval = curves::exponential(interval);
+    let mut interval = exponential(interval);
     if let Some(order) = order::interval(table, quantile) {
         interval.lo = interval.lo.min(order.lo_us);
         interval.hi = interval.hi.max(order.hi_us);

@@ -4,8 +4,6 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
 //! Knows nothing of tensors nor of when a call is due.
 
-use crate::record::Failure;
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -19,6 +17,8 @@ use tierlab_protocol::grpc::client::{infer_path, unframed};
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tierlab_analysis::record::Failure;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
 
 /// Users on one connection: a server takes a bounded number of calls at a time on each (often 100), beyond which they
 /// would wait here.
@@ -201,7 +201,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Outcome;
+    use tierlab_analysis::record::Outcome;
 
     fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> Reply {
         let mut trailers = HeaderMap::new();

@@ -3,17 +3,50 @@
 //! A key is drawn as a rank of popularity, and ranks are scattered over the ids by a fixed permutation: else the
 //! popular entities would lie side by side in the table and share its blocks, which real ones do not.
 
-use crate::plan::KeyDistribution;
-use crate::schedule::split_mix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use crate::schedule::split_mix;
 
 const KEY_STREAM: u64 = 2;
 /// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).
 const ROUNDS: u64 = 4;
+
+/// Which entities are asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyDistribution {
+    /// Each as often as any other.
+    Uniform,
+    /// The entity of rank r with a frequency proportional to r^-exponent.
+    Zipf {
+        /// The exponent, above 0.
+        exponent: f64,
+    },
+    /// One after the other through the table, over and over.
+    Sequential,
+    /// Those of a file, in its order, over and over.
+    File {
+        /// As the plan names it.
+        file: PathBuf,
+        /// At least one.
+        ids: Arc<[i64]>,
+    },
+}
+
+impl fmt::Display for KeyDistribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::File { file, .. } => write!(f, "file({})", file.file_name().unwrap_or_default().to_string_lossy()),
+        }
+    }
+}
 
 /// The entities of a table and how popular each is.
 #[derive(Debug, Clone)]

@@ -5,9 +5,6 @@
 //! a ticket that finds every user busy waits in the line, its due time unchanged, so that its wait counts as latency
 //! (open loop). Due times are the schedule's; the moment of waking is never read as one.
 
-use crate::record::Sample;
-use crate::schedule::Schedule;
-use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io;
@@ -15,6 +12,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tierlab_analysis::record::Sample;
+use crate::schedule::Schedule;
+use crate::tickets::{Next, Taker, Ticket, Tickets};
 
 /// The in-flight count is sampled about so often in a window: once in every span of equal length, at a random point of
 /// it, so that samples cannot fall into step with constant arrivals.
@@ -228,7 +228,7 @@ impl Taker for Probe {
                 due_us: ticket.due_us,
                 sent_us: now_us,
                 done_us: now_us,
-                outcome: crate::record::Outcome::Ok,
+                outcome: tierlab_analysis::record::Outcome::Ok,
                 timings: None,
             });
             self.tickets.finish();
@@ -242,7 +242,7 @@ impl Taker for Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Arrivals;
+    use crate::arrivals::Arrivals;
     use crate::tickets::tests::Clerk;
 
     fn schedule(rate: f64, millis: u64) -> Arc<Schedule> {

@@ -9,12 +9,12 @@
 //! stretched so that as many of its requests as are wanted fill the span. A profile then bends time: an arrival at the
 //! share `u` of a span's requests comes when the profile has let the share `u` of its rate pass.
 
-use crate::plan::{Arrivals, Process, Shape, Trace};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
 use std::ops::Range;
 use std::time::Duration;
+use crate::arrivals::{Arrivals, Process, Shape, Trace};
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;
@@ -201,7 +201,7 @@ pub fn host_seed(step_seed: u64, host: u32) -> u64 {
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): neighbouring inputs to unrelated outputs.
 #[must_use]
-pub(crate) const fn split_mix(value: u64) -> u64 {
+pub const fn split_mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,21 +1,21 @@
 //! What changed between two runs, what did not, and what these runs cannot tell.
 //!
 //! In: two runs with their histograms. Out: a [`Comparison`], as text or Markdown, and its outcome. How figures are
-//! compared, `analysis::comparison` says. Knows nothing of files or exit codes.
+//! compared, `tierlab_analysis::curves::comparison` says. Knows nothing of files or exit codes.
 //!
 //! Points are matched by all their factors. Of points that are valid in both runs every percentile, the rate of good
 //! replies and the cost are compared; failed shares of all points; and of every curve the highest rate. A point that was
 //! valid in A and that the server of B does not hold any more is worse; one that B could not measure is undecided.
 
-use super::best::{Best, best};
-use super::units::{NONE, dollars, latency, percent, rate};
-use super::words;
-use crate::analysis::comparison::{self, Decided, Decision, Figure, Scale};
-use crate::analysis::curves::{curves, is_valid, same_but_rate};
-use crate::analysis::sections::Pairing;
-use crate::record::{Environment, Interval, Point, Run, Verdict};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use crate::content::best::{Best, best};
+use crate::units::{NONE, dollars, latency, percent, rate};
+use crate::content::words;
+use tierlab_analysis::curves::{curves, is_valid, same_but_rate};
+use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale};
+use tierlab_analysis::statistics::sections::Pairing;
+use tierlab_analysis::record::{Environment, Interval, Point, Run, Verdict};
 
 /// The bottom line of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Comparison {
 }
 
 /// Compares B with A.
-pub(crate) fn compare(a: &Run, b: &Run, within: f64) -> Comparison {
+pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),
         changes: Vec::new(),
@@ -314,7 +314,7 @@ impl Comparison {
     #[must_use]
     pub fn text(&self) -> String {
         let mut table = self.table();
-        table.load_style(super::table::STYLE);
+        table.load_style(crate::style::STYLE);
         self.around(&table, "  ")
     }
 

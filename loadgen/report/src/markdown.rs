@@ -2,26 +2,27 @@
 //!
 //! In: a summarised run. Out: Markdown, short: what came out first, every point folded away. Knows nothing of files.
 
-use super::best::{self, Best};
-use super::units::{NONE, dollars, latency_interval, percent, rate, thousands};
-use super::{caution_words, certificate_words, cold_starts, cost_words, percentiles, reach_words, words};
-use crate::analysis::cost::Cost;
-use crate::analysis::curves::{Curve, common_rate};
-use crate::analysis::economics::side_by_side;
-use crate::record::{Point, Run};
 use std::fmt::Write as _;
+use crate::content::{cautions, instrument, cold_starts, costs, percentiles, reach, words};
+use crate::content::best::{self, Best};
+use crate::units::{NONE, dollars, latency_interval, percent, rate, thousands};
+use tierlab_analysis::costs::cost::Cost;
+use tierlab_analysis::curves::{Curve, common_rate};
+use tierlab_analysis::costs::economics::side_by_side;
+use tierlab_analysis::record::{Point, Run};
 
 /// The text.
-pub(crate) fn text(run: &Run) -> String {
+#[must_use]
+pub fn markdown(run: &Run) -> String {
     let mut out = format!("# {}\n\n{}\n", plain(&run.name), facts(run));
     for (name, curves) in words::groups(run) {
         let _ = write!(out, "\n## {}\n\n{}\n", plain(&name), executive(run, &curves));
         for curve in &curves {
             let _ = writeln!(out, "- {}.", plain(&words::sentence(run, curve)));
         }
-        for line in reach_words::reaches(run, &curves)
+        for line in reach::reaches(run, &curves)
             .into_iter()
-            .chain(cost_words::mix_shares(run, &curves))
+            .chain(costs::mix_shares(run, &curves))
         {
             let _ = writeln!(out, "- {}.", plain(&line));
         }
@@ -37,7 +38,7 @@ pub(crate) fn text(run: &Run) -> String {
         "\nLatency runs from the scheduled send to the last byte of the reply; [lo–hi] are 95 % intervals; {NONE}: too few \
          independent samples.\n\n## What to beware of\n\n"
     );
-    let cautions = caution_words::cautions(run);
+    let cautions = cautions::cautions(run);
     if cautions.is_empty() {
         out += "- Nothing: every point is valid.\n";
     }
@@ -45,7 +46,7 @@ pub(crate) fn text(run: &Run) -> String {
         let _ = writeln!(out, "- {}", plain(&caution));
     }
     let _ = write!(out, "\n## The instrument\n\n");
-    for line in certificate_words::instrument(run) {
+    for line in instrument::instrument(run) {
         let _ = writeln!(out, "- {}", plain(&line));
     }
     out + &every_point(run)
@@ -144,10 +145,10 @@ fn costs(run: &Run, curves: &[Curve<'_>]) -> String {
         row(&head.iter().map(String::as_str).collect::<Vec<_>>()),
         row(&vec!["---"; head.len()])
     );
-    for line in cost_words::break_evens(run, curves) {
+    for line in costs::break_evens(run, curves) {
         let _ = writeln!(out, "- {}.", plain(&line));
     }
-    let _ = write!(out, "\n{}\n\nPrices:\n\n", cost_words::SIDE_BY_SIDE);
+    let _ = write!(out, "\n{}\n\nPrices:\n\n", costs::SIDE_BY_SIDE);
     for source in &pricing.sources {
         let _ = writeln!(out, "- {}", plain(source));
     }

@@ -3,11 +3,12 @@
 //! In: a summarised run. Out: text of at most 160 columns: a table per mode, model and batch size, then the legend, a
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
-use super::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use super::{caution_words, certificate_words, cold_starts, cost_words, reach_words, words};
-use crate::analysis::curves::Curve;
-use crate::record::{Point, Run};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use crate::style::STYLE;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
+use crate::content::{cautions, instrument, cold_starts, costs, reach, words};
+use tierlab_analysis::curves::Curve;
+use tierlab_analysis::record::{Point, Run};
 
 const HEADER: [&str; 11] = [
     "tier",
@@ -27,16 +28,12 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
                       n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
                       measurement broke one of its own rules (reasons below).";
 
-/// A rule below the header and at the end, and nothing else: rows are told apart by their alignment.
-pub(super) const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
-
 /// The text.
-pub(crate) fn text(run: &Run) -> String {
+#[must_use]
+pub fn table(run: &Run) -> String {
     let mut text = cold_starts::text(run);
     for (name, curves) in words::groups(run) {
-        text += &format!("{name}\n{}\n\n", table(run, &curves));
+        text += &format!("{name}\n{}\n\n", grid(run, &curves));
     }
     text += LEGEND;
     text += "\n\n";
@@ -44,17 +41,17 @@ pub(crate) fn text(run: &Run) -> String {
         for curve in &curves {
             text += &format!("• {}\n", words::sentence(run, curve));
         }
-        for line in cost_words::mix_shares(run, &curves) {
+        for line in costs::mix_shares(run, &curves) {
             text += &format!("• {line}\n");
         }
     }
     let reached: Vec<String> = run
         .findings
         .iter()
-        .filter_map(|finding| reach_words::reach(run, finding))
+        .filter_map(|finding| reach::reach(run, finding))
         .collect();
     if !reached.is_empty() {
-        text += &format!("\n{}\n", reach_words::REACH);
+        text += &format!("\n{}\n", reach::REACH);
         for line in reached {
             text += &format!("• {line}\n");
         }
@@ -64,7 +61,7 @@ pub(crate) fn text(run: &Run) -> String {
         text += &format!("• {floor}\n");
     }
     // Those that prove nothing stand among what to beware of.
-    for sentence in certificate_words::not_refused(run) {
+    for sentence in instrument::not_refused(run) {
         text += &format!("• {sentence}\n");
     }
     if let Some(pricing) = &run.pricing {
@@ -73,7 +70,7 @@ pub(crate) fn text(run: &Run) -> String {
             text += &format!("  {source}\n");
         }
     }
-    let cautions = caution_words::cautions(run);
+    let cautions = cautions::cautions(run);
     if !cautions.is_empty() {
         text += "\nBeware:\n";
         for caution in cautions {
@@ -83,7 +80,7 @@ pub(crate) fn text(run: &Run) -> String {
     text
 }
 
-fn table(run: &Run, curves: &[Curve<'_>]) -> Table {
+fn grid(run: &Run, curves: &[Curve<'_>]) -> Table {
     let mut table = Table::new();
     table
         .load_style(STYLE)

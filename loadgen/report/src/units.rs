@@ -2,7 +2,7 @@
 //!
 //! In: microseconds, rates, dollars, shares. Out: text. Knows nothing of what they measure.
 
-use crate::record::Interval;
+use tierlab_analysis::record::Interval;
 
 /// What is printed where there is no number.
 pub(crate) const NONE: &str = "n/a";

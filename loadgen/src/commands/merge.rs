@@ -4,13 +4,15 @@
 //! What cannot be added is refused: another plan, other points, the same arrivals twice, steps that did not overlap.
 //! Percentiles are made from the merged histograms by the same analysis as those of any run.
 
-use crate::analysis::bands;
-use crate::error::RunError;
-use crate::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
-use crate::report;
-use crate::resume::first_difference;
 use hdrhistogram::Histogram;
 use std::path::{Path, PathBuf};
+use tierlab_analysis::latency::bands;
+use crate::error::RunError;
+use tierlab_analysis::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
+use crate::store::folder;
+use crate::store::histograms::hdr_file;
+use crate::store::time::parse_rfc3339;
+use crate::store::resume::first_difference;
 
 /// Of a step's window, the share that all hosts must have measured at the same time.
 const LEAST_OVERLAP: f64 = 0.5;
@@ -33,13 +35,13 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<(), RunError> {
     for folder in folders {
         runs.push(Named {
             folder,
-            run: report::load(folder)?,
+            run: folder::load(folder)?,
         });
     }
     let mut merged = merge(runs)?;
-    crate::analysis::conclude(&mut merged);
-    report::write(&merged, out)?;
-    report::print_table(&merged);
+    tierlab_analysis::conclude(&mut merged);
+    folder::write(&merged, out)?;
+    print!("{}", tierlab_report::table(&merged));
     eprintln!("result: {}", out.display());
     Ok(())
 }
@@ -189,14 +191,14 @@ fn add_point(point: &mut Point, more: &Point) -> Result<(), String> {
         add_repeat(repeat, other).map_err(|what| format!("{step}: {what}"))?;
     }
     for repeat in &mut point.repeats {
-        repeat.hdr_file = report::hdr_file(&point.factors, repeat.index);
+        repeat.hdr_file = hdr_file(&point.factors, repeat.index);
     }
     Ok(())
 }
 
 /// The share of the window that both measured; nothing where a time cannot be read.
 fn overlap(a: &Repeat, b: &Repeat) -> f64 {
-    let (Some(a_start), Some(b_start)) = (report::parse_time(&a.started_at), report::parse_time(&b.started_at)) else {
+    let (Some(a_start), Some(b_start)) = (parse_rfc3339(&a.started_at), parse_rfc3339(&b.started_at)) else {
         return 0.0;
     };
     let apart = match a_start.duration_since(b_start) {
@@ -287,18 +289,18 @@ fn sum(a: &Histogram<u64>, b: &Histogram<u64>) -> Result<Histogram<u64>, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder;
     use proptest::prelude::*;
+    use tierlab_analysis::statistics::histogram::histogram;
 
     proptest! {
         #[test]
         fn a_sum_has_the_samples_of_both(a in prop::collection::vec(0_u64..10_000_000, 0..50),
                                          b in prop::collection::vec(0_u64..100, 1..50)) {
-            let (small, large) = (recorder::histogram(&b), recorder::histogram(&a));
+            let (small, large) = (histogram(&b), histogram(&a));
             let both = [a.clone(), b.clone()].concat();
             for sum in [sum(&small, &large).unwrap(), sum(&large, &small).unwrap()] {
                 prop_assert_eq!(sum.len(), both.len() as u64);
-                let once = recorder::histogram(&both);
+                let once = histogram(&both);
                 for quantile in [0.0, 0.5, 0.95, 0.99, 1.0] {
                     let (found, expected) = (sum.value_at_quantile(quantile), once.value_at_quantile(quantile));
                     prop_assert!(found.abs_diff(expected) <= 1 + expected / 1_000, "{}: {} {}", quantile, found, expected);

@@ -1,24 +1,23 @@
 //! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
 //! and so with the run that started it, however that ended.
 
-use super::message::{self, Done, Hello, Order, Sent, Start, Up};
-use crate::control::Control;
-use crate::driver::{self, Finished};
-use crate::error::RunError;
-use crate::interrupt::Interrupt;
-use crate::plan::{Load, Plan};
-use crate::runner::{self, Target};
-use crate::schedule::Schedule;
-use crate::sweep;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use super::send::Requests;
+use super::target::{Content, Target};
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::server::control::Control;
+use tierlab_load::driver::{self, Finished};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::live::Watch;
+use tierlab_load::workers::message::{self, Ready, SentSample, Setup, Start, StepDone, StepOrder};
 
 /// Serves a run until stdin closes, which ends the process.
 ///
@@ -26,22 +25,27 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 /// What is said makes no sense, the server does not answer, or a step cannot be driven.
 pub async fn serve() -> Result<Infallible, RunError> {
     let mut orders = listen();
-    let hello: Hello = next(&mut orders).await?;
-    let plan = Plan::parse(&hello.file, &hello.plan)?;
+    let setup: Setup = next(&mut orders).await?;
+    let plan = Plan::parse(&setup.file, &setup.plan)?;
     let mut known: Option<Target> = None;
     loop {
-        let order: Order = next(&mut orders).await?;
+        let order: StepOrder = next(&mut orders).await?;
         let target = match known.take() {
             Some(target) if target.control.base() == order.url => target,
             _ => ask(&plan, &order).await?,
         };
-        let load: Load = order.load.into();
-        let schedule = Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, order.seed);
-        let step = runner::step(&plan, &target, load, (&Arc::new(schedule), order.seed))?;
-        let step = step.share(hello.share as usize, hello.of as usize);
+        let requests = Requests {
+            plan: &plan,
+            target: &target,
+            load: order.load,
+            model: &plan.model,
+            seed: order.seed,
+        };
+        let step = requests.step(&requests.schedule(), &Watch::default())?;
+        let step = step.share(setup.share as usize, setup.of as usize);
         known = Some(target);
         let up = async {
-            say(&[Up {}])?;
+            say(&[Ready {}])?;
             let start: Start = next(&mut orders).await?;
             Ok::<_, RunError>(start.instant())
         };
@@ -53,7 +57,7 @@ pub async fn serve() -> Result<Infallible, RunError> {
 }
 
 /// What a server is asked. Its tier and cache are the run's to know.
-async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
+async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
     let control = Control::new(&order.url)?;
     let model = control.model(&plan.model).await?;
     Ok(Target {
@@ -61,7 +65,7 @@ async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
         cache: String::new(),
         cache_share: 0.0,
         grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
-        content: sweep::content(plan, &model),
+        content: Content::of(plan, &model),
         others: BTreeMap::new(),
         outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         control,
@@ -70,14 +74,14 @@ async fn ask(plan: &Plan, order: &Order) -> Result<Target, RunError> {
 
 fn hand_over(finished: &Finished) -> Result<(), RunError> {
     let began = finished.window_began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    say(&[Done {
+    say(&[StepDone {
         limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
         window_began_unix_us: u64::try_from(began.as_micros()).unwrap_or(u64::MAX),
         samples: finished.samples.len(),
         examples: finished.examples.clone().into_iter().collect(),
     }])?;
-    say(finished.samples.iter().map(Sent::from))
+    say(finished.samples.iter().map(SentSample::from))
 }
 
 fn say<M: Serialize>(messages: impl IntoIterator<Item = M>) -> Result<(), RunError> {

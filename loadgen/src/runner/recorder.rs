@@ -1,16 +1,13 @@
 //! Samples of one step to one repeat of a point. In: samples, the schedule, what the pacer saw. Out: a [`Repeat`] with
 //! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
 
-use crate::analysis;
-use crate::analysis::dependence::Dependence;
-use crate::driver::Finished;
-use crate::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
-use crate::schedule::Schedule;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
+use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_load::driver::Finished;
+use tierlab_analysis::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
+use tierlab_load::schedule::Schedule;
 
-/// Significant decimal digits of every histogram.
-const DIGITS: u8 = 3;
 /// The fewest requests of a time block on average, so that it shows a distribution and not a request.
 const BLOCK_REQUESTS: f64 = 20.0;
 /// Blocks of one window: latency over time is drawn from them.
@@ -60,7 +57,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         index: label.index,
         attempt: 0,
         seed: label.seed,
-        started_at: crate::environment::rfc3339(finished.window_began),
+        started_at: crate::store::time::rfc3339(finished.window_began),
         window_s: schedule.window_s(),
         scheduled: window.len() as u64,
         completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,
@@ -69,14 +66,14 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         achieved_rps: answered_in_window as f64 / schedule.window_s(),
         in_flight_limit_hit: finished.observed.limit_hit,
         mean_in_flight: finished.observed.mean_in_flight,
-        in_flight_by_stays: Some(analysis::littles_law::by_stays(
+        in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
             &finished.samples,
             &(schedule.window_start_us..schedule.window_end_us),
         )),
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
-        backlog_slope: analysis::backlog_slope(&window),
-        bands: analysis::bands(&window),
+        backlog_slope: tierlab_analysis::backlog_slope(&window),
+        bands: tierlab_analysis::bands(&window),
         server,
         mix_share: None,
         hdr_file: label.hdr_file,
@@ -113,27 +110,14 @@ fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
     }
 }
 
-/// A histogram just large enough for its values: a run keeps thousands of them.
-#[must_use]
-pub fn histogram(values_us: &[u64]) -> Histogram<u64> {
-    let most = values_us.iter().copied().max().unwrap_or_default().max(2);
-    let Ok(mut histogram) = Histogram::new_with_bounds(1, most, DIGITS) else {
-        unreachable!("1 and a maximum of at least 2 are bounds, and 3 digits are allowed");
-    };
-    for &value in values_us {
-        histogram.saturating_record(value);
-    }
-    histogram
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pacer::Observed;
-    use crate::plan::Arrivals;
-    use crate::record::Failure;
     use proptest::prelude::*;
     use std::time::{Duration, SystemTime};
+    use tierlab_load::pacer::Observed;
+    use tierlab_load::arrivals::Arrivals;
+    use tierlab_analysis::record::Failure;
 
     fn sample(due_us: u64, sent_us: u64, done_us: u64) -> Sample {
         Sample {

@@ -2,27 +2,30 @@
 //!
 //! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that
 //! stopped in the middle of a search goes on where it was. All searches go on together, one rate each in turn and
-//! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`crate::search`] decides.
+//! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
 
-use super::{Ledger, Runner, Take, factors};
-use crate::analysis::curves::same_but_rate;
-use crate::analysis::percentile::samples_needed;
-use crate::analysis::slo::{self, Answer};
-use crate::error::RunError;
-use crate::plan::{Load, SearchPlan};
-use crate::progress::readable;
-use crate::record::{Factors, Point, Run, SloOutcome};
-use crate::report::Place;
-use crate::schedule::{split_mix, step_seed};
-use crate::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use std::time::Instant;
+use super::ledger::{Attempt, Ledger};
+use super::naming::{factors, name};
+use super::step::Runner;
+use crate::error::RunError;
+use crate::plan::SearchPlan;
+use crate::progress::readable;
+use crate::store::journal::Position;
+use tierlab_analysis::curves::same_but_rate;
+use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
+use tierlab_analysis::curves::slo::{self, Answer};
+use tierlab_analysis::record::{Factors, Point, Run, SloOutcome};
+use tierlab_analysis::statistics::percentile::samples_needed;
+use tierlab_load::load::Load;
+use tierlab_load::schedule::{split_mix, step_seed};
 
 /// Seeds of one attempt at a rate lie so far from those of the next: more than a plan has repeats.
 const ATTEMPT: u32 = 1_000;
 
 /// One target in one mode and batch size.
-struct Hunt {
-    place: Place,
+struct CurveSearch {
+    position: Position,
     load: Load,
     search: Search,
 }
@@ -31,16 +34,16 @@ impl Runner<'_> {
     /// Searches until every search is at its end.
     pub(super) async fn search(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         let Some(plan) = &self.plan.search else { return Ok(()) };
-        let hunts = self.hunts(plan);
+        let curves = self.searches(plan);
         self.write(run, &ledger.points)?;
         run.search_stopped = None;
         let ends = Instant::now() + plan.limit;
         for round in 0..=MAX_PROBES {
-            let known: Vec<Vec<slo::Evidence>> = hunts.iter().map(|hunt| self.known(hunt, plan, run)).collect();
-            let probes: Vec<(&Hunt, Probe)> = hunts
+            let known: Vec<Vec<slo::Evidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
+            let probes: Vec<(&CurveSearch, Probe)> = curves
                 .iter()
                 .zip(&known)
-                .filter_map(|(hunt, known)| Some((hunt, hunt.search.next(known)?)))
+                .filter_map(|(curve, known)| Some((curve, curve.search.next(known)?)))
                 .collect();
             if probes.is_empty() {
                 break;
@@ -49,20 +52,20 @@ impl Runner<'_> {
                 run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
                 break;
             }
-            let left = hunts
+            let left = curves
                 .iter()
                 .zip(&known)
-                .map(|(hunt, known)| hunt.search.outlook(known))
+                .map(|(curve, known)| curve.search.outlook(known))
                 .sum();
             ledger.progress.searches(left, ends);
-            let takes: Vec<(&Hunt, Probe, u32)> = probes
+            let takes: Vec<(&CurveSearch, Probe, u32)> = probes
                 .iter()
-                .map(|&(hunt, probe)| (hunt, probe, self.attempt(hunt, probe.rps, plan, run)))
+                .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
                 .collect();
             let in_time = self.probe(&takes, ends, ledger).await?;
             self.write(run, &ledger.points)?;
-            for (hunt, probe) in &probes {
-                ledger.progress.say(&self.told(hunt, probe.rps, plan, run));
+            for (curve, probe) in &probes {
+                ledger.progress.say(&self.told(curve, probe.rps, plan, run));
             }
             if !in_time {
                 let limit = readable(plan.limit);
@@ -80,8 +83,8 @@ impl Runner<'_> {
     }
 
     /// Which attempt at a rate is next: the first, or, where all it had was in vain, another.
-    fn attempt(&self, hunt: &Hunt, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
-        let known = self.known(hunt, plan, run);
+    fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
+        let known = self.known(curve, plan, run);
         let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);
         // What is not there yet has no attempt.
         before.map_or(0, |one| one.tries)
@@ -116,17 +119,17 @@ impl Runner<'_> {
         Err(RunError::Unsound(self.plan.refuse(what).to_string()))
     }
 
-    fn hunts(&self, plan: &SearchPlan) -> Vec<Hunt> {
+    fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {
         let window_s = self.plan.window.as_secs_f64();
-        let mut hunts = Vec::new();
+        let mut curves = Vec::new();
         for target in 0..self.targets.len() {
             for (last, load) in last_of_each_curve(&self.plan.loads) {
                 if !plan.modes.contains(&load.mode) {
                     continue;
                 }
                 let lowest = self.plan.loads.iter().filter(|other| same_curve(other, &load));
-                hunts.push(Hunt {
-                    place: (target, last),
+                curves.push(CurveSearch {
+                    position: Position { target, load: last },
                     load,
                     search: Search {
                         start_rps: lowest.map(|load| load.rate).fold(f64::INFINITY, f64::min),
@@ -140,13 +143,13 @@ impl Runner<'_> {
                 });
             }
         }
-        hunts
+        curves
     }
 
     /// Measures each rate, at its next attempt; `false` where the time was over before all were.
     async fn probe(
         &mut self,
-        takes: &[(&Hunt, Probe, u32)],
+        takes: &[(&CurveSearch, Probe, u32)],
         ends: Instant,
         ledger: &mut Ledger,
     ) -> Result<bool, RunError> {
@@ -156,41 +159,41 @@ impl Runner<'_> {
         let most = takes.iter().map(|(_, probe, _)| probe.repeats).max().unwrap_or(0);
         let step = self.plan.warmup + self.plan.window;
         for index in 0..most {
-            for &(hunt, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
+            for &(curve, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
                 if Instant::now() + step > ends {
                     return Ok(false);
                 }
                 // From the rate itself: the same for every tier that comes to it, and for a run that is gone on with.
                 let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
-                let take = Take {
+                let attempt = Attempt {
                     index,
                     attempt,
                     seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
                 };
-                self.step(ledger, hunt.place, hunt.load.at(probe.rps), take).await?;
+                self.step(ledger, curve.position, curve.load.at(probe.rps), attempt).await?;
             }
         }
         Ok(true)
     }
 
     /// What is known of a curve, by rising rate.
-    fn known(&self, hunt: &Hunt, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
-        let curve = self.factors(hunt);
-        let of_curve = run.points.iter().filter(|point| same_but_rate(&point.factors, &curve));
+    fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
+        let factors = self.factors(curve);
+        let of_curve = run.points.iter().filter(|point| same_but_rate(&point.factors, &factors));
         let mut known: Vec<slo::Evidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
         known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
         known
     }
 
-    fn factors(&self, hunt: &Hunt) -> Factors {
-        factors(self.plan, &self.targets[hunt.place.0], hunt.load, &self.plan.model)
+    fn factors(&self, curve: &CurveSearch) -> Factors {
+        factors(self.plan, &self.targets[curve.position.target], curve.load, &self.plan.model)
     }
 
     /// One answer in one line.
-    fn told(&self, hunt: &Hunt, rps: f64, plan: &SearchPlan, run: &Run) -> String {
+    fn told(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
         let factors = Factors {
             offered_rps: rps,
-            ..self.factors(hunt)
+            ..self.factors(curve)
         };
         let objective = &plan.slo.objective;
         let point: Option<&Point> = run.points.iter().find(|point| point.factors == factors);
@@ -206,7 +209,7 @@ impl Runner<'_> {
             Some((point, _)) => format!("{objective} does not hold: {}", slo::why_not(point, &plan.slo)),
             None => "not measured to the end".to_owned(),
         };
-        format!("  {}: {answer}", super::name(&factors))
+        format!("  {}: {answer}", name(&factors))
     }
 }
 

@@ -3,28 +3,27 @@
 //! In: finished checks, this machine, this program. Out: a file, and what the file is worth to a run of now. Must not
 //! know how the checks are made, nor how a certificate is shown.
 
-use crate::environment::{self, rfc3339};
-use crate::error::RunError;
-use crate::record::{Carried, Certificate, Check, Machine, Program};
-use crate::report;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use crate::environment;
+use crate::store::time::{parse_rfc3339, rfc3339};
+use crate::store::atomic::write_atomically;
+use crate::error::RunError;
+use tierlab_analysis::record::{Carried, Certificate, Check, Machine, Program, VALID_DAYS};
 
-/// How long a certificate is a proof, in days.
-pub const VALID_DAYS: u64 = 7;
 /// Below the user's state folder.
 const FILE: &str = "tierlab/certificate.json";
 
 /// Where the certificate of this machine is kept.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct CertificateStore {
     file: Option<PathBuf>,
 }
 
-impl Shelf {
+impl CertificateStore {
     /// The file that was chosen, or else the one in the user's state folder (XDG Base Directory Specification: relative
     /// values do not count). `variable` reads the environment.
     pub fn new(chosen: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Self {
@@ -60,7 +59,7 @@ impl Shelf {
         let mut text = serde_json::to_vec_pretty(certificate)
             .map_err(|error| RunError::Unsound(format!("{}: {error}", file.display())))?;
         text.push(b'\n');
-        Ok(report::write_atomically(file, &text)?)
+        Ok(write_atomically(file, &text)?)
     }
 
     /// What is kept, held against this machine, this program and the time.
@@ -132,7 +131,7 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
             program.version, made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
         ));
     }
-    let age = report::parse_time(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
+    let age = parse_rfc3339(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
     match age {
         None => doubts.push("its date lies ahead or is none".into()),
         Some(age) if age > Duration::from_secs(VALID_DAYS * 86_400) => {
@@ -295,11 +294,11 @@ mod tests {
     #[test]
     fn it_is_kept_where_the_user_says_or_in_the_state_folder() {
         let with = |chosen: Option<&str>, variables: &[(&str, &str)]| {
-            let shelf = Shelf::new(chosen.map(PathBuf::from), |name| {
+            let store = CertificateStore::new(chosen.map(PathBuf::from), |name| {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| value.into())
             });
-            shelf.file().map(|file| file.display().to_string()).ok()
+            store.file().map(|file| file.display().to_string()).ok()
         };
         let home = ("HOME", "/home/a");
         let of = |path: &str| Some(path.to_owned());
@@ -318,13 +317,13 @@ mod tests {
     fn what_is_kept_comes_back_and_damage_is_no_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/er/certificate.json");
-        let shelf = Shelf::new(Some(file.clone()), |_| None);
-        assert!(shelf.carried().doubts[0].contains("is not there"));
-        shelf.keep(&certificate()).unwrap();
-        assert_eq!(shelf.read().unwrap(), certificate());
+        let store = CertificateStore::new(Some(file.clone()), |_| None);
+        assert!(store.carried().doubts[0].contains("is not there"));
+        store.keep(&certificate()).unwrap();
+        assert_eq!(store.read().unwrap(), certificate());
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         fs::write(&file, "{").unwrap();
-        let damaged = shelf.carried();
+        let damaged = store.carried();
         assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is none"));
     }
 }

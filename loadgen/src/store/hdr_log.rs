@@ -4,15 +4,16 @@
 //! `HistogramLogWriter` (version 1.3, V2 histograms, deflated), one interval per block and clock, the clock in `Tag=`;
 //! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
 
-use super::ReportError;
-use crate::record::{Factors, Histograms};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag};
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+use super::time::parse_rfc3339;
+use super::error::StoreError;
+use tierlab_analysis::record::{Factors, Histograms};
 
 const CLOCKS: [&str; 3] = ["latency", "service", "lag"];
 
@@ -46,7 +47,7 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
 
 /// The log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
 ///
-/// [`Repeat::started_at`]: crate::record::Repeat::started_at
+/// [`Repeat::started_at`]: tierlab_analysis::record::Repeat::started_at
 pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
@@ -85,11 +86,11 @@ pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>
 }
 
 /// Reads a log back.
-pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, ReportError> {
+pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
     let mut histograms = Histograms::default();
     let mut deserializer = Deserializer::new();
     for (number, entry) in IntervalLogIterator::new(text).enumerate() {
-        let bad = |what: String| ReportError::Entry {
+        let bad = |what: String| StoreError::Entry {
             path: path.to_owned(),
             entry: number + 1,
             what,
@@ -115,39 +116,6 @@ pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, ReportError> 
         }
     }
     Ok(histograms)
-}
-
-/// `YYYY-MM-DDTHH:MM:SS[.fff]Z` as a time; `None` for anything else.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
-    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.splitn(3, ':');
-    let (hour, minute): (u64, u64) = (time.next()?.parse().ok()?, time.next()?.parse().ok()?);
-    let second: f64 = time.next()?.parse().ok()?;
-    if !(1970..10_000).contains(&year)
-        || !(1..=12).contains(&month)
-        || !(1..=31).contains(&day)
-        || hour > 23
-        || minute > 59
-    {
-        return None;
-    }
-    // Days since 1970-01-01 of the proleptic Gregorian calendar, counting years from March so that leap days are last.
-    let (year, month) = if month < 3 {
-        (year - 1, month + 9)
-    } else {
-        (year, month - 3)
-    };
-    let days =
-        365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day
-            - 1
-            - 719_468;
-    let seconds = u64::try_from(days).ok()? * 86_400 + hour * 3_600 + minute * 60;
-    let fraction = Duration::try_from_secs_f64(second)
-        .ok()
-        .filter(|second| second.as_secs() < 61)?;
-    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + fraction)
 }
 
 #[cfg(test)]
@@ -210,23 +178,5 @@ mod tests {
         );
         let cut = &text[..text.len() - 12];
         assert!(read(Path::new("a.hdr"), cut.as_bytes()).is_err());
-    }
-
-    #[test]
-    fn times_of_the_calendar() {
-        let seconds =
-            |text| parse_rfc3339(text).map(|t| t.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64());
-        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0.0));
-        assert_eq!(seconds("2000-02-29T12:30:15.5Z"), Some(951_827_415.5));
-        assert_eq!(seconds("2026-11-20T23:58:00Z"), Some(1_795_219_080.0));
-        for bad in [
-            "",
-            "yesterday",
-            "2026-13-01T00:00:00Z",
-            "2026-01-01T24:00:00Z",
-            "2026-01-01T00:00:00+01:00",
-        ] {
-            assert_eq!(seconds(bad), None, "{bad}");
-        }
     }
 }

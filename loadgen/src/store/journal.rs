@@ -4,24 +4,44 @@
 //! histograms lie in their file, and synced; a last line without its end was cut by a kill and is dropped, so that a
 //! kill loses the step under way and nothing else. Knows nothing of plans, nor of how a step is measured.
 
-use super::{ReportError, hdr_path, read_histograms, write_histograms};
-use crate::record::{Factors, Point, Repeat};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use super::error::StoreError;
+use super::histograms::{hdr_path, read_histograms, write_histograms};
+use tierlab_analysis::record::{Factors, Point, Repeat};
 
 const FILE: &str = "journal.jsonl";
 
-/// Where a point stands among those of a run: by target, then by load. Rates that a search chose stand with their
-/// curve's last load, by rate.
-pub type Place = (usize, usize);
+/// Where a point stands among those of a run. Rates that a search chose stand with their curve's last load, by rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(usize, usize)", into = "(usize, usize)")]
+pub struct Position {
+    /// First by target, in the order of the run.
+    pub target: usize,
+    /// Then by load, in the order of the plan.
+    pub load: usize,
+}
+
+impl From<(usize, usize)> for Position {
+    fn from((target, load): (usize, usize)) -> Self {
+        Self { target, load }
+    }
+}
+
+impl From<Position> for (usize, usize) {
+    fn from(Position { target, load }: Position) -> Self {
+        (target, load)
+    }
+}
 
 /// One finished step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Step {
     /// Where its point belongs.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub position: Position,
     /// What was measured.
     pub factors: Factors,
     /// What came out.
@@ -41,10 +61,10 @@ impl Journal {
     ///
     /// # Errors
     /// A file cannot be read or written, or a line before the last is damaged.
-    pub fn open(folder: &Path) -> Result<(Self, Vec<Step>), ReportError> {
+    pub fn open(folder: &Path) -> Result<(Self, Vec<Step>), StoreError> {
         let path = folder.join(FILE);
         let (steps, whole) = read_lines(folder)?;
-        let io = |source| ReportError::Io {
+        let io = |source| StoreError::Io {
             path: path.clone(),
             source,
         };
@@ -58,10 +78,10 @@ impl Journal {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn keep(&mut self, step: &Step) -> Result<(), ReportError> {
+    pub fn keep(&mut self, step: &Step) -> Result<(), StoreError> {
         write_histograms(&self.folder, &step.repeat)?;
         let path = self.folder.join(FILE);
-        let mut line = serde_json::to_vec(step).map_err(|source| ReportError::Json {
+        let mut line = serde_json::to_vec(step).map_err(|source| StoreError::Json {
             path: path.clone(),
             source,
         })?;
@@ -69,16 +89,16 @@ impl Journal {
         self.file
             .write_all(&line)
             .and_then(|()| self.file.sync_data())
-            .map_err(|source| ReportError::Io { path, source })
+            .map_err(|source| StoreError::Io { path, source })
     }
 
     /// Removes the journal: all that it says stands in `run.json` now.
     ///
     /// # Errors
     /// The file cannot be removed.
-    pub fn remove(self) -> Result<(), ReportError> {
+    pub fn remove(self) -> Result<(), StoreError> {
         let path = self.folder.join(FILE);
-        std::fs::remove_file(&path).map_err(|source| ReportError::Io { path, source })
+        std::fs::remove_file(&path).map_err(|source| StoreError::Io { path, source })
     }
 }
 
@@ -92,23 +112,23 @@ pub fn is_there(folder: &Path) -> bool {
 ///
 /// # Errors
 /// As [`Journal::open`].
-pub(super) fn read(folder: &Path) -> Result<Vec<Step>, ReportError> {
+pub(super) fn read(folder: &Path) -> Result<Vec<Step>, StoreError> {
     read_lines(folder).map(|(steps, _)| steps)
 }
 
 /// The steps, and how many bytes their lines take.
-fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), ReportError> {
+fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), StoreError> {
     let path = folder.join(FILE);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(source) => return Err(ReportError::Io { path, source }),
+        Err(source) => return Err(StoreError::Io { path, source }),
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let mut steps = Vec::new();
     let lines = text[..whole].split(|byte| *byte == b'\n');
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        let mut step: Step = serde_json::from_slice(line).map_err(|error| ReportError::Entry {
+        let mut step: Step = serde_json::from_slice(line).map_err(|error| StoreError::Entry {
             path: path.clone(),
             entry: number + 1,
             what: error.to_string(),
@@ -119,10 +139,10 @@ fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), ReportError> {
     Ok((steps, whole as u64))
 }
 
-/// The points of a run as its steps come in, kept in the order of their places.
+/// The points of a run as its steps come in, kept in the order of their positions.
 #[derive(Debug, Default)]
 pub struct Points {
-    places: Vec<Place>,
+    positions: Vec<Position>,
     points: Vec<Point>,
 }
 
@@ -154,11 +174,11 @@ impl Points {
             return;
         }
         let rps = step.factors.offered_rps;
-        let is_before = |(place, point): &(&Place, &Point)| {
-            **place < step.place || (**place == step.place && point.factors.offered_rps <= rps)
+        let is_before = |(position, point): &(&Position, &Point)| {
+            **position < step.position || (**position == step.position && point.factors.offered_rps <= rps)
         };
-        let at = self.places.iter().zip(&self.points).take_while(is_before).count();
-        self.places.insert(at, step.place);
+        let at = self.positions.iter().zip(&self.points).take_while(is_before).count();
+        self.positions.insert(at, step.position);
         self.points.insert(
             at,
             Point {
@@ -182,7 +202,7 @@ impl Points {
         point.repeats.iter().find(|repeat| repeat.index == index)
     }
 
-    /// Every point, in the order of places.
+    /// Every point, in the order of positions.
     #[must_use]
     pub fn all(&self) -> &[Point] {
         &self.points
@@ -192,19 +212,20 @@ impl Points {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Histograms, Mode};
-    use crate::recorder::histogram;
     use proptest::prelude::*;
+    use tierlab_analysis::record::{Histograms, Mode};
+    use tierlab_analysis::statistics::histogram::histogram;
 
-    fn step(place: Place, index: u32) -> Step {
+    fn step(position: (usize, usize), index: u32) -> Step {
+        let position = Position::from(position);
         let factors = Factors {
-            tier: format!("tier{}", place.0),
+            tier: format!("tier{}", position.target),
             cache: "cold".into(),
             cache_share: 0.0,
             model: "m".into(),
             mode: Mode::Realtime,
             batch_size: 1,
-            offered_rps: 10.0 * (place.1 + 1) as f64,
+            offered_rps: 10.0 * (position.load + 1) as f64,
             arrivals: "poisson".into(),
             keys: "uniform".into(),
             mix: None,
@@ -216,7 +237,7 @@ mod tests {
             completed: 3,
             achieved_rps: 3.1,
             mean_in_flight: 0.1 + 0.2,
-            hdr_file: super::super::hdr_file(&factors, index),
+            hdr_file: crate::store::histograms::hdr_file(&factors, index),
             histograms: Histograms {
                 block_s: 1.0,
                 latency: blocks.clone(),
@@ -225,7 +246,11 @@ mod tests {
             },
             ..Repeat::empty()
         };
-        Step { place, factors, repeat }
+        Step {
+            position,
+            factors,
+            repeat,
+        }
     }
 
     fn folder_with(steps: &[Step]) -> tempfile::TempDir {
@@ -246,7 +271,7 @@ mod tests {
             ((0, 1), 1),
             ((1, 0), 1),
         ];
-        let points = Points::of(steps.iter().map(|&(place, index)| step(place, index)).collect());
+        let points = Points::of(steps.iter().map(|&(position, index)| step(position, index)).collect());
         let found: Vec<(String, f64, usize)> = points
             .all()
             .iter()
@@ -279,7 +304,7 @@ mod tests {
             assert_eq!(points.all()[0].repeats.len(), 1);
             assert_eq!(points.step(&take(0).factors, 0).unwrap().seed, 2);
         }
-        let names = [0, 1].map(|attempt| super::super::hdr_file_of(&take(0).factors, 0, attempt));
+        let names = [0, 1].map(|attempt| crate::store::histograms::hdr_file_of(&take(0).factors, 0, attempt));
         assert_ne!(names[0], names[1]);
     }
 

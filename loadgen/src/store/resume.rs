@@ -2,16 +2,16 @@
 //! finished steps, or why it cannot be gone on with. What would change a figure is refused; what may only explain one
 //! is noted in the result.
 
-use crate::environment::rfc3339;
-use crate::error::RunError;
-use crate::plan::Plan;
-use crate::record::{Carried, Environment, Run};
-use crate::redact;
-use crate::report;
-use crate::runner::Preamble;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use super::time::rfc3339;
+use crate::error::RunError;
+use crate::plan::Plan;
+use tierlab_analysis::record::{Carried, Environment, Run};
+use tierlab_load::redact;
+use super::{folder, journal};
+use super::preamble::Preamble;
 
 /// A run that did not come to its end.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ impl Earlier {
     /// # Errors
     /// No run there, one that is finished, or one of another plan.
     pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
-        let run = report::load(folder)?;
+        let run = folder::load(folder)?;
         let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
         if !run.interrupted {
             return refuse("this run is finished; leave out --resume to measure anew".into());
         }
-        if !report::has_journal(folder) {
+        if !journal::is_there(folder) {
             return refuse("there is no journal of its steps to go on from; measure anew".into());
         }
         if let Some(difference) = first_difference(&redact::toml(&run.plan_toml), &redact::toml(&plan.text)) {
@@ -69,7 +69,7 @@ impl Earlier {
                 ..certificate.clone()
             });
         }
-        run.resumed.push(crate::record::Resumption {
+        run.resumed.push(tierlab_analysis::record::Resumption {
             at,
             finished_steps: run.points.iter().map(|point| point.repeats.len()).sum(),
             differences: differences(&run.environment, &now.environment),

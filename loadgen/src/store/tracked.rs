@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-pub(super) fn is_tracked(dir: &Path) -> bool {
+pub(crate) fn is_tracked(dir: &Path) -> bool {
     let listed = Command::new("git")
         .arg("-C")
         .arg(dir)

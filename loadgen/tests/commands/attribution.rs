@@ -1,6 +1,5 @@
 //! Where the time goes, against a server whose stages, cache and tier are written down in advance.
 
-use crate::program::{Ended, Workdir, run};
 use axum::Router;
 use axum::extract::State;
 use axum::http::HeaderName;
@@ -10,8 +9,9 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tierlab_loadgen::analysis::curves::is_valid;
 use tierlab_protocol::timing::{Stage, StageTimings};
+use crate::program::{Ended, Workdir, run};
+use tierlab_loadgen::analysis::curves::is_valid;
 
 /// Every tenth request misses the cache and waits this long for the tier.
 const TIER: Duration = Duration::from_millis(300);

@@ -1,11 +1,11 @@
 //! `sweep --workers` and `merge` through the real binary: several processes, and several hosts, as one run.
 
-use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
 use hdrhistogram::Histogram;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::process::{Command, Stdio};
+use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
 use tierlab_loadgen::analysis::percentile::BlockTable;
 use tierlab_loadgen::record::Run;
 use tierlab_loadgen::report;

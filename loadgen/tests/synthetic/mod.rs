@@ -12,8 +12,8 @@ use tierlab_loadgen::record::{
     Check, Environment, Factors, Failure, Histograms, InstancePrice, Interval, Limits, Mode, Objective, Outcome,
     Percentile, Point, Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
 };
-use tierlab_loadgen::report;
 use tierlab_protocol::timing::{Stage, StageTimings};
+use tierlab_loadgen::report;
 
 const WINDOW_S: f64 = 4.0;
 const BLOCK_S: f64 = 0.5;

@@ -3,8 +3,8 @@
 //! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
 //! latencies.
 
-use super::bands::reads_total;
-use super::sections::mean_interval;
+use crate::latency::bands::reads_total;
+use crate::statistics::sections::mean_interval;
 use crate::record::{Factors, HourBy, Interval, MixShare, Pricing, Repeat};
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
@@ -24,7 +24,7 @@ pub struct Cost {
 /// The cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
 /// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
 /// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
-/// ([`mod@super::mix_shares`]), so that what all parts pay together is what was paid.
+/// ([`mod@crate::costs::mix_shares`]), so that what all parts pay together is what was paid.
 ///
 /// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
 /// counters do not tell: a cost with a part missing would look like a cheap tier.
@@ -67,7 +67,7 @@ pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pr
 
 /// The parts of one repeat, in the order of [`PARTS`]. The cache's memory is a part of the instance's price, so that it
 /// is taken out of compute: what it costs is seen, and the sum stays what is paid.
-pub(super) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
+pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
     let share = share(factors, repeat)?;
     // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
     // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
@@ -124,7 +124,7 @@ fn looked_up(repeat: &Repeat) -> (f64, f64) {
 }
 
 /// The share of rows that the cache had, over some repeats; `None` where nothing was looked up.
-pub(super) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
+pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
     let (mut hits, mut all) = (0.0, 0.0);
     for (had, had_not) in repeats.into_iter().map(looked_up) {
         hits += had;
@@ -134,7 +134,7 @@ pub(super) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Op
 }
 
 /// Requests that the tier made for the inferences of some repeats, each; `None` where the server did not say.
-pub(super) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
+pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
     let (mut requests, mut inferences) = (0.0, 0.0);
     for repeat in repeats {
         let (tier, of) = repeat
@@ -149,8 +149,8 @@ pub(super) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Band, Mode, Reads, ServerDelta};
     use std::collections::BTreeMap;
+    use crate::record::{Band, Mode, Reads, ServerDelta};
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
         Factors {

@@ -4,8 +4,8 @@
 //! nothing of latencies. Every instance is taken to do what the measured machine did.
 
 use super::cost::{Cost, cost, hit_ratio, parts};
-use super::curves::Curve;
-use super::sections::mean_interval;
+use crate::curves::Curve;
+use crate::statistics::sections::mean_interval;
 use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
 
 /// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.

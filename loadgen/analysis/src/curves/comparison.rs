@@ -10,11 +10,11 @@
 //! out 10 %, which is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm.
 //! 15, 1987).
 
-use super::beta;
-use super::cost;
-use super::curves::difference;
-use super::sections::{Estimate, Pairing, of_means};
-use super::student::t_two_sided;
+use crate::statistics::beta;
+use crate::costs::cost;
+use super::curve::difference;
+use crate::statistics::sections::{Estimate, Pairing, of_means};
+use crate::statistics::student::t_two_sided;
 use crate::record::{Interval, Point, Pricing};
 
 /// What intervals leave out, both sides together, before Holm.
@@ -212,7 +212,7 @@ pub fn decide(figures: &[Figure], within: f64, error_share: f64) -> Vec<Decided>
                     decision: judge(interval, (-error_share, error_share), false),
                 },
                 scale => Decided {
-                    interval: Some(super::curves::exponential(interval)),
+                    interval: Some(super::curve::exponential(interval)),
                     smallest: Some(found.exp_m1().max(within)),
                     decision: judge(
                         interval,

@@ -3,8 +3,8 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
-use super::percentile::{BlockTable, is_printable};
-use super::sections::{self, OUTSIDE, Pairing};
+use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::statistics::sections::{self, OUTSIDE, Pairing};
 use crate::record::{Factors, Interval, Point, Verdict};
 
 /// Points that differ in the offered rate alone, by rising rate.

@@ -1,8 +1,9 @@
 //! From points to what a run says. In: a run with its repeats. Out: the same run with every point summarised and every
 //! curve's finding. Pure, as all of this room.
 
-use super::curves::curves;
-use super::{knee, slo, summarise};
+use super::curve::curves;
+use super::{knee, slo};
+use crate::summarise;
 use crate::record::{Factors, Finding, Point, Run, Slo};
 
 /// Fills in the summaries of a run's points and its findings.

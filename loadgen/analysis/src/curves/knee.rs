@@ -6,7 +6,7 @@
 //! curve scaled to the unit square, the point that lies farthest below its diagonal. Only valid points count: the
 //! latency of a saturated one grows with the window's length and would bend every curve just before it.
 
-use super::curves::{Curve, is_valid};
+use super::curve::{Curve, is_valid};
 
 /// The fewest points of which one can bend.
 const FEWEST: usize = 4;

@@ -12,7 +12,7 @@
 //! A rate at which the instrument failed says nothing. In the gap it is measured again, [`MAX_TRIES`] times in all; after
 //! that other rates in the gap are tried, and where those fail too, the gap stays as wide as it is.
 
-use crate::analysis::slo::{Answer, Evidence, cut};
+use super::slo::{Answer, Evidence, cut};
 
 /// The most rates that one search measures in one run.
 pub const MAX_PROBES: usize = 60;

@@ -1,14 +1,12 @@
 //! Which points meet a service-level objective, and how far a curve goes under it.
 //!
 //! In: an objective, and summarised points of a curve. Out: what each point says of the objective, and the boundary that
-//! they say together. Knows nothing of how rates are chosen; [`crate::search`] does.
+//! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
 
-use super::curves::Curve;
-use super::percentile::{BlockTable, samples_needed};
-use crate::record::{
-    Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
-};
 use hdrhistogram::Histogram;
+use super::curve::Curve;
+use crate::statistics::percentile::{BlockTable, samples_needed};
+use crate::record::{Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
 
 /// What one measured rate says of an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -255,10 +253,10 @@ fn milliseconds(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::summarise;
-    use crate::record::{Factors, Histograms, Limits, Mode, Objective};
-    use crate::recorder::histogram;
     use proptest::prelude::*;
+    use crate::summarise;
+    use crate::record::{Factors, Histograms, Limits, Mode, Objective};
+    use crate::statistics::histogram::histogram;
 
     fn said(rps: f64, repeats: u32, met: bool) -> Evidence {
         Evidence {

@@ -14,9 +14,9 @@
 //!   other requests showed it. The larger time of the next lower and the next higher rate counts, and at least
 //!   `LEAST`.
 
-use super::curves::{curves, is_valid};
-use super::dependence::Dependence;
-use super::littles_law;
+use crate::curves::{curves, is_valid};
+use crate::statistics::dependence::Dependence;
+use crate::validity::littles_law;
 use crate::record::Point;
 
 /// No point's samples are taken to depend on each other less.

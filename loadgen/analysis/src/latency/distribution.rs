@@ -2,10 +2,10 @@
 //!
 //! In: a point with its histograms. Out: numbers to draw. Knows nothing of how they are drawn.
 
-use super::dependence::Dependence;
-use super::percentile::{BlockTable, is_printable};
-use crate::record::{Histograms, Point};
 use hdrhistogram::Histogram;
+use crate::statistics::dependence::Dependence;
+use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::record::{Histograms, Point};
 
 /// The shares of the requests that a cumulative curve is told at: dense in the tail, since that is what it is drawn for.
 /// Even steps of `-log10(1 - share)`, from the fastest to one in ten thousand.
@@ -18,7 +18,7 @@ const NINES: f64 = 4.0;
 pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     let table = BlockTable::new(point.repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
     let dependence = point.summary.as_ref().map_or_else(
-        || super::availability::alone(point),
+        || crate::latency::availability::alone(point),
         |summary| Dependence {
             body: summary.assumed_autocorrelation_time,
             tail: summary.assumed_tail_autocorrelation_time,
@@ -102,14 +102,14 @@ fn shares(blocks: &[Histogram<u64>], grid: &Grid) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Factors, Mode, Repeat};
     use proptest::prelude::*;
+    use crate::record::{Factors, Mode, Repeat};
 
     /// A point of one repeat with these latencies in each time block.
     fn point(blocks: &[&[u64]]) -> Point {
         let histograms = Histograms {
             block_s: 1.0,
-            latency: blocks.iter().map(|us| crate::recorder::histogram(us)).collect(),
+            latency: blocks.iter().map(|us| crate::statistics::histogram::histogram(us)).collect(),
             ..Histograms::default()
         };
         let repeat = Repeat {

@@ -1,7 +1,10 @@
 //! The certificate of the self-check as it is kept on a machine, and as a run carries it.
 
-use super::Check;
 use serde::{Deserialize, Serialize};
+use super::Check;
+
+/// How long a certificate is a proof, in days.
+pub const VALID_DAYS: u64 = 7;
 
 /// A finished self-check: when, by what, where, and every line with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! A latency that did not stay what it was, as a summary keeps it. Plain data; `analysis::stationarity` finds it.
+//! A latency that did not stay what it was, as a summary keeps it. Plain data; `crate::validity::stationarity` finds it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -4,9 +4,9 @@
 //! In: nothing; `analysis` fills these in from points. Out: plain data in `run.json`. Knows nothing of how rates were
 //! chosen.
 
-use super::{Factors, Interval};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use super::{Factors, Interval};
 
 /// A service-level objective, and the range in which the highest rate that meets it was searched.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

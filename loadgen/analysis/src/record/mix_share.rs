@@ -1,5 +1,5 @@
 //! What a part of a mix has of the step that all parts were measured in together. Plain data of `run.json`; how the shares
-//! are found, `analysis::mix_shares` says.
+//! are found, `crate::costs::mix_shares` says.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,11 @@
 //! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
 
-use super::{Band, Interval, MixShare, ServerDelta, Summary, independent};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use super::{Band, Interval, MixShare, ServerDelta, Summary};
+use super::defaults::independent;
 
 /// Real-time sends one entity per request, batch sends many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -136,10 +137,10 @@ pub struct Histograms {
     pub lag: Vec<Histogram<u64>>,
 }
 
-#[cfg(test)]
 impl Repeat {
-    /// A second in which nothing was sent: what tests fill in.
-    pub(crate) fn empty() -> Self {
+    /// A repeat of one second in which nothing was sent: what tests of every crate fill in.
+    #[must_use]
+    pub fn empty() -> Self {
         Self {
             index: 0,
             attempt: 0,

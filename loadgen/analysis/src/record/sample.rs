@@ -55,7 +55,7 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// Why a request failed. Its text is the key of [`super::Repeat::errors`].
+/// Why a request failed. Its text is the key of [`crate::record::Repeat::errors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Failure {
     /// Another status than 200.

@@ -1,9 +1,9 @@
 //! What the repeats of a point say together: figures with their intervals, and whether they may be used.
 
-use super::{Band, Drift, MixShare, Percentile, Tail, independent};
-use crate::gpu::IdleByCause;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use super::{Band, Drift, MixShare, Percentile, Tail, IdleByCause};
+use super::defaults::independent;
 
 /// An estimate with its 95 % interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct Summary {
     /// latencies in results made before it was told apart.
     #[serde(default = "independent")]
     pub tail_autocorrelation_time: f64,
-    /// What was assumed instead when it was decided which percentiles are printed; see `analysis::availability`.
+    /// What was assumed instead when it was decided which percentiles are printed; see `crate::latency::availability`.
     #[serde(default = "independent")]
     pub assumed_autocorrelation_time: f64,
     /// The same for the p95 and the p99.

@@ -6,7 +6,7 @@
 //! independent samples lie above the percentile, the binomial `P(X <= t; n, 1 - q)`, is at most 1 %. A p90 takes 64
 //! samples, a p99 662.
 //!
-//! It is one-sided, and takes samples for independent, where [`super::sections`] takes the repeats for so: it says what
+//! It is one-sided, and takes samples for independent, where [`crate::statistics::sections`] takes the repeats for so: it says what
 //! a submission to MLPerf could claim, and stands beside the interval, not in its place.
 
 use super::beta::binomial_at_most;

@@ -25,7 +25,7 @@ const MARGIN: f64 = 4.0;
 
 /// Whether a percentile of so many samples may be printed, given the autocorrelation time that they are taken to have.
 ///
-/// That time is assumed ([`super::availability`]) and never that of the samples themselves: a run that by chance met no
+/// That time is assumed ([`crate::latency::availability`]) and never that of the samples themselves: a run that by chance met no
 /// burst shows both a shorter time and a smaller percentile, so that a rule by its own time prints the percentiles that are
 /// too small.
 #[must_use]

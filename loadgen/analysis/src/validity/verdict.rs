@@ -3,7 +3,7 @@
 //! In: what the repeats of a point counted. Out: a [`Verdict`]. Pure: one rule, one function, one test or more.
 //! Knows nothing of histograms, of how things were measured, nor of other points.
 
-use super::percentile::samples_needed;
+use crate::statistics::percentile::samples_needed;
 use crate::record::{Fault, Interval, Limits, Repeat, Verdict};
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.

@@ -5,10 +5,6 @@
 //! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
 //! the system call that writes the request. Knows nothing of schedules.
 
-use super::stamp::Stamp;
-use crate::payload::Body;
-use crate::record::Failure;
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -26,6 +22,10 @@ use tierlab_protocol::infer::HEADER_LENGTH;
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
+use super::stamp::Stamp;
+use crate::payload::Body;
+use tierlab_analysis::record::Failure;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
 
 /// The most that the head of a reply may take, and what is read at a time; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
@@ -322,7 +322,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Outcome;
+    use tierlab_analysis::record::Outcome;
 
     const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 

@@ -1,14 +1,15 @@
 //! Steps against servers that behave in some way, over real sockets.
 
 use super::*;
-use crate::payload;
-use crate::plan::{Arrivals, Encoding};
-use crate::record::{Failure, Outcome};
 use nix::sys::socket::{self, MsgFlags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
+use crate::payload;
+use crate::arrivals::Arrivals;
+use crate::wire::Encoding;
+use tierlab_analysis::record::{Failure, Outcome};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver-timing: infer;dur=1.5\r\n\
     content-length: 89\r\n\r\n\

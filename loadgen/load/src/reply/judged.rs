@@ -1,7 +1,7 @@
 //! How a request ended, with what stands in the result about it. In: a reply that was checked, or why there is none.
 
-use super::TooLarge;
-use crate::record::{Failure, Outcome};
+use super::received::TooLarge;
+use tierlab_analysis::record::{Failure, Outcome};
 
 use std::fmt::Display;
 use tierlab_protocol::timing::StageTimings;

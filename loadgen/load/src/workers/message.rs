@@ -1,67 +1,55 @@
 //! What a run and its load processes say to each other: one line of JSON each, over the processes' stdin and stdout.
-//! First comes one [`Hello`]; then for each step an [`Order`], answered by [`Up`] once every user is up, a [`Start`],
-//! and [`Done`] with as many [`Sent`] as it says.
+//! First comes one [`Setup`]; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, a [`Start`],
+//! and [`StepDone`] with as many [`SentSample`] as it says.
 
-use crate::plan::Load;
-use crate::record::{Failure, Mode, Outcome, Sample};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tierlab_protocol::timing::StageTimings;
+use crate::load::Load;
+use tierlab_analysis::record::{Failure, Mode, Outcome, Sample};
 
 /// Who the process is, and the plan, whose file may be changed while the run goes on.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
-    pub(super) file: PathBuf,
-    pub(super) plan: String,
-    pub(super) share: u32,
-    pub(super) of: u32,
+pub struct Setup {
+    /// The plan's file, which errors name and which its paths are relative to.
+    pub file: PathBuf,
+    /// The plan's text.
+    pub plan: String,
+    /// Which of the processes this is, from 0.
+    pub share: u32,
+    /// How many there are.
+    pub of: u32,
 }
 
 /// A step: this load, against this server, with this seed.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
-    pub(super) url: String,
-    pub(super) grpc: Option<String>,
-    pub(super) load: Loaded,
-    pub(super) seed: u64,
-}
-
-/// A [`Load`].
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Loaded {
-    mode: Mode,
-    batch_size: u32,
-    rate: f64,
-}
-
-impl From<Load> for Loaded {
-    fn from(load: Load) -> Self {
-        let Load { mode, batch_size, rate } = load;
-        Self { mode, batch_size, rate }
-    }
-}
-
-impl From<Loaded> for Load {
-    fn from(loaded: Loaded) -> Self {
-        let Loaded { mode, batch_size, rate } = loaded;
-        Self { mode, batch_size, rate }
-    }
+pub struct StepOrder {
+    /// The server's address.
+    pub url: String,
+    /// Where it speaks gRPC.
+    pub grpc: Option<String>,
+    /// What is sent, and how often.
+    pub load: Load,
+    /// What arrivals, entities and tensors derive from.
+    pub seed: u64,
 }
 
 /// Requests are made and users are up.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Up {}
+pub struct Ready {}
 
 /// When the step's clock starts, on the clock that the processes of one host share.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Start {
+pub struct Start {
     unix_ns: u64,
 }
 
 impl Start {
-    pub(super) fn at(time: SystemTime) -> Self {
+    /// A moment of the system's clock.
+    #[must_use]
+    pub fn at(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
@@ -69,7 +57,8 @@ impl Start {
     }
 
     /// The same moment on the monotonic clock.
-    pub(super) fn instant(self) -> Instant {
+    #[must_use]
+    pub fn instant(self) -> Instant {
         let at = UNIX_EPOCH + Duration::from_nanos(self.unix_ns);
         Instant::now() + at.duration_since(SystemTime::now()).unwrap_or_default()
     }
@@ -77,27 +66,32 @@ impl Start {
 
 /// A step is over.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Done {
-    pub(super) limit_hit: bool,
-    pub(super) mean_in_flight: f64,
-    pub(super) window_began_unix_us: u64,
-    pub(super) samples: usize,
-    pub(super) examples: Vec<(Failure, String)>,
+pub struct StepDone {
+    /// Whether every user was busy at some time.
+    pub limit_hit: bool,
+    /// Requests in flight on average.
+    pub mean_in_flight: f64,
+    /// When the measured window began, in microseconds since 1970.
+    pub window_began_unix_us: u64,
+    /// How many samples follow.
+    pub samples: usize,
+    /// Of failures whose kind does not say all, the first one in words.
+    pub examples: Vec<(Failure, String)>,
 }
 
 /// A [`Sample`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Sent(u64, u64, u64, Outcome, Option<String>);
+pub struct SentSample(u64, u64, u64, Outcome, Option<String>);
 
-impl From<&Sample> for Sent {
+impl From<&Sample> for SentSample {
     fn from(sample: &Sample) -> Self {
         let timings = sample.timings.as_ref().map(StageTimings::to_header);
         Self(sample.due_us, sample.sent_us, sample.done_us, sample.outcome, timings)
     }
 }
 
-impl From<Sent> for Sample {
-    fn from(Sent(due_us, sent_us, done_us, outcome, timings): Sent) -> Self {
+impl From<SentSample> for Sample {
+    fn from(SentSample(due_us, sent_us, done_us, outcome, timings): SentSample) -> Self {
         Self {
             due_us,
             sent_us,
@@ -108,12 +102,17 @@ impl From<Sent> for Sample {
     }
 }
 
-pub(super) fn line(message: &impl Serialize) -> String {
+/// A message as its line.
+pub fn line(message: &impl Serialize) -> String {
     // Of these types none has a key that JSON cannot have, nor a value.
     serde_json::to_string(message).unwrap_or_default()
 }
 
-pub(super) fn parse<M: DeserializeOwned>(line: &str) -> Result<M, String> {
+/// A message of a line.
+///
+/// # Errors
+/// The line is no such message; quotes its start.
+pub fn parse<M: DeserializeOwned>(line: &str) -> Result<M, String> {
     serde_json::from_str(line).map_err(|error| {
         let start: String = line.chars().take(80).collect();
         format!("`{start}` was not expected ({error})")
@@ -144,14 +143,14 @@ mod tests {
                 ][outcome],
                 timings: timed.then_some(timings),
             };
-            let sent: Sent = parse(&line(&Sent::from(&sample))).unwrap();
+            let sent: SentSample = parse(&line(&SentSample::from(&sample))).unwrap();
             prop_assert_eq!(Sample::from(sent), sample);
         }
 
         #[test]
         fn any_line_is_taken_or_refused(text: String) {
-            let _ = parse::<Sent>(&text);
-            let _ = parse::<Done>(&text);
+            let _ = parse::<SentSample>(&text);
+            let _ = parse::<StepDone>(&text);
         }
     }
 

@@ -5,24 +5,20 @@
 //! all start their clocks at one moment. Their samples are put together before anything is calculated, so that a
 //! result does not depend on how many processes sent it. Knows nothing of statistics.
 
-mod member;
-mod message;
+pub mod message;
 
-pub use member::serve;
-
-use crate::driver::Finished;
-use crate::error::RunError;
-use crate::pacer::Observed;
-use crate::plan::{Load, Plan};
-use crate::runner::Target;
-use message::{Done, Hello, Order, Start, Up};
+use message::{StepDone, Setup, StepOrder, SentSample, Start, Ready};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use crate::driver::Finished;
+use crate::pacer::Observed;
 
 /// The most processes of one run.
 pub const MOST: u32 = 64;
@@ -33,66 +29,92 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Beyond the step itself, how long it may take to hand over its samples.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 
+/// The plan of a run, as its load processes are told it.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanText<'a> {
+    /// What errors name, and what its paths are relative to.
+    pub file: &'a Path,
+    /// Its text: the file may be changed while the run goes on.
+    pub text: &'a str,
+}
+
+/// Why load processes could not do their work.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// One ended, fell silent, or said what it should not; it is named.
+    #[error("{0}")]
+    Failed(String),
+    /// One could not be started.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The program.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl WorkerError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
 /// The load processes of a run. They end with it.
 #[derive(Debug)]
-pub struct Crew {
-    members: Vec<Member>,
+pub struct Workers {
+    workers: Vec<Worker>,
     step_limit: Duration,
 }
 
-impl Crew {
+impl Workers {
     /// Starts `size` processes of this executable.
     ///
     /// # Errors
     /// One cannot be started.
-    pub async fn start(plan: &Plan, size: u32) -> Result<Self, RunError> {
-        let mut members = Vec::new();
+    pub async fn start(size: u32, plan: &PlanText<'_>, step_limit: Duration) -> Result<Self, WorkerError> {
+        let mut workers = Vec::new();
         for number in 0..size {
-            let mut member = Member::start(number, size)?;
-            let hello = Hello {
-                file: plan.file.clone(),
-                plan: plan.text.clone(),
+            let mut worker = Worker::start(number, size)?;
+            let setup = Setup {
+                file: plan.file.to_owned(),
+                plan: plan.text.to_owned(),
                 share: number,
                 of: size,
             };
-            member.say(&hello).await?;
-            members.push(member);
+            worker.say(&setup).await?;
+            workers.push(worker);
         }
         Ok(Self {
-            members,
-            step_limit: plan.step_limit(),
+            workers,
+            step_limit,
         })
     }
 
     /// How many they are.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.members.len()
+        self.workers.len()
     }
 
     /// Runs one step with all of them.
     ///
     /// # Errors
     /// One of them failed, ended or fell silent; it is named.
-    pub async fn run(&mut self, target: &Target, load: Load, seed: u64) -> Result<Finished, RunError> {
-        let order = Order {
-            url: target.control.base().to_owned(),
-            grpc: target.grpc.as_ref().map(ToString::to_string),
-            load: load.into(),
-            seed,
-        };
-        for member in &mut self.members {
-            member.say(&order).await?;
+    pub async fn run(&mut self, order: &StepOrder) -> Result<Finished, WorkerError> {
+        for worker in &mut self.workers {
+            worker.say(order).await?;
         }
-        for member in &mut self.members {
-            let Up {} = member.hear(PREPARE_LIMIT).await?;
+        for worker in &mut self.workers {
+            let Ready {} = worker.hear(PREPARE_LIMIT).await?;
         }
         let start = Start::at(SystemTime::now() + LEAD);
-        for member in &mut self.members {
-            member.say(&start).await?;
+        for worker in &mut self.workers {
+            worker.say(&start).await?;
         }
         let limit = self.step_limit + HAND_OVER_LIMIT;
-        let shares = self.members.iter_mut().map(|member| member.finished(limit));
+        let shares = self.workers.iter_mut().map(|worker| worker.finished(limit));
         Ok(together(futures::future::try_join_all(shares).await?))
     }
 }
@@ -122,17 +144,17 @@ fn together(shares: Vec<Finished>) -> Finished {
 
 /// One process, as the run sees it.
 #[derive(Debug)]
-struct Member {
+struct Worker {
     name: String,
     process: Child,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Member {
-    fn start(number: u32, of: u32) -> Result<Self, RunError> {
-        let executable = std::path::Path::new("/proc/self/exe");
-        let program = std::env::current_exe().map_err(RunError::io(executable))?;
+impl Worker {
+    fn start(number: u32, of: u32) -> Result<Self, WorkerError> {
+        let executable = Path::new("/proc/self/exe");
+        let program = std::env::current_exe().map_err(WorkerError::io(executable))?;
         let mut process = Command::new(&program)
             .arg("load-process")
             .stdin(Stdio::piped())
@@ -141,14 +163,14 @@ impl Member {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(RunError::io(&program))?;
+            .map_err(WorkerError::io(&program))?;
         let name = format!(
             "load process {} of {of} (id {})",
             number + 1,
             process.id().unwrap_or_default()
         );
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(RunError::Child(format!("{name} has no pipes")));
+            return Err(WorkerError::Failed(format!("{name} has no pipes")));
         };
         Ok(Self {
             name,
@@ -158,7 +180,7 @@ impl Member {
         })
     }
 
-    async fn say(&mut self, message: &impl Serialize) -> Result<(), RunError> {
+    async fn say(&mut self, message: &impl Serialize) -> Result<(), WorkerError> {
         let mut line = message::line(message);
         line.push('\n');
         match self.stdin.write_all(line.as_bytes()).await {
@@ -167,26 +189,26 @@ impl Member {
         }
     }
 
-    async fn hear<M: DeserializeOwned>(&mut self, limit: Duration) -> Result<M, RunError> {
+    async fn hear<M: DeserializeOwned>(&mut self, limit: Duration) -> Result<M, WorkerError> {
         let line = match tokio::time::timeout(limit, self.lines.next_line()).await {
             Ok(Ok(Some(line))) => line,
             Ok(Ok(None) | Err(_)) => return Err(self.ended().await),
             Err(_) => {
-                return Err(RunError::Child(format!(
+                return Err(WorkerError::Failed(format!(
                     "{} said nothing for {} s",
                     self.name,
                     limit.as_secs()
                 )));
             }
         };
-        message::parse(&line).map_err(|what| RunError::Child(format!("{}: {what}", self.name)))
+        message::parse(&line).map_err(|what| WorkerError::Failed(format!("{}: {what}", self.name)))
     }
 
-    async fn finished(&mut self, limit: Duration) -> Result<Finished, RunError> {
-        let done: Done = self.hear(limit).await?;
+    async fn finished(&mut self, limit: Duration) -> Result<Finished, WorkerError> {
+        let done: StepDone = self.hear(limit).await?;
         let mut samples = Vec::with_capacity(done.samples);
         for _ in 0..done.samples {
-            samples.push(message::Sent::into(self.hear(limit).await?));
+            samples.push(SentSample::into(self.hear(limit).await?));
         }
         Ok(Finished {
             samples,
@@ -200,7 +222,7 @@ impl Member {
     }
 
     /// Why it is gone. Its own words, if it had any, are on stderr already.
-    async fn ended(&mut self) -> RunError {
+    async fn ended(&mut self) -> WorkerError {
         use std::os::unix::process::ExitStatusExt;
         let how = match tokio::time::timeout(Duration::from_secs(5), self.process.wait()).await {
             Ok(Ok(status)) => match (status.code(), status.signal()) {
@@ -208,9 +230,9 @@ impl Member {
                 (None, Some(signal)) => format!("by signal {signal}"),
                 (None, None) => "somehow".to_owned(),
             },
-            _ => "its talk, but not itself".to_owned(),
+            _ => "its output, but it still runs".to_owned(),
         };
-        RunError::Child(format!(
+        WorkerError::Failed(format!(
             "{} ended {how} while it was needed; the step under way is lost, finished ones are kept (go on with --resume)",
             self.name
         ))

@@ -3,9 +3,9 @@
 //! In: a run and a curve. Out: the point, the rate with its interval, and what kind of rate that is. Knows nothing of how
 //! it is shown.
 
-use super::units::{digits3, dollars, rate};
-use crate::analysis::curves::{Curve, same_but_rate};
-use crate::record::{Interval, Point, Run, SloOutcome, Verdict};
+use crate::units::{digits3, dollars, rate};
+use tierlab_analysis::curves::{Curve, same_but_rate};
+use tierlab_analysis::record::{Interval, Point, Run, SloOutcome, Verdict};
 
 /// The point that stands for a curve.
 #[derive(Debug, Clone, Copy)]

@@ -3,11 +3,11 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
-use super::units::{digits3, latency};
+use crate::units::{digits3, latency};
 use super::words::{is_emulated, name, origin, tiers};
-use super::{certificate_words, percentiles};
-use crate::analysis::littles_law;
-use crate::record::{DriftHow, Point, Repeat, Run, Verdict};
+use super::{instrument, percentiles};
+use tierlab_analysis::validity::littles_law;
+use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
 pub(crate) fn cautions(run: &Run) -> Vec<String> {
@@ -36,7 +36,7 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
             failed.name, failed.expected, failed.measured
         ));
     }
-    cautions.extend(certificate_words::refused(run).map(|refused| refused + "."));
+    cautions.extend(instrument::refused(run).map(|refused| refused + "."));
     for tier in tiers(run) {
         let what = match origin(run, tier) {
             _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",

@@ -1,8 +1,8 @@
 //! Cold starts as a table and as `cold_starts.csv`. In: a run. Out: text. Medians, since few are measured of each.
 
-use super::table::STYLE;
-use crate::record::{ColdStart, ColdWay, PageCache, Run};
 use comfy_table::{ContentArrangement, Table};
+use crate::style::STYLE;
+use tierlab_analysis::record::{ColdStart, ColdWay, PageCache, Run};
 
 /// Those of one tier and way.
 fn groups(run: &Run) -> Vec<(&str, ColdWay, PageCache, Vec<&ColdStart>)> {
@@ -30,7 +30,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The table; nothing where no cold start was measured.
-pub(super) fn text(run: &Run) -> String {
+pub(crate) fn text(run: &Run) -> String {
     let Some(first) = run.cold_starts.first() else {
         return String::new();
     };
@@ -67,7 +67,7 @@ pub(super) fn text(run: &Run) -> String {
 }
 
 /// `cold_starts.csv`: one row for each.
-pub(super) fn csv(run: &Run) -> String {
+pub(crate) fn csv(run: &Run) -> String {
     let mut text = String::from("tier,way,page_cache,repeat,ready_s,first_reply_s");
     for (stage, _) in run.cold_starts.first().iter().flat_map(|start| &start.stages_s) {
         text += &format!(",{stage}_s");

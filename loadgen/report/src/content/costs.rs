@@ -3,11 +3,11 @@
 //! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
 
 use super::best::best;
-use super::units::{dollars, percent, rate};
+use crate::units::{dollars, percent, rate};
 use super::words;
-use crate::analysis::curves::{Curve, common_rate};
-use crate::analysis::economics::{BreakEven, Line, break_even, lines};
-use crate::record::{HourBy, Run};
+use tierlab_analysis::curves::{Curve, common_rate};
+use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines};
+use tierlab_analysis::record::{HourBy, Run};
 
 /// What the prices of several instances mean.
 pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \

@@ -3,8 +3,7 @@
 //! In: a run. Out: plain text for table, page and Markdown. Knows nothing of markup, and judges no certificate.
 
 use super::words;
-use crate::certificate::VALID_DAYS;
-use crate::record::{Carried, Check, Run};
+use tierlab_analysis::record::{VALID_DAYS, Carried, Check, Run};
 
 /// The noise floor, the certificates and every line that counts.
 pub(crate) fn instrument(run: &Run) -> Vec<String> {

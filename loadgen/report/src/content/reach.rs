@@ -2,10 +2,10 @@
 //!
 //! In: a run and its findings. Out: a sentence per curve. Knows nothing of markup.
 
-use super::units::rate;
+use crate::units::rate;
 use super::words::{cache, tier};
-use crate::analysis::curves::{Curve, same_but_rate};
-use crate::record::{Finding, Run, SloFinding, SloOutcome};
+use tierlab_analysis::curves::{Curve, same_but_rate};
+use tierlab_analysis::record::{Finding, Run, SloFinding, SloOutcome};
 
 /// What the interval of a highest rate is.
 pub(crate) const REACH: &str = "Highest rate under the objective: [lo–hi] reaches from the highest rate that certainly meets it to \

@@ -3,11 +3,10 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best::{self, Best};
-use super::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
-use crate::analysis::bands;
-use crate::analysis::curves::{Curve, curves, is_valid};
-use crate::analysis::knee;
-use crate::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
+use crate::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
+use tierlab_analysis::latency::bands;
+use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
+use tierlab_analysis::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {

@@ -3,11 +3,11 @@
 //!
 //! In: the series of a group and the rate to show. Out: a figure. Knows nothing of other figures.
 
-use super::super::units::{latency, rate};
+use crate::units::{latency, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
-use crate::analysis::distribution::cumulative;
+use tierlab_analysis::latency::distribution::cumulative;
 
 /// What the axis of shares is marked at.
 const SHARES: [(f64, &str); 6] = [

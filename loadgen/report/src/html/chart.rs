@@ -3,7 +3,7 @@
 //! In: ranges of numbers. Out: places in the drawing, ticks, and the frame around the data. Knows nothing of what is
 //! drawn.
 
-use super::super::units::latency;
+use crate::units::latency;
 use super::markup::escape;
 
 /// Size of a chart's drawing, in its own units.

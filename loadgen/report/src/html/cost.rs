@@ -2,13 +2,13 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use super::super::best::Best;
-use super::super::cost_words;
-use super::super::units::{dollars, dollars_interval, percent};
+use crate::content::best::Best;
+use crate::content::costs;
+use crate::units::{dollars, dollars_interval, percent};
 use super::markup::escape;
 use super::series::Series;
-use crate::analysis::curves::Curve;
-use crate::record::{Interval, Run, Summary};
+use tierlab_analysis::curves::Curve;
+use tierlab_analysis::record::{Interval, Run, Summary};
 
 /// What is paid for, with its colour.
 const PARTS: [(&str, &str); 5] = [
@@ -83,7 +83,7 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
 
 /// Who of a mix pays for what; nothing for curves that were measured alone.
 pub(super) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> String {
-    let said = cost_words::mix_shares(run, curves);
+    let said = costs::mix_shares(run, curves);
     if said.is_empty() {
         return String::new();
     }

@@ -2,15 +2,14 @@
 //!
 //! In: a run, a group's curves and their series. Out: a table and a figure. Knows nothing of other figures.
 
-use super::super::cost_words;
-use super::super::units::{NONE, digits3, dollars, rate};
-use super::super::words;
+use crate::content::{costs, words};
+use crate::units::{NONE, digits3, dollars, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame};
 use super::markup::escape;
 use super::series::Series;
-use crate::analysis::curves::Curve;
-use crate::analysis::economics::{BreakEven, Line, break_even, side_by_side};
-use crate::record::Run;
+use tierlab_analysis::curves::Curve;
+use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, side_by_side};
+use tierlab_analysis::record::Run;
 
 /// Each series at its best rate on every instance; nothing with fewer than two.
 pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
@@ -59,13 +58,13 @@ pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
     format!(
         "<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\
          <p class=\"note\">$/10k inferences. {}</p>",
-        escape(cost_words::SIDE_BY_SIDE)
+        escape(costs::SIDE_BY_SIDE)
     )
 }
 
 /// What the tiers cost over the hit ratio, where they cross, and the same in words.
 pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]) -> String {
-    let Some((common, lines)) = cost_words::group_lines(run, curves) else {
+    let Some((common, lines)) = costs::group_lines(run, curves) else {
         return String::new();
     };
     let most = lines
@@ -105,7 +104,7 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
         }
     }
     out += "</svg><ul class=\"plain\">";
-    for sentence in cost_words::break_evens(run, curves) {
+    for sentence in costs::break_evens(run, curves) {
         out += &format!("<li>{}.</li>", escape(&sentence));
     }
     out + "</ul></div><p class=\"note\">Each tier on the cheapest instance that it can be had on; what a miss costs is \

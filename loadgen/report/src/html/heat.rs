@@ -5,12 +5,12 @@
 //! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
 //! group.
 
-use super::super::units::{digits3, percent, rate};
+use crate::units::{digits3, percent, rate};
 use super::chart::{log_ticks, tick_label};
 use super::markup::escape;
 use super::series::Series;
-use crate::analysis::distribution::{Grid, OverTime, over_time, range};
-use crate::record::Point;
+use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
+use tierlab_analysis::record::Point;
 
 const BANDS: usize = 24;
 const WIDTH: f64 = 340.0;

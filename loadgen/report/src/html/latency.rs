@@ -3,12 +3,12 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use super::super::units::{latency_interval, rate};
+use crate::units::{latency_interval, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
-use crate::analysis::curves::is_valid;
-use crate::record::{Interval, Point, Summary};
+use tierlab_analysis::curves::is_valid;
+use tierlab_analysis::record::{Interval, Point, Summary};
 
 type Percentile = fn(&Summary) -> Option<Interval>;
 

@@ -16,19 +16,19 @@ mod series;
 mod stages;
 mod tables;
 
-use super::percentiles;
-use super::units::thousands;
-use super::{reach_words, words};
-use crate::analysis::curves::{Curve, common_rate};
-use crate::record::Run;
 use markup::escape;
 use series::Series;
+use crate::content::{percentiles, reach, words};
+use crate::units::thousands;
+use tierlab_analysis::curves::{Curve, common_rate};
+use tierlab_analysis::record::Run;
 
 const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
 /// The page.
-pub(crate) fn page(runs: &[&Run]) -> String {
+#[must_use]
+pub fn page(runs: &[&Run]) -> String {
     let names: Vec<String> = runs.iter().map(|run| escape(&run.name)).collect();
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -94,7 +94,7 @@ fn article(run: &Run) -> String {
             + &economics::break_evens(run, curves, series)
     });
     section("Every point", EVERY, &|_, series| tables::full(run, series));
-    let cold = super::cold_starts::text(run);
+    let cold = crate::content::cold_starts::text(run);
     if !cold.is_empty() {
         out += &format!(
             "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",
@@ -142,11 +142,11 @@ fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
         out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
     }
     out += "</ul>";
-    let reached = reach_words::reaches(run, curves);
+    let reached = reach::reaches(run, curves);
     if !reached.is_empty() {
         out += &format!(
             "<p class=\"soft\">{}</p><ul class=\"findings\">",
-            escape(reach_words::REACH)
+            escape(reach::REACH)
         );
         for line in reached {
             out += &format!("<li>{}.</li>", escape(&line));

@@ -2,17 +2,15 @@
 //!
 //! In: a run. Out: the page's last sections. Knows nothing of the figures.
 
-use super::super::caution_words;
-use super::super::certificate_words;
-use super::super::units::bytes;
-use super::super::words;
-use super::markup::{escape, with_links};
-use crate::record::Run;
 use std::fmt::Write as _;
+use crate::content::{cautions, instrument, words};
+use crate::units::bytes;
+use super::markup::{escape, with_links};
+use tierlab_analysis::record::Run;
 
 /// Points that are not valid, and everything else a reader has to know.
 pub(super) fn cautions(run: &Run) -> String {
-    let cautions = caution_words::cautions(run);
+    let cautions = cautions::cautions(run);
     if cautions.is_empty() {
         return "<p>Every point is valid, and nothing shared the machine's cores with the server.</p>".to_owned();
     }
@@ -25,10 +23,10 @@ pub(super) fn instrument(run: &Run) -> String {
         Some(floor) => format!("<p>{}.</p>", escape(&floor)),
         None => "<p>The noise floor was not measured in this run.</p>".to_owned(),
     };
-    for sentence in certificate_words::sentences(run) {
+    for sentence in instrument::sentences(run) {
         let _ = write!(out, "<p>{}.</p>", escape(&sentence));
     }
-    let checks = certificate_words::checks(run);
+    let checks = instrument::checks(run);
     if checks.is_empty() {
         return out;
     }

@@ -3,11 +3,11 @@
 //! In: the curves of a group. Out: their looks, and the legend. A tier has its colour and its marker, a cache state
 //! its dash, so that nothing is told by colour alone.
 
-use super::super::best::{Best, best};
-use super::super::words;
+use crate::content::best::{Best, best};
+use crate::content::words;
 use super::markup::escape;
-use crate::analysis::curves::Curve;
-use crate::record::{Point, Run};
+use tierlab_analysis::curves::Curve;
+use tierlab_analysis::record::{Point, Run};
 
 /// Colours in `page.css`: `--s0` …
 const COLOURS: usize = 7;

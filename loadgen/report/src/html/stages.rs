@@ -2,13 +2,13 @@
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
-use super::super::units::{latency, percent, rate};
-use super::super::words;
+use tierlab_protocol::timing::Stage;
+use crate::units::{latency, percent, rate};
+use crate::content::words;
 use super::markup::escape;
 use super::series::Series;
-use crate::analysis::tail::whole;
-use crate::record::{Band, Point, Run};
-use tierlab_protocol::timing::Stage;
+use tierlab_analysis::latency::tail::whole;
+use tierlab_analysis::record::{Band, Point, Run};
 
 /// Parts whose colour wants light text on it.
 const DARK: [&str; 7] = [

@@ -2,17 +2,16 @@
 //!
 //! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
 
-use super::super::best::{self, Best};
-use super::super::percentiles;
-use super::super::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
-use super::super::words;
+use crate::content::{percentiles, words};
+use crate::content::best::{self, Best};
+use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use super::markup::escape;
 use super::series::Series;
 use super::stages;
-use crate::analysis::curves::{Difference, difference};
-use crate::analysis::littles_law;
-use crate::analysis::sections::Pairing;
-use crate::record::{Interval, Point, Run, Summary, Verdict};
+use tierlab_analysis::curves::{Difference, difference};
+use tierlab_analysis::validity::littles_law;
+use tierlab_analysis::statistics::sections::Pairing;
+use tierlab_analysis::record::{Interval, Point, Run, Summary, Verdict};
 
 /// The series of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and against the fastest, cost, and
 /// what dominates.

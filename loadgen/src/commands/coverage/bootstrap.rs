@@ -11,10 +11,10 @@
 //! variance apart into the two levels, scales each by `n/(n-1)`, combines their degrees of freedom after Welch and
 //! Satterthwaite, and stretches the plain one about the estimate by what comes out.
 
-use crate::analysis::percentile::BlockTable;
-use crate::analysis::student::{Z95, t95};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_analysis::statistics::student::{Z95, t95};
 
 /// Resamples drawn for an interval.
 const RESAMPLES: usize = 400;
@@ -123,8 +123,8 @@ fn at(sorted: &[f64], share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::histogram;
     use proptest::prelude::*;
+    use tierlab_analysis::statistics::histogram::histogram;
 
     fn table(repeats: &[Vec<Vec<u64>>]) -> BlockTable {
         let repeats: Vec<Vec<_>> = repeats

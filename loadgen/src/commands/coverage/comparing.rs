@@ -2,18 +2,17 @@
 //!
 //! In: a number of trials and a seed. Out: rows. Every trial is a pair of points of ten repeats of 2.5 s at 400/s, whose
 //! repeats differ by a factor of their own in each run, as if the two had been made one after the other; both go through
-//! `analysis::comparison`. Requests are lognormal (sigma 0.5). How much repeats differ is taken from the run kept in
+//! `tierlab_analysis::curves::comparison`. Requests are lognormal (sigma 0.5). How much repeats differ is taken from the run kept in
 //! `results/quick-2core`, where a point's medians differ from one repeat to the next by 3 to 25 %, by 7 % in the middle of
 //! its points: a machine with two shared cores. A quiet one differs by about 2 %.
 
-use super::laws::{normal, weather};
-use super::simulated;
-use crate::analysis::comparison::{Decision, WITHIN, decide, figures};
-use crate::analysis::summarise;
-use crate::record::{Limits, Point};
-use crate::schedule::split_mix;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use super::laws::{normal, weather};
+use super::simulated;
+use tierlab_analysis::curves::comparison::{Decision, WITHIN, decide, figures};
+use tierlab_analysis::record::{Limits, Point};
+use tierlab_load::schedule::split_mix;
 
 const REPEATS: usize = 10;
 const RPS: f64 = 400.0;
@@ -98,7 +97,7 @@ pub fn compare_row(setting: CompareSetting, trials: usize, seed: u64) -> Compare
         let mut rng = ChaCha8Rng::seed_from_u64(split_mix(seed.wrapping_add(trial as u64)));
         let a = one(&mut rng, setting.spread, 1.0);
         let b = one(&mut rng, setting.spread, 1.0 + setting.slower);
-        row.valid += usize::from([&a, &b].into_iter().all(crate::analysis::curves::is_valid));
+        row.valid += usize::from([&a, &b].into_iter().all(tierlab_analysis::curves::is_valid));
         let decided = decide(&figures(&a, &b, None), WITHIN, Limits::default().error_share);
         let any = |decision| decided.iter().any(|one| one.decision == decision);
         row.worse += usize::from(any(Decision::Worse));

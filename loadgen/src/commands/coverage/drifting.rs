@@ -1,14 +1,14 @@
 //! How often a latency that drifts is found, and one that does not is said to.
 //!
-//! In: a number of trials and a seed. Out: rows. Every trial goes through `analysis::stationarity` as a point does.
+//! In: a number of trials and a seed. Out: rows. Every trial goes through `tierlab_analysis::validity::stationarity` as a point does.
 
-use super::laws::{self, Law, normal, weather};
-use super::simulated;
-use crate::analysis::stationarity::drifts;
-use crate::record::Repeat;
-use crate::schedule::split_mix;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use super::simulated;
+use super::laws::{self, Law, normal, weather};
+use tierlab_analysis::validity::stationarity::drifts;
+use tierlab_analysis::record::Repeat;
+use tierlab_load::schedule::split_mix;
 
 /// What a point that does not drift may be said to do at most, within what chance explains.
 const FALSE_ALARMS: f64 = 0.02;

@@ -1,24 +1,22 @@
 //! How often the interval of a highest rate under an objective contains the true one.
 //!
 //! In: a number of trials and a seed. Out: rows. Every trial is a search as `runner::hunt` makes it: rates chosen by
-//! [`crate::search`], points summarised and judged by `analysis`, verdicts and all, on a server that never was. Its p99 at
+//! [`tierlab_analysis::curves::search`], points summarised and judged by `analysis`, verdicts and all, on a server that never was. Its p99 at
 //! any rate is known, and so is the rate at which that reaches the limit; the repeats of every rate differ by a factor of
 //! their own, and the truth is that of all repeats that could be.
 
-use super::laws::{Law, exponential, normal, weather};
-use crate::analysis::curves::Curve;
-use crate::analysis::dependence::Dependence;
-use crate::analysis::percentile::samples_needed;
-use crate::analysis::{backlog_slope, slo, summarise};
-use crate::record::{
-    Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome,
-};
-use crate::recorder::histogram;
-use crate::schedule::split_mix;
-use crate::search::{MAX_PROBES, Search, lowest_rate};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use super::laws::{Law, exponential, normal, weather};
+use tierlab_analysis::curves::{Curve, slo};
+use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_analysis::statistics::percentile::samples_needed;
+use tierlab_analysis::{backlog_slope, summarise};
+use tierlab_analysis::record::{Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome};
+use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_load::schedule::split_mix;
+use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 
 /// Where the latency of every server goes without bound, in requests per second.
 const CAPACITY_RPS: f64 = 400.0;
@@ -79,7 +77,7 @@ impl Server {
         let count = (rps * self.window_s()).round() as usize;
         // The stationary wait: none with a probability of 1 - load, else exponential.
         let load = (rps / CAPACITY_RPS).min(0.999);
-        let mut wait_s = if super::laws::chance(rng, load) {
+        let mut wait_s = if crate::commands::coverage::laws::chance(rng, load) {
             exponential(rng) / (CAPACITY_RPS - rps).max(0.4)
         } else {
             0.0
@@ -187,7 +185,7 @@ impl SearchRow {
     #[must_use]
     pub fn holds(&self) -> bool {
         let chance = 2.0 * (0.05_f64 * 0.95 / self.found.max(1) as f64).sqrt();
-        self.coverage() >= super::WANTED - chance
+        self.coverage() >= crate::commands::coverage::WANTED - chance
     }
 
     fn count(&mut self, interval: Interval, (lowest, highest): (f64, f64)) {
@@ -266,7 +264,7 @@ fn searched(setting: SearchSetting, slo: &Slo, samples: u64, seed: u64) -> Vec<P
         let mut point = match points.iter().position(|point| point.factors.offered_rps == probe.rps) {
             Some(index) => points.swap_remove(index),
             None => Point {
-                factors: super::simulated::factors(probe.rps),
+                factors: crate::commands::coverage::simulated::factors(probe.rps),
                 repeats: Vec::new(),
                 summary: None,
             },
@@ -291,7 +289,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     let latencies: Vec<u64> = sent.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
     let in_flight_s = latencies.iter().sum::<u64>() as f64 / 1e6;
-    let block = latencies.len().div_ceil(super::BLOCKS).max(1);
+    let block = latencies.len().div_ceil(crate::commands::coverage::BLOCKS).max(1);
     Repeat {
         index,
         attempt: 0,
@@ -314,7 +312,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         mix_share: None,
         hdr_file: String::new(),
         histograms: Histograms {
-            block_s: window_s / super::BLOCKS as f64,
+            block_s: window_s / crate::commands::coverage::BLOCKS as f64,
             latency: latencies.chunks(block).map(histogram).collect(),
             service: Vec::new(),
             lag: Vec::new(),

@@ -1,12 +1,12 @@
 //! Latencies whose percentiles are known. In: a law and random numbers. Out: latencies in microseconds, and the true
 //! percentile of all of them. Knows nothing of intervals.
 
-use crate::plan::Arrivals;
-use crate::schedule::Schedule;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use std::time::Duration;
+use tierlab_load::arrivals::Arrivals;
+use tierlab_load::schedule::Schedule;
 
 /// Microseconds that every law counts in.
 const UNIT_US: f64 = 1_000.0;

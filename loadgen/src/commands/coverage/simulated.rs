@@ -1,9 +1,9 @@
 //! Repeats and points that never were, as the recorder would make them. In: latencies. Out: [`Repeat`]s and [`Point`]s.
 //! Knows nothing of laws.
 
-use crate::record::{Factors, Histograms, Interval, Mode, Point, Repeat};
-use crate::recorder::histogram;
 use std::collections::BTreeMap;
+use tierlab_analysis::record::{Factors, Histograms, Interval, Mode, Point, Repeat};
+use tierlab_analysis::statistics::histogram::histogram;
 
 /// Time blocks of a repeat: enough for thirds and for the course within a window.
 const BLOCKS: usize = 12;

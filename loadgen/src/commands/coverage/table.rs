@@ -1,8 +1,8 @@
 //! The table of coverage. In: rows. Out: CSV, and Markdown with a summary by method. Knows nothing of how they were
 //! simulated.
 
-use super::{CompareRow, DriftRow, Law, Row, SearchRow, Setting, Tally, WANTED};
 use std::fmt::Write as _;
+use super::{CompareRow, DriftRow, Law, Row, SearchRow, Setting, Tally, WANTED};
 
 /// A method's tally in a row that has it.
 type Method = (&'static str, fn(&Row) -> Option<Tally>);
@@ -281,7 +281,7 @@ pub(super) fn drifts_markdown(rows: &[DriftRow]) -> String {
 const DRIFTS: &str = "
 ## Drift
 
-In how many trials a point of so many repeats and requests is said to drift (`analysis::stationarity`), by the median or by \
+In how many trials a point of so many repeats and requests is said to drift (`tierlab_analysis::validity::stationarity`), by the median or by \
 the slowest 1 %, within repeats or from one to the next. In bold: more than 2 % where nothing drifts or the drift is \
 bounded, less than 90 % of what drifts with ten repeats of 500 requests or more (two standard deviations of the simulation \
 allowed). Repeats differ by 3 %.

@@ -1,16 +1,17 @@
 //! Cold starts. In: tiers with their servers. Out: how long each took until its first reply, and where that went. Tiers
 //! and ways take turns, so that a slow minute falls on all of them.
 
+use std::time::Instant;
+use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
 use super::servers::{Fleet, Setting};
-use super::{Bench, data::Prepared};
+use super::bench::Bench;
+use crate::runner::check_reply::check_reply;
+use super::data::Prepared;
 use crate::error::RunError;
 use crate::page_cache;
 use crate::plan::{CacheState, ColdStartPlan, TierPlan};
-use crate::record::{ColdStart, ColdWay, PageCache};
-use crate::runner::Target;
-use crate::sweep;
-use std::time::Instant;
-use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
+use tierlab_analysis::record::{ColdStart, ColdWay, PageCache};
+use crate::runner::target::Target;
 
 /// The stages of a load, in order, as the server names them.
 const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];
@@ -128,6 +129,6 @@ async fn restart(
 
 async fn first_reply(bench: &Bench<'_>, target: &Target) -> Result<f64, RunError> {
     let began = Instant::now();
-    sweep::check_reply(bench.plan, target, &bench.plan.model).await?;
+    check_reply(bench.plan, target, &bench.plan.model).await?;
     Ok(began.elapsed().as_secs_f64())
 }

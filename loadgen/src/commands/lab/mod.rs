@@ -2,27 +2,30 @@
 //!
 //! In: a plan with `[lab]`. Out: a run in its folder, and no process left behind. It makes the data, starts origins,
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
-//! hands the targets to the [`runner`].
+//! hands the targets to the [`runner`](crate::runner).
 
+mod bench;
 mod cold_start;
 mod data;
+mod places;
 mod prefill;
 mod servers;
 
-use crate::certificate::Shelf;
-use crate::children;
-use crate::environment;
-use crate::error::RunError;
-use crate::interrupt::Interrupt;
-use crate::page_cache;
-use crate::plan::{LabPlan, Origin, Plan, PlanError};
-use crate::pricing;
-use crate::record::{Environment, PageCache};
-use crate::resume::Earlier;
-use crate::runner::{self, Preamble, Runner, Senders};
-use crate::sweep;
+use bench::{Bench, programs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use crate::{environment, page_cache, pricing};
+use crate::error::RunError;
+use crate::plan::{LabPlan, Origin, Plan, PlanError};
+use crate::runner::check_reply::check_reply;
+use crate::runner::{Runner, Senders};
+use crate::selfcheck::certificate::CertificateStore;
+use crate::selfcheck::prove::prove;
+use crate::store::new_folder::{new_folder, sha256};
+use crate::store::preamble::Preamble;
+use crate::store::resume::Earlier;
+use tierlab_analysis::record::{Environment, PageCache};
+use tierlab_load::interrupt::Interrupt;
 
 /// What `lab` is told.
 #[derive(Debug, Clone)]
@@ -44,24 +47,7 @@ pub struct Options {
     /// Whether to run the self-check whatever the plan says.
     pub selfcheck: bool,
     /// Where the self-check's certificate is kept.
-    pub shelf: Shelf,
-}
-
-/// What every part of the lab works with.
-#[derive(Debug)]
-struct Bench<'a> {
-    plan: &'a Plan,
-    lab: &'a LabPlan,
-    programs: Programs,
-    interrupt: &'a Interrupt,
-}
-
-/// The project's other programs.
-#[derive(Debug)]
-struct Programs {
-    server: PathBuf,
-    models: PathBuf,
-    origin: Option<PathBuf>,
+    pub certificates: CertificateStore,
 }
 
 /// Runs the command.
@@ -104,8 +90,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         None => None,
     };
     let prepared = data::prepare(&bench)?;
-    let instrument = sweep::prove(&plan, earlier.as_ref(), &options.shelf, &interrupt).await?;
-    let places = servers::open_places(&bench)?;
+    let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    let places = places::open(&bench)?;
     data::publish(&bench, &prepared, &places)?;
     let mut environment = environment::inspect(&places.folders);
     environment.shared_cores = shared_cores(&lab, options.workers);
@@ -116,7 +102,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             eprintln!("starting the {} server, {} cache", tier.name, cache.name);
             let setting = servers::Setting { tier, cache };
             let target = fleet.start(&bench, &prepared, setting).await?;
-            sweep::check_reply(&plan, &target, &plan.model).await?;
+            check_reply(&plan, &target, &plan.model).await?;
             if cache.prefill {
                 prefill::fill(&plan, &target, &interrupt).await?;
             }
@@ -134,11 +120,11 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     note_drops(&lab, &mut environment);
     let folder = match &earlier {
         Some(earlier) => earlier.folder.clone(),
-        None => runner::new_folder(&options.out, options.name.as_deref(), &plan)?,
+        None => new_folder(&options.out, options.name.as_deref(), &plan)?,
     };
     let preamble = Preamble {
         environment,
-        config_sha256: runner::sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
+        config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
         pricing,
         instrument,
         cold_starts,
@@ -191,17 +177,6 @@ fn note_drops(lab: &LabPlan, environment: &mut Environment) {
     for origin in environment.origins.values_mut() {
         *origin += &format!("; page cache dropped before each step of: {}", states.join(", "));
     }
-}
-
-fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> {
-    let embedded = lab.tiers.iter().any(|tier| tier.origin == Origin::Embedded);
-    Ok(Programs {
-        server: children::program(folder, "tierlab-server")?,
-        models: children::program(folder, "tierlab-models")?,
-        origin: embedded
-            .then(|| children::program(folder, "tierlab-origin"))
-            .transpose()?,
-    })
 }
 
 /// Every file that decides what is measured, each of which must be there.

@@ -3,9 +3,9 @@
 //! In: a summarised run. Out: CSV text; its columns are described in `results/README.md`. Knows nothing of the other
 //! files of the folder.
 
-use super::units::NONE;
-use super::words;
-use crate::record::{Interval, Point, Run, Verdict};
+use crate::units::NONE;
+use crate::content::words;
+use tierlab_analysis::record::{Interval, Point, Run, Verdict};
 
 /// The columns, in order.
 pub(crate) const COLUMNS: [&str; 44] = [
@@ -56,7 +56,7 @@ pub(crate) const COLUMNS: [&str; 44] = [
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
-pub(crate) fn text(run: &Run) -> Result<Vec<u8>, csv::Error> {
+pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
     for point in &run.points {
