@@ -3,6 +3,7 @@
 //! In: a command. Out: its ready line, and a handle that stops it by its process id. Each child leads a process group of
 //! its own, so that a Ctrl-C on the terminal reaches the load generator alone, which then ends them in order.
 
+use crate::error::RunError;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
@@ -12,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use crate::error::RunError;
 use tierlab_load::interrupt::Interrupt;
 
 /// How long a child may take to end after SIGTERM before it is killed.

@@ -1,19 +1,19 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use clap::{Args, Parser, Subcommand};
-use reqwest::Url;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tierlab_Outcome;
 use crate::commands::{coverage, lab, merge, report, selfcheck, sweep, trace};
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
+use clap::{Args, Parser, Subcommand};
+use reqwest::Url;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tierlab_analysis::curves::comparison;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers;
+use tierlab_report::Outcome;
 
 /// Measures what a storage tier does to latency and cost.
 ///
@@ -323,7 +323,9 @@ impl Command {
                 Outcome::Regression => Ok(1),
                 Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
             },
-            Self::Selfcheck { json, certificate } => selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await,
+            Self::Selfcheck { json, certificate } => {
+                selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
+            }
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
             Self::Trace {
                 log,

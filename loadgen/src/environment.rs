@@ -1,13 +1,13 @@
 //! Where a run is made, and by what. In: `/proc`, this build, the server's build info. Out: an [`Environment`]. What cannot be found out
 //! is said to be unknown, never left to look like a fact.
 
+use crate::server::scrape::Scrape;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tierlab_protocol::metrics;
 use tierlab_analysis::record::Environment;
 use tierlab_load::redact;
-use crate::server::scrape::Scrape;
+use tierlab_protocol::metrics;
 
 /// What is known before any server is asked. `data` are the folders that hold what is read.
 #[must_use]

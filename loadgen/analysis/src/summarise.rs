@@ -1,17 +1,17 @@
 //! The figures of a point. In: its repeats with their histograms, the limits and the prices. Out: its [`Summary`]. Pure: the same
 //! repeats give the same summary.
 
-use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
 use crate::costs::{cost, mix_shares};
+use crate::curves::exponential;
+use crate::gpu;
 use crate::latency::{availability, bands, tail};
 use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::{early_stopping, order, sections, student};
 use crate::validity::{littles_law, stationarity, verdict};
-use crate::curves::exponential;
-use crate::gpu;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 
 /// Fills in [`Point::summary`] of every point from its repeats and their histograms.
 pub fn summarise(points: &mut [Point], limits: &Limits, pricing: Option<&Pricing>) {

@@ -1,6 +1,7 @@
 //! The scripted server. In: infer requests. Out: a fixed reply, when the script says. The times are kept by a thread of
 //! its own with a minimal timer slack: the runtime's timer rounds up to whole milliseconds.
 
+use crate::script::{Player, Script};
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -16,10 +17,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tierlab_load::pacer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use crate::script::{Player, Script};
-use tierlab_loadgen::pacer;
 
 /// Behind the request's id.
 const REPLY: &str =

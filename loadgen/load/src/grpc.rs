@@ -4,6 +4,7 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
 //! Knows nothing of tensors nor of when a call is due.
 
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -12,13 +13,12 @@ use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use reqwest::Url;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tierlab_analysis::record::Failure;
 use tierlab_protocol::grpc::SERVER_TIMING;
 use tierlab_protocol::grpc::client::{infer_path, unframed};
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tierlab_analysis::record::Failure;
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
 
 /// Users on one connection: a server takes a bounded number of calls at a time on each (often 100), beyond which they
 /// would wait here.

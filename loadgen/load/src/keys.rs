@@ -3,6 +3,7 @@
 //! A key is drawn as a rank of popularity, and ranks are scattered over the ids by a fixed permutation: else the
 //! popular entities would lie side by side in the table and share its blocks, which real ones do not.
 
+use crate::schedule::split_mix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -10,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use crate::schedule::split_mix;
 
 const KEY_STREAM: u64 = 2;
 /// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).

@@ -12,15 +12,15 @@
 //! What the table says is for the eye: its buckets are 1/32 of their values wide. No result is made of it. As in results,
 //! latencies are of all requests due in the window, failures with their age, from the scheduled send.
 
+use crate::pacer::Clock;
+use crate::tickets::{Counts, Tickets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use crate::pacer::Clock;
 use tierlab_analysis::record::Sample;
-use crate::tickets::{Counts, Tickets};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -254,13 +254,13 @@ impl Drop for View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::time::Instant;
     use crate::arrivals::Arrivals;
-    use tierlab_analysis::record::{Failure, Outcome};
     use crate::schedule::Schedule;
     use crate::tickets::tests::Clerk;
     use crate::tickets::{Next, Taker};
+    use proptest::prelude::*;
+    use std::time::Instant;
+    use tierlab_analysis::record::{Failure, Outcome};
 
     proptest! {
         #[test]

@@ -5,6 +5,8 @@
 //! a ticket that finds every user busy waits in the line, its due time unchanged, so that its wait counts as latency
 //! (open loop). Due times are the schedule's; the moment of waking is never read as one.
 
+use crate::schedule::Schedule;
+use crate::tickets::{Next, Taker, Ticket, Tickets};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io;
@@ -13,8 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::Sample;
-use crate::schedule::Schedule;
-use crate::tickets::{Next, Taker, Ticket, Tickets};
 
 /// The in-flight count is sampled about so often in a window: once in every span of equal length, at a random point of
 /// it, so that samples cannot fall into step with constant arrivals.

@@ -2,6 +2,7 @@
 //!
 //! In: what the model wants and which entities are asked for. Out: ready bodies. Knows no HTTP client.
 
+use crate::wire::Encoding;
 use bytes::Bytes;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -10,7 +11,6 @@ use tierlab_protocol::grpc::messages::ModelInferRequest;
 use tierlab_protocol::infer::{InferRequest, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
-use crate::wire::Encoding;
 
 /// Bytes of the distinct bodies of a step with inline tensors, at most; they are sent in turn.
 const INLINE_BYTES: usize = 64 << 20;

@@ -9,12 +9,12 @@
 //! stretched so that as many of its requests as are wanted fill the span. A profile then bends time: an arrival at the
 //! share `u` of a span's requests comes when the profile has let the share `u` of its rate pass.
 
+use crate::arrivals::{Arrivals, Process, Shape, Trace};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
 use std::ops::Range;
 use std::time::Duration;
-use crate::arrivals::{Arrivals, Process, Shape, Trace};
 
 /// Streams of one step's seed, so that arrivals and keys do not depend on each other.
 const ARRIVAL_STREAM: u64 = 1;

@@ -4,9 +4,9 @@
 //! The user that came to the line last is called first: what it needs, its connection above all, is warm, and no more
 //! connections are in use than requests are in flight. A taker is called on the pacer's thread. Knows no time.
 
+use crate::schedule::Schedule;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::schedule::Schedule;
 
 /// Leave to send one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,9 +192,9 @@ pub struct Counts {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::arrivals::Arrivals;
     use proptest::prelude::*;
     use std::time::Duration;
-    use crate::arrivals::Arrivals;
 
     /// Writes down what it is handed.
     #[derive(Default)]

@@ -7,15 +7,15 @@
 //! replies and the cost are compared; failed shares of all points; and of every curve the highest rate. A point that was
 //! valid in A and that the server of B does not hold any more is worse; one that B could not measure is undecided.
 
+use crate::content::best::{Best, best};
+use crate::content::words;
+use crate::units::{NONE, dollars, latency, percent, rate};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use crate::content::best::{Best, best};
-use crate::units::{NONE, dollars, latency, percent, rate};
-use crate::content::words;
-use tierlab_analysis::curves::{curves, is_valid, same_but_rate};
 use tierlab_analysis::curves::comparison::{self, Decided, Decision, Figure, Scale};
-use tierlab_analysis::statistics::sections::Pairing;
+use tierlab_analysis::curves::{curves, is_valid, same_but_rate};
 use tierlab_analysis::record::{Environment, Interval, Point, Run, Verdict};
+use tierlab_analysis::statistics::sections::Pairing;
 
 /// The bottom line of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,8 @@ pub struct Comparison {
     common: bool,
 }
 
-/// Compares B with A.
+/// Compares B with A point by point. `within`: the share by which two figures may differ and be equivalent.
+#[must_use]
 pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     let mut comparison = Comparison {
         names: (a.name.clone(), b.name.clone()),

@@ -14,7 +14,7 @@ mod units;
 
 pub use compare::{Change, Comparison, Outcome, comparison};
 pub use content::cold_starts::csv as cold_starts_csv;
-pub use summary_csv::summary_csv;
 pub use html::page;
 pub use markdown::markdown;
+pub use summary_csv::summary_csv;
 pub use terminal::table;

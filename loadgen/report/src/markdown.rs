@@ -2,13 +2,13 @@
 //!
 //! In: a summarised run. Out: Markdown, short: what came out first, every point folded away. Knows nothing of files.
 
-use std::fmt::Write as _;
-use crate::content::{cautions, instrument, cold_starts, costs, percentiles, reach, words};
 use crate::content::best::{self, Best};
+use crate::content::{cautions, cold_starts, costs, instrument, percentiles, reach, words};
 use crate::units::{NONE, dollars, latency_interval, percent, rate, thousands};
+use std::fmt::Write as _;
 use tierlab_analysis::costs::cost::Cost;
-use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::costs::economics::side_by_side;
+use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::{Point, Run};
 
 /// The text.

@@ -3,8 +3,8 @@
 //! In: a summarised run. Out: CSV text; its columns are described in `results/README.md`. Knows nothing of the other
 //! files of the folder.
 
-use crate::units::NONE;
 use crate::content::words;
+use crate::units::NONE;
 use tierlab_analysis::record::{Interval, Point, Run, Verdict};
 
 /// The columns, in order.
@@ -56,6 +56,9 @@ pub(crate) const COLUMNS: [&str; 44] = [
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
+///
+/// # Errors
+/// None that a run can cause: the text is made in memory.
 pub fn summary_csv(run: &Run) -> Result<Vec<u8>, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;

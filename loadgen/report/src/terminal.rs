@@ -3,10 +3,10 @@
 //! In: a summarised run. Out: text of at most 160 columns: a table per mode, model and batch size, then the legend, a
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
+use crate::content::{cautions, cold_starts, costs, instrument, reach, words};
 use crate::style::STYLE;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
-use crate::content::{cautions, instrument, cold_starts, costs, reach, words};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::{Point, Run};
 

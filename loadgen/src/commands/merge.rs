@@ -4,15 +4,15 @@
 //! What cannot be added is refused: another plan, other points, the same arrivals twice, steps that did not overlap.
 //! Percentiles are made from the merged histograms by the same analysis as those of any run.
 
+use crate::error::RunError;
+use crate::store::folder;
+use crate::store::histograms::hdr_file;
+use crate::store::resume::first_difference;
+use crate::store::time::parse_rfc3339;
 use hdrhistogram::Histogram;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::latency::bands;
-use crate::error::RunError;
 use tierlab_analysis::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
-use crate::store::folder;
-use crate::store::histograms::hdr_file;
-use crate::store::time::parse_rfc3339;
-use crate::store::resume::first_difference;
 
 /// Of a step's window, the share that all hosts must have measured at the same time.
 const LEAST_OVERLAP: f64 = 0.5;

@@ -1,11 +1,11 @@
 //! The `report` and `compare` commands. In: folders of runs. Out: their views made anew, or how two of them differ.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use crate::error::RunError;
 use crate::store::atomic::write_atomically;
 use crate::store::folder;
 use crate::store::tracked::is_tracked;
+use std::fs;
+use std::path::{Path, PathBuf};
 use tierlab_report::Outcome;
 
 /// Where a report goes.
@@ -46,7 +46,10 @@ pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
         runs.push(run);
     }
     match to.combined {
-        Some(path) => Ok(write_atomically(path, tierlab_report::page(&runs.iter().collect::<Vec<_>>()).as_bytes())?),
+        Some(path) => Ok(write_atomically(
+            path,
+            tierlab_report::page(&runs.iter().collect::<Vec<_>>()).as_bytes(),
+        )?),
         None => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
 //! The `selfcheck` command. In: where the certificate is kept. Out: the lines of the check, printed and kept.
 
-use std::path::Path;
 use crate::error::RunError;
-use crate::selfcheck::checks;
 use crate::selfcheck::certificate::{self, CertificateStore};
+use crate::selfcheck::checks;
+use std::path::Path;
 use tierlab_load::interrupt::Interrupt;
 
 /// Runs every check, prints them as a table, and keeps their certificate.

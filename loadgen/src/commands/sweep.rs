@@ -2,12 +2,6 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
 
-use reqwest::Url;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use tierlab_protocol::metadata::ModelMetadata;
-use tierlab_protocol::metrics;
-use crate::{environment, pricing};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::runner::check_reply::check_reply;
@@ -20,7 +14,13 @@ use crate::server::scrape::Scrape;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::Earlier;
+use crate::{environment, pricing};
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use tierlab_load::interrupt::Interrupt;
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::metrics;
 
 /// What `sweep` is told.
 #[derive(Debug, Clone)]

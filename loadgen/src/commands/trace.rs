@@ -4,12 +4,12 @@
 //! ascending), and where the log has them `entity_id` (one or several, apart by spaces) and `batch_size`: the names that
 //! `arrival.file`, `keys.file` and `mix.trace` look for when a plan names no column. Knows nothing of plans.
 
+use crate::error::RunError;
+use crate::store::time::parse_rfc3339;
 use clap::ValueEnum;
 use csv::StringRecord;
 use std::path::PathBuf;
 use std::time::SystemTime;
-use crate::error::RunError;
-use crate::store::time::parse_rfc3339;
 
 /// The most rows read.
 const MAX_ROWS: usize = 4_000_000;

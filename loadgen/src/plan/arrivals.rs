@@ -1,12 +1,12 @@
 //! How requests are spread over time, as a plan says it. In: `arrivals`, `[arrival]` and `[shape]`. Out: a process and a
 //! profile, validated, traces read. Draws nothing; [`tierlab_load::schedule`] does.
 
+use super::check::{below, within};
+use super::columns::{self, Column};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
-use super::columns::{self, Column};
-use super::check::{below, within};
 
 /// The most pieces of a stepped profile.
 const MAX_PIECES: usize = 100;

@@ -1,10 +1,10 @@
 //! `[keys]`: which entities are asked for. In: TOML, and the file that keys come from. Out: a validated distribution.
 //! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
+use super::check::{below, within};
+use super::{columns, raw};
 use std::path::Path;
 use tierlab_load::keys::KeyDistribution;
-use super::{columns, raw};
-use super::check::{below, within};
 
 pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
     use raw::RawDistribution as Raw;

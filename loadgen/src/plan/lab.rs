@@ -1,15 +1,13 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
-use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tierlab_protocol::model::is_plain_name;
+use super::check::{below, within};
 use super::origin::Origin;
 use super::raw::{RawColdStart, RawData, RawLab};
-use super::check::{below, within};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tierlab_analysis::record::{ColdWay, PageCache};
+use tierlab_protocol::model::is_plain_name;
 
 /// A validated `[lab]`.
 #[derive(Debug, Clone)]

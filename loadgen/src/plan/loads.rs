@@ -2,8 +2,8 @@
 
 use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use super::raw;
-use tierlab_load::load::Load;
 use tierlab_analysis::record::Mode;
+use tierlab_load::load::Load;
 
 pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
     let mut loads = Vec::new();

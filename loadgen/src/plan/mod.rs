@@ -24,13 +24,13 @@ use check::{below, within};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_protocol::model::is_plain_name;
+use tierlab_analysis::record::Limits;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
 use tierlab_load::payload::Form;
 use tierlab_load::wire::{Encoding, Protocol};
-use tierlab_analysis::record::Limits;
+use tierlab_protocol::model::is_plain_name;
 
 /// The longest reply that a plan may have read.
 const MAX_REPLY_BYTES: f64 = 4e9;

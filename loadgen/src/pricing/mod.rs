@@ -10,7 +10,7 @@ pub use error::PricingError;
 
 use file::{PriceFile, Priced, names};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tierlab_analysis::record::Pricing;
 
 /// Bytes of the gigabyte that storage services charge by: 2^30.
@@ -87,6 +87,7 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     fn shipped() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml")

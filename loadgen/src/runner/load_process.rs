@@ -1,6 +1,11 @@
 //! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
 //! and so with the run that started it, however that ended.
 
+use super::send::Requests;
+use super::target::{Content, Target};
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::server::control::Control;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -8,16 +13,11 @@ use std::convert::Infallible;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
-use super::send::Requests;
-use super::target::{Content, Target};
-use crate::error::RunError;
-use crate::plan::Plan;
-use crate::server::control::Control;
 use tierlab_load::driver::{self, Finished};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::workers::message::{self, Ready, SentSample, Setup, Start, StepDone, StepOrder};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 /// Serves a run until stdin closes, which ends the process.
 ///

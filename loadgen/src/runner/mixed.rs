@@ -5,12 +5,11 @@
 //! meets is the server under all of them. The server's counters are of all parts together; what each has of them, its
 //! replies say (`tierlab_analysis::mix_shares`).
 
-use tokio::sync::Barrier;
 use super::ledger::Ledger;
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
-use super::step::Runner;
 use super::send::{self, Requests};
+use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::plan::{Mix, Plan};
@@ -21,6 +20,7 @@ use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Repeat};
 use tierlab_load::load::Load;
 use tierlab_load::schedule::{host_seed, step_seed};
+use tokio::sync::Barrier;
 
 /// One part at one rate.
 struct Share<'a> {

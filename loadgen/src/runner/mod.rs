@@ -19,5 +19,5 @@ mod step;
 pub mod target;
 
 pub use naming::factors;
-pub use step::{Prepare, Runner};
 pub use send::{Measured, Requests, Senders, measure};
+pub use step::{Prepare, Runner};

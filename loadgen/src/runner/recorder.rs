@@ -1,11 +1,11 @@
 //! Samples of one step to one repeat of a point. In: samples, the schedule, what the pacer saw. Out: a [`Repeat`] with
 //! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
 
-use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use tierlab_analysis::statistics::dependence::Dependence;
-use tierlab_load::driver::Finished;
 use tierlab_analysis::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
+use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_load::driver::Finished;
 use tierlab_load::schedule::Schedule;
 
 /// The fewest requests of a time block on average, so that it shows a distribution and not a request.
@@ -113,11 +113,12 @@ fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hdrhistogram::Histogram;
     use proptest::prelude::*;
     use std::time::{Duration, SystemTime};
-    use tierlab_load::pacer::Observed;
-    use tierlab_load::arrivals::Arrivals;
     use tierlab_analysis::record::Failure;
+    use tierlab_load::arrivals::Arrivals;
+    use tierlab_load::pacer::Observed;
 
     fn sample(due_us: u64, sent_us: u64, done_us: u64) -> Sample {
         Sample {

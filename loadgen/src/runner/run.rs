@@ -3,7 +3,6 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
 
-use std::time::SystemTime;
 use super::ledger::{Attempt, Ledger};
 use super::mixed;
 use super::naming::{factors, name};
@@ -15,6 +14,7 @@ use crate::store::folder;
 use crate::store::journal::{Journal, Points, Position};
 use crate::store::preamble::Preamble;
 use crate::store::time::rfc3339;
+use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Factors, Point, Run, SCHEMA_VERSION};
 use tierlab_load::redact;
@@ -136,8 +136,6 @@ impl Runner<'_> {
         Ok(())
     }
 }
-
-
 
 fn begin(plan: &Plan, preamble: Preamble) -> Run {
     Run {

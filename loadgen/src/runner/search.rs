@@ -4,7 +4,6 @@
 //! stopped in the middle of a search goes on where it was. All searches go on together, one rate each in turn and
 //! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
 
-use std::time::Instant;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, name};
 use super::step::Runner;
@@ -12,6 +11,7 @@ use crate::error::RunError;
 use crate::plan::SearchPlan;
 use crate::progress::readable;
 use crate::store::journal::Position;
+use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
@@ -170,7 +170,8 @@ impl Runner<'_> {
                     attempt,
                     seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
                 };
-                self.step(ledger, curve.position, curve.load.at(probe.rps), attempt).await?;
+                self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
+                    .await?;
             }
         }
         Ok(true)
@@ -179,14 +180,22 @@ impl Runner<'_> {
     /// What is known of a curve, by rising rate.
     fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
         let factors = self.factors(curve);
-        let of_curve = run.points.iter().filter(|point| same_but_rate(&point.factors, &factors));
+        let of_curve = run
+            .points
+            .iter()
+            .filter(|point| same_but_rate(&point.factors, &factors));
         let mut known: Vec<slo::Evidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
         known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
         known
     }
 
     fn factors(&self, curve: &CurveSearch) -> Factors {
-        factors(self.plan, &self.targets[curve.position.target], curve.load, &self.plan.model)
+        factors(
+            self.plan,
+            &self.targets[curve.position.target],
+            curve.load,
+            &self.plan.model,
+        )
     }
 
     /// One answer in one line.

@@ -2,13 +2,12 @@
 //!
 //! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::Barrier;
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::delta::delta;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tierlab_analysis::record::ServerDelta;
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::Connections;
@@ -21,6 +20,7 @@ use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
 use tierlab_load::workers::message::StepOrder;
 use tierlab_load::workers::{PlanText, Workers};
+use tokio::sync::Barrier;
 
 /// Between the last part's readiness and the common zero.
 const PART_LEAD: Duration = Duration::from_millis(10);
@@ -158,7 +158,11 @@ pub(super) async fn measure_with(
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
     let Requests {
-        plan, target, load, seed, ..
+        plan,
+        target,
+        load,
+        seed,
+        ..
     } = *requests;
     let schedule = requests.schedule();
     let before = target.control.scrape().await.ok();
@@ -214,7 +218,7 @@ pub(super) async fn measure_part(
 ///
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
-pub fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
+pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
     match (plan.protocol, &target.grpc) {
         (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(model))),
         (Protocol::Grpc, Some(url)) => {

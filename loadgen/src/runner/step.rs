@@ -3,8 +3,6 @@
 //! In: a plan and its targets. Out: a step, kept in its folder's journal as soon as it is finished, so that a kill loses the step
 //! under way only.
 
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
@@ -17,6 +15,8 @@ use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{Points, Position, Step};
 use crate::store::resume::Earlier;
 use crate::store::time::rfc3339;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
@@ -94,7 +94,11 @@ impl Runner<'_> {
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
         let line = line(&factors, &repeat);
-        let step = Step { position, factors, repeat };
+        let step = Step {
+            position,
+            factors,
+            repeat,
+        };
         ledger.journal.keep(&step)?;
         // Said once it is kept: whoever reads the line may rely on it.
         ledger.progress.finish(&line);
@@ -104,7 +108,12 @@ impl Runner<'_> {
 
     /// A server that is gone ends the run: the step that it left in the middle says nothing of the tier, and the steps
     /// to come would say less. One that is only too busy to be asked does not.
-    pub(super) async fn still_there(&mut self, position: Position, repeat: u32, factors: &Factors) -> Result<(), RunError> {
+    pub(super) async fn still_there(
+        &mut self,
+        position: Position,
+        repeat: u32,
+        factors: &Factors,
+    ) -> Result<(), RunError> {
         let control = self.targets[position.target].control.clone();
         let mut last = None;
         for _ in 0..ASKED_AGAIN {

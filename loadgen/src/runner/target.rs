@@ -1,13 +1,13 @@
 //! What is measured: one server in one cache state, and what it is asked.
 
-use reqwest::Url;
-use std::collections::BTreeMap;
-use tierlab_protocol::metadata::ModelMetadata;
-use tierlab_protocol::tensor::TensorSpec;
 use crate::plan::Plan;
 use crate::server::control::Control;
+use reqwest::Url;
+use std::collections::BTreeMap;
 use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::tensor::TensorSpec;
 
 /// What a target's requests are made of.
 #[derive(Debug, Clone)]

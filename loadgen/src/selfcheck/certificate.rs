@@ -3,15 +3,15 @@
 //! In: finished checks, this machine, this program. Out: a file, and what the file is worth to a run of now. Must not
 //! know how the checks are made, nor how a certificate is shown.
 
+use crate::environment;
+use crate::error::RunError;
+use crate::store::atomic::write_atomically;
+use crate::store::time::{parse_rfc3339, rfc3339};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use crate::environment;
-use crate::store::time::{parse_rfc3339, rfc3339};
-use crate::store::atomic::write_atomically;
-use crate::error::RunError;
 use tierlab_analysis::record::{Carried, Certificate, Check, Machine, Program, VALID_DAYS};
 
 /// Below the user's state folder.

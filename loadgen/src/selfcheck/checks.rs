@@ -12,22 +12,22 @@
 //! With S = 600 ms and T = 5.6 s: p50 = c, p95 = 320 ms, p99 = 544 ms. A generator that waits for replies before it sends
 //! again (coordinated omission) or that forgets what its own queue waited reports a p95 of c.
 
-use hdrhistogram::Histogram;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 use super::endpoint::NullEndpoint;
 use super::null_endpoint::{Stalls, outputs};
 use crate::error::RunError;
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Check, Sample};
 use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_load::arrivals::Arrivals;
-use tierlab_load::{pacer, payload};
 use tierlab_load::driver::{self, Route, Step};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Encoding;
+use tierlab_load::{pacer, payload};
 
 /// About how long [`checks`] takes.
 pub const SECONDS: u64 = 29;

@@ -1,12 +1,12 @@
 //! The null endpoint as a process of its own. In: a script of stalls. Out: its address; it ends when dropped.
 
-use serde::Deserialize;
-use std::process::Command;
-use std::time::Duration;
 use super::null_endpoint::Stalls;
 use crate::children::Child;
 use crate::error::RunError;
 use crate::server::control::Control;
+use serde::Deserialize;
+use std::process::Command;
+use std::time::Duration;
 use tierlab_load::interrupt::Interrupt;
 
 const READY_LIMIT: Duration = Duration::from_secs(20);

@@ -2,18 +2,18 @@
 //!
 //! In: a plan. Out: an [`Instrument`]. Knows nothing of the servers that are measured.
 
-use std::collections::BTreeMap;
-use super::{checks, null_endpoint};
 use super::certificate::{self, CertificateStore};
 use super::endpoint::NullEndpoint;
+use super::{checks, null_endpoint};
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::runner::{Requests, factors, measure};
 use crate::runner::recorder::{self, Label};
 use crate::runner::target::{Content, Target};
+use crate::runner::{Requests, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::preamble::Instrument;
 use crate::store::resume::Earlier;
+use std::collections::BTreeMap;
 use tierlab_analysis::record::{Mode, Point};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::{KeyDistribution, Population};
@@ -124,9 +124,12 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             seed,
             hdr_file: hdr_file(&point.factors, index),
         };
-        point
-            .repeats
-            .push(recorder::record(label, &measured.finished, &measured.schedule, measured.server));
+        point.repeats.push(recorder::record(
+            label,
+            &measured.finished,
+            &measured.schedule,
+            measured.server,
+        ));
     }
     tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
     Ok(point)

@@ -3,20 +3,20 @@
 //! In: an address. Out: typed answers, or an error that names the address and says what to do. Never used while the
 //! clock runs.
 
+use super::scrape::Scrape;
 use bytes::Bytes;
 use prost::Message as _;
 use reqwest::{Client, Response, Url};
 use std::time::Duration;
-use tierlab_protocol::grpc::messages::ModelInferResponse;
-use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
-use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
+use tierlab_analysis::record::{Failure, Outcome};
 use tierlab_load::driver::headers;
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
-use tierlab_analysis::record::{Failure, Outcome};
 use tierlab_load::redact;
 use tierlab_load::reply::{self, Cut, Expected, Limit, METADATA_BYTES, METRICS_BYTES, Missing};
-use super::scrape::Scrape;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
+use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

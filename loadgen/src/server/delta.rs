@@ -1,10 +1,10 @@
 //! What a server counted over a step. In: two readings of `/metrics`. Out: their difference, as a [`ServerDelta`].
 
-use std::collections::BTreeMap;
-use tierlab_protocol::metrics;
 use super::gpu;
 use super::scrape::Scrape;
+use std::collections::BTreeMap;
 use tierlab_analysis::record::ServerDelta;
+use tierlab_protocol::metrics;
 
 /// What a server counted for `model` between two readings. A counter that went down belongs to a server that
 /// was started anew, and counts from zero.

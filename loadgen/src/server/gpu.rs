@@ -1,9 +1,9 @@
 //! What a server says of its GPUs over a step. In: two readings of `/metrics`. Out: the reads into device memory by the
 //! way that they took, and what NVML saw. Knows nothing of how either was measured.
 
-use tierlab_protocol::metrics;
-use tierlab_analysis::record::{DeviceReads, GpuUse};
 use super::scrape::Scrape;
+use tierlab_analysis::record::{DeviceReads, GpuUse};
+use tierlab_protocol::metrics;
 
 /// A counter's growth; one that went down counts from zero, as of a server that was started anew.
 fn grown(before: &Scrape, after: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {

@@ -102,7 +102,10 @@ impl Scrape {
     #[must_use]
     pub fn label_values(&self, name: &str, labels: &[(&str, &str)], label: &str) -> BTreeSet<&str> {
         let series = self.0.iter().filter(|series| series.is(name, labels));
-        series.filter_map(|series| series.labels.get(label)).map(String::as_str).collect()
+        series
+            .filter_map(|series| series.labels.get(label))
+            .map(String::as_str)
+            .collect()
     }
 
     fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {

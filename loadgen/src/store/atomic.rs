@@ -1,9 +1,9 @@
 //! Files that are written whole or not at all.
 
+use super::error::StoreError;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use super::error::StoreError;
 
 /// Writes a file so that a reader, or a crash, sees the old text or the new one and nothing between.
 pub(crate) fn write_atomically(path: &Path, text: &[u8]) -> Result<(), StoreError> {

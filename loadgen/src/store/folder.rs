@@ -3,14 +3,14 @@
 //! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the views that are made from the run alone:
 //! `summary.csv`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use super::atomic::write_atomically;
 use super::error::StoreError;
 use super::histograms::{hdr_path, read_histograms, write_histograms};
-use super::run_json;
 use super::journal::{self, Points};
+use super::run_json;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use tierlab_analysis::record::{Point, Run};
 
 const CSV: &str = "summary.csv";
@@ -104,4 +104,3 @@ pub fn load(dir: &Path) -> Result<Run, StoreError> {
 fn points(run: &Run) -> impl Iterator<Item = &Point> {
     run.points.iter().chain(&run.noise_floor)
 }
-

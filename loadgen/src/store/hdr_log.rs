@@ -4,6 +4,8 @@
 //! `HistogramLogWriter` (version 1.3, V2 histograms, deflated), one interval per block and clock, the clock in `Tag=`;
 //! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
 
+use super::error::StoreError;
+use super::time::parse_rfc3339;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -11,8 +13,6 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLog
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 use std::path::Path;
 use std::time::Duration;
-use super::time::parse_rfc3339;
-use super::error::StoreError;
 use tierlab_analysis::record::{Factors, Histograms};
 
 const CLOCKS: [&str; 3] = ["latency", "service", "lag"];

@@ -1,10 +1,10 @@
 //! Where the histograms of a repeat lie in a run's folder, written and read there.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use super::atomic::write_atomically;
 use super::error::StoreError;
 use super::hdr_log;
+use std::fs;
+use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Factors, Histograms, Repeat};
 
 /// Name of the file of a repeat's histograms, relative to the run's folder; goes into

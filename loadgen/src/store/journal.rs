@@ -4,12 +4,12 @@
 //! histograms lie in their file, and synced; a last line without its end was cut by a kill and is dropped, so that a
 //! kill loses the step under way and nothing else. Knows nothing of plans, nor of how a step is measured.
 
+use super::error::StoreError;
+use super::histograms::{hdr_path, read_histograms, write_histograms};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
-use super::error::StoreError;
-use super::histograms::{hdr_path, read_histograms, write_histograms};
 use tierlab_analysis::record::{Factors, Point, Repeat};
 
 const FILE: &str = "journal.jsonl";

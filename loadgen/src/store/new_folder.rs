@@ -1,11 +1,11 @@
 //! Where a run lies and what it was made of: its folder, and the sums of the files that configured it.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use super::time::rfc3339;
 use crate::error::RunError;
 use crate::plan::Plan;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The folder of a new run: `OUT/NAME`, or `OUT/PLAN-TIME` without a name.
 ///

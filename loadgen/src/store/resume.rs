@@ -2,16 +2,16 @@
 //! finished steps, or why it cannot be gone on with. What would change a figure is refused; what may only explain one
 //! is noted in the result.
 
+use super::preamble::Preamble;
+use super::time::rfc3339;
+use super::{folder, journal};
+use crate::error::RunError;
+use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use super::time::rfc3339;
-use crate::error::RunError;
-use crate::plan::Plan;
 use tierlab_analysis::record::{Carried, Environment, Run};
 use tierlab_load::redact;
-use super::{folder, journal};
-use super::preamble::Preamble;
 
 /// A run that did not come to its end.
 #[derive(Debug)]

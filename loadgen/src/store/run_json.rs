@@ -3,11 +3,11 @@
 //! In: a [`Run`], or a folder. Out: the file, written whole or not at all, or the run read back. Knows nothing of the
 //! other files of the folder.
 
+use super::atomic::write_atomically;
+use super::error::StoreError;
 use serde::Deserialize;
 use std::fs;
 use std::path::Path;
-use super::atomic::write_atomically;
-use super::error::StoreError;
 use tierlab_analysis::record::{Run, SCHEMA_VERSION};
 
 /// Its name in the run's folder.

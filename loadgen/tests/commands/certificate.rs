@@ -1,11 +1,11 @@
 //! The certificate of the self-check through the real binary: kept by one command, carried or refused by the next.
 
+use crate::lab::{LAB, lab, lab_place};
+use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use crate::lab::{LAB, lab, lab_place};
-use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run};
 
 const PLAN: &str = "name = \"one\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.2\ndrain_s = 0.5\n\
     max_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [50]\n";

@@ -1,5 +1,6 @@
 //! The real binary against servers that answer what is no answer, and against more of it than anybody needs.
 
+use crate::program::{BINARY, Ended, NullEndpoint, PLAN, Workdir, run};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +8,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use crate::program::{BINARY, Ended, NullEndpoint, PLAN, Workdir, run};
 
 const METADATA: &str = r#"{"name":"m","versions":["1"],"platform":"x","inputs":[{"name":"x","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,1]}]}"#;
 const METRICS: &str = "tierlab_build_info{feature_tier=\"null\"} 1\n";

@@ -1,10 +1,10 @@
 //! `lab` through the real binary: the order of things, with the null endpoint standing in for every server and small
 //! scripts for the programs that make and publish data. The whole lab with its real programs is `make lab`.
 
+use crate::program::{BINARY, Ended, PLAN, Workdir, interrupt, read_json, run, run_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use crate::program::{BINARY, Ended, PLAN, Workdir, interrupt, read_json, run, run_until};
 
 pub(crate) const LAB: &str = "[lab]\ntiers = [\"nvme\", \"s3\"]\nwork = \"work\"\nserver_config = \"server.toml\"\n\
     ready_timeout_s = 30\n[[lab.cache]]\nname = \"cold\"\nshare = 0.0\n[lab.data]\nrows = 10\n";

@@ -1,10 +1,10 @@
 //! What a person at a terminal sees while a sweep runs: the real binary, its stderr a pseudo-terminal.
 
+use crate::program::{NullEndpoint, Workdir};
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
-use crate::program::{NullEndpoint, Workdir};
 
 /// One step of a second and a half.
 const PLAN: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.4\n\

@@ -1,9 +1,9 @@
 //! Mixes and traces through the real binary, against the null endpoint.
 
+use crate::program::{BINARY, NullEndpoint, Workdir, run};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
-use crate::program::{BINARY, NullEndpoint, Workdir, run};
 
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 0.5\n\
     max_in_flight = 8\n";

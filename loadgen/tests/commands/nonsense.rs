@@ -1,10 +1,10 @@
 //! Nonsense, through the real binary: each is answered with what is wrong, where, and what to do, and with its exit code.
 
+use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, run};
 
 const LAB: &str = "[lab]\ntiers = [\"nvme\", \"papyrus\"]\nwork = \"w\"\nserver_config = \"server.toml\"\n\
     [[lab.cache]]\nname = \"c\"\nshare = 0\n[lab.data]\nrows = 1\n";

@@ -1,9 +1,9 @@
 //! `[search]` through the real binary, against a server that serves one request at a time and so has a known capacity.
 
+use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
-use crate::program::{BINARY, NullEndpoint, Workdir, interrupt, run, run_until};
 
 /// 400 requests a second and no more.
 const SERVICE_US: u64 = 2_500;

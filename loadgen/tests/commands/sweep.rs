@@ -1,9 +1,9 @@
 //! `sweep` through the real binary, against the null endpoint.
 
+use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, kill_at_once, run, run_until};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
-use crate::program::{BINARY, NullEndpoint, PLAN, Workdir, interrupt, kill_at_once, run, run_until};
 
 fn points(run: &Value) -> &Vec<Value> {
     run["points"].as_array().unwrap()

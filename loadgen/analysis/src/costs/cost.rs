@@ -4,8 +4,8 @@
 //! latencies.
 
 use crate::latency::bands::reads_total;
-use crate::statistics::sections::mean_interval;
 use crate::record::{Factors, HourBy, Interval, MixShare, Pricing, Repeat};
+use crate::statistics::sections::mean_interval;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
@@ -149,8 +149,8 @@ pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use crate::record::{Band, Mode, Reads, ServerDelta};
+    use std::collections::BTreeMap;
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
         Factors {

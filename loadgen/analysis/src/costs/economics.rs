@@ -5,8 +5,8 @@
 
 use super::cost::{Cost, cost, hit_ratio, parts};
 use crate::curves::Curve;
-use crate::statistics::sections::mean_interval;
 use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
+use crate::statistics::sections::mean_interval;
 
 /// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.
 #[must_use]

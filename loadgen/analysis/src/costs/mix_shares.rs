@@ -7,9 +7,9 @@
 //! it carries. The tier's requests and bytes are divided by the requests that the replies say the tier made for them. Where
 //! replies say nothing of either, the number of inferences divides in its place.
 
-use tierlab_protocol::timing::Stage;
 use crate::latency::bands::{band_total, reads_total};
 use crate::record::{HourBy, MixShare, Repeat};
+use tierlab_protocol::timing::Stage;
 
 /// The shares of the parts of one step, in their order; each part with its rows per request.
 #[must_use]
@@ -67,8 +67,8 @@ fn shares(amounts: &[f64], instead: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use crate::record::{Band, Reads};
+    use proptest::prelude::*;
 
     /// As many requests, each with microseconds of inference and requests of the tier.
     fn part(requests: u64, infer_us: f64, tier_requests: f64) -> Repeat {

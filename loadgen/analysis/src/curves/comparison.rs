@@ -10,12 +10,12 @@
 //! out 10 %, which is also the level of the two one-sided tests of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm.
 //! 15, 1987).
 
-use crate::statistics::beta;
-use crate::costs::cost;
 use super::curve::difference;
+use crate::costs::cost;
+use crate::record::{Interval, Point, Pricing};
+use crate::statistics::beta;
 use crate::statistics::sections::{Estimate, Pairing, of_means};
 use crate::statistics::student::t_two_sided;
-use crate::record::{Interval, Point, Pricing};
 
 /// What intervals leave out, both sides together, before Holm.
 pub const OUTSIDE: f64 = 0.10;

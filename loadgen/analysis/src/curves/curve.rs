@@ -3,9 +3,9 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
+use crate::record::{Factors, Interval, Point, Verdict};
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::sections::{self, OUTSIDE, Pairing};
-use crate::record::{Factors, Interval, Point, Verdict};
 
 /// Points that differ in the offered rate alone, by rising rate.
 #[derive(Debug, Clone)]

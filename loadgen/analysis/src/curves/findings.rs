@@ -3,8 +3,8 @@
 
 use super::curve::curves;
 use super::{knee, slo};
-use crate::summarise;
 use crate::record::{Factors, Finding, Point, Run, Slo};
+use crate::summarise;
 
 /// Fills in the summaries of a run's points and its findings.
 pub fn conclude(run: &mut Run) {

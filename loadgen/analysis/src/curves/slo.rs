@@ -3,10 +3,12 @@
 //! In: an objective, and summarised points of a curve. Out: what each point says of the objective, and the boundary that
 //! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
 
-use hdrhistogram::Histogram;
 use super::curve::Curve;
+use crate::record::{
+    Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
+};
 use crate::statistics::percentile::{BlockTable, samples_needed};
-use crate::record::{Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict};
+use hdrhistogram::Histogram;
 
 /// What one measured rate says of an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -253,10 +255,10 @@ fn milliseconds(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use crate::summarise;
     use crate::record::{Factors, Histograms, Limits, Mode, Objective};
     use crate::statistics::histogram::histogram;
+    use crate::summarise;
+    use proptest::prelude::*;
 
     fn said(rps: f64, repeats: u32, met: bool) -> Evidence {
         Evidence {

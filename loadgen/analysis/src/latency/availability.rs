@@ -15,9 +15,9 @@
 //!   `LEAST`.
 
 use crate::curves::{curves, is_valid};
+use crate::record::Point;
 use crate::statistics::dependence::Dependence;
 use crate::validity::littles_law;
-use crate::record::Point;
 
 /// No point's samples are taken to depend on each other less.
 const LEAST: f64 = 2.0;

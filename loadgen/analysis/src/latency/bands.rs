@@ -3,10 +3,10 @@
 //! In: the samples of one step's window. Out: the mean composition of the latency per percentile band, and the slope
 //! of the latency over the window. Knows nothing of verdicts, nor of other steps.
 
-use tierlab_protocol::timing::{Stage, StageTimings};
+use crate::record::{Band, Interval, Reads, Repeat, Sample};
 use crate::statistics::sections::mean_interval;
 use crate::statistics::student::Z95;
-use crate::record::{Band, Interval, Reads, Repeat, Sample};
+use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// The bands: name, and the shares of the requests, sorted by latency, between which they lie.
 const BANDS: [(&str, f64, f64); 4] = [
@@ -251,12 +251,12 @@ pub fn backlog_slope(samples: &[Sample]) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Outcome;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use std::time::Duration;
     use tierlab_protocol::timing::StageTimings;
-    use crate::record::Outcome;
 
     fn sample(due_us: u64, lag_us: u64, service_us: u64, tier_us: Option<u64>) -> Sample {
         let timings = tier_us.map(|tier| {

@@ -2,10 +2,10 @@
 //!
 //! In: a point with its histograms. Out: numbers to draw. Knows nothing of how they are drawn.
 
-use hdrhistogram::Histogram;
+use crate::record::{Histograms, Point};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
-use crate::record::{Histograms, Point};
+use hdrhistogram::Histogram;
 
 /// The shares of the requests that a cumulative curve is told at: dense in the tail, since that is what it is drawn for.
 /// Even steps of `-log10(1 - share)`, from the fastest to one in ten thousand.
@@ -102,14 +102,17 @@ fn shares(blocks: &[Histogram<u64>], grid: &Grid) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use crate::record::{Factors, Mode, Repeat};
+    use proptest::prelude::*;
 
     /// A point of one repeat with these latencies in each time block.
     fn point(blocks: &[&[u64]]) -> Point {
         let histograms = Histograms {
             block_s: 1.0,
-            latency: blocks.iter().map(|us| crate::statistics::histogram::histogram(us)).collect(),
+            latency: blocks
+                .iter()
+                .map(|us| crate::statistics::histogram::histogram(us))
+                .collect(),
             ..Histograms::default()
         };
         let repeat = Repeat {

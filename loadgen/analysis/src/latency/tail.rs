@@ -3,8 +3,8 @@
 //! In: the repeats of a point with their bands. Out: a [`Tail`]. Knows nothing of how it is said.
 
 use super::bands;
-use crate::statistics::sections::mean_interval;
 use crate::record::{Band, Interval, Repeat, Tail};
+use crate::statistics::sections::mean_interval;
 
 /// Parts that sum to more than this many times the latency are not its parts. Clocks of two machines and rounding differ
 /// by less.

@@ -1,7 +1,7 @@
 //! Where the time of requests went: bands of latency, the reads behind them, and what dominates the slowest.
 
-use serde::{Deserialize, Serialize};
 use super::Interval;
+use serde::{Deserialize, Serialize};
 
 /// Mean composition of the latency of requests between two percentiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The certificate of the self-check as it is kept on a machine, and as a run carries it.
 
-use serde::{Deserialize, Serialize};
 use super::Check;
+use serde::{Deserialize, Serialize};
 
 /// How long a certificate is a proof, in days.
 pub const VALID_DAYS: u64 = 7;

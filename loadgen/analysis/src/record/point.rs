@@ -1,11 +1,11 @@
 //! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
 
+use super::defaults::independent;
+use super::{Band, Interval, MixShare, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use super::{Band, Interval, MixShare, ServerDelta, Summary};
-use super::defaults::independent;
 
 /// Real-time sends one entity per request, batch sends many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! The shape of `run.json`: a whole run, and how often it was resumed.
 
+use super::{Carried, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Slo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use super::{Carried, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Slo};
 
 /// Version of the shape of `run.json`.
 pub const SCHEMA_VERSION: u32 = 1;

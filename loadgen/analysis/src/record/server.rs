@@ -1,8 +1,8 @@
 //! What the server counted over a step, from `/metrics` before and after it.
 
+use super::{DeviceReads, GpuUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use super::{DeviceReads, GpuUse};
 
 /// What the server counted over a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

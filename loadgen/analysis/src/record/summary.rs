@@ -1,20 +1,9 @@
 //! What the repeats of a point say together: figures with their intervals, and whether they may be used.
 
+use super::defaults::independent;
+use super::{Band, Drift, IdleByCause, Interval, MixShare, Percentile, Tail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use super::{Band, Drift, MixShare, Percentile, Tail, IdleByCause};
-use super::defaults::independent;
-
-/// An estimate with its 95 % interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// The estimate.
-    pub value: f64,
-    /// Lower end.
-    pub lo: f64,
-    /// Upper end.
-    pub hi: f64,
-}
 
 /// A gap of a latency distribution that a percentile lies on: it belongs to either side.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

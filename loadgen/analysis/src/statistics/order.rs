@@ -93,11 +93,11 @@ fn gap(table: &BlockTable, quantile: f64, (lo, hi): (u64, u64)) -> Option<GapAt>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::histogram::histogram;
     use hdrhistogram::Histogram;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::{Distribution, Exp1};
-    use crate::statistics::histogram::histogram;
 
     fn table(repeats: &[Vec<u64>]) -> BlockTable {
         let repeats: Vec<Vec<Histogram<u64>>> = repeats.iter().map(|all| vec![histogram(all)]).collect();

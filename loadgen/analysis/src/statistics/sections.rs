@@ -17,10 +17,10 @@
 //! bootstrap (repeats, then blocks), which stood here before, covered 98.7 to 99.1 % where repeats do not differ and
 //! 92.5 % where three of them differ by 10 %.
 
-use std::ops::Range;
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
 use crate::record::{Interval, Point};
+use std::ops::Range;
 
 /// What an interval of 95 % leaves out.
 pub const OUTSIDE: f64 = 0.05;
@@ -191,12 +191,12 @@ pub(crate) fn sections(table: &BlockTable) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::histogram::histogram;
     use hdrhistogram::Histogram;
     use proptest::prelude::*;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
     use rand_distr::{Distribution, Exp1, StandardNormal};
-    use crate::statistics::histogram::histogram;
 
     /// Repeats of blocks of exponential latencies around 1 ms, each repeat slower by its factor.
     fn simulate(rng: &mut ChaCha8Rng, factors: &[f64], blocks: usize, samples: usize) -> BlockTable {

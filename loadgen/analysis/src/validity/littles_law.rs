@@ -7,8 +7,8 @@
 //! no measurement, so that requests lost, counted twice or timed by a wrong clock make them differ.
 //! J. D. C. Little, *Operations Research* 9 (1961).
 
-use std::ops::Range;
 use crate::record::{Repeat, Sample};
+use std::ops::Range;
 
 /// The law's right side over a finite window (microseconds on the samples' clock): the parts of all stays (due to done)
 /// that lie in the window, over its length. Without edges this is rate × mean latency; cut at the edges it holds exactly
@@ -68,8 +68,8 @@ pub fn broken(repeats: &[Repeat]) -> impl Iterator<Item = (u32, (f64, f64))> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use crate::record::Outcome;
+    use proptest::prelude::*;
 
     /// A second of warm-up, two of window.
     const WINDOW: Range<u64> = 1_000_000..3_000_000;

@@ -19,10 +19,10 @@
 //! false alarm in at most about 1 % of points that do not drift; `tierlab-loadgen coverage` simulates it, queues in which
 //! requests depend on each other included.
 
+use crate::record::{Drift, DriftHow, DriftOf, Repeat};
+use crate::statistics::student::t_two_sided;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use crate::statistics::student::t_two_sided;
-use crate::record::{Drift, DriftHow, DriftOf, Repeat};
 
 /// The share of points without drift in which one is seen, all tests of a point together.
 pub const FALSE_ALARMS: f64 = 0.01;
@@ -287,12 +287,12 @@ fn about_mean(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Histograms;
+    use crate::statistics::histogram::histogram;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::{Distribution, Exp1, StandardNormal};
-    use crate::record::Histograms;
-    use crate::statistics::histogram::histogram;
 
     const BLOCKS: usize = 12;
 

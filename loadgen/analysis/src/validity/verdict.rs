@@ -3,8 +3,8 @@
 //! In: what the repeats of a point counted. Out: a [`Verdict`]. Pure: one rule, one function, one test or more.
 //! Knows nothing of histograms, of how things were measured, nor of other points.
 
-use crate::statistics::percentile::samples_needed;
 use crate::record::{Fault, Interval, Limits, Repeat, Verdict};
+use crate::statistics::percentile::samples_needed;
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
 const CHANCE: f64 = 4.0;

@@ -5,6 +5,9 @@
 //! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
 //! the system call that writes the request. Knows nothing of schedules.
 
+use super::stamp::Stamp;
+use crate::payload::Body;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -18,14 +21,11 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use tierlab_analysis::record::Failure;
 use tierlab_protocol::infer::HEADER_LENGTH;
 use tierlab_protocol::timing::StageTimings;
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
-use super::stamp::Stamp;
-use crate::payload::Body;
-use tierlab_analysis::record::Failure;
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
 
 /// The most that the head of a reply may take, and what is read at a time; hyper's own default.
 const HEAD_BYTES: usize = 8_192 + 4_096 * 100;

@@ -14,6 +14,9 @@ mod user;
 pub use http::headers;
 pub use step::{DriverError, Finished, Route, Step};
 
+use crate::interrupt::Interrupt;
+use crate::pacer::{self, Clock};
+use crate::tickets::Tickets;
 use goose::GooseAttack;
 use goose::client::GooseClientBuilder;
 use goose::config::GooseConfiguration;
@@ -23,9 +26,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use user::User;
-use crate::interrupt::Interrupt;
-use crate::pacer::{self, Clock};
-use crate::tickets::Tickets;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
@@ -119,7 +119,8 @@ async fn serve(shared: Arc<Shared>) {
     let user = Arc::new(User::new(Arc::clone(&shared)));
     shared.ready.add_permits(1);
     let mut samples = user.serve().await;
-    shared.samples
+    shared
+        .samples
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .append(&mut samples);

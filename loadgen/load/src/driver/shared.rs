@@ -1,8 +1,5 @@
 //! What the users of a step share: its tickets, its clock, and where they leave their samples.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tokio::sync::Semaphore;
 use super::http;
 use super::step::{DriverError, Route, Step};
 use crate::grpc::Connections;
@@ -10,7 +7,10 @@ use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::Limit;
 use crate::tickets::{Ticket, Tickets};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tierlab_analysis::record::{Failure, Sample};
+use tokio::sync::Semaphore;
 
 /// What the users of a step share.
 pub(super) struct Shared {

@@ -1,7 +1,7 @@
 //! When a request was sent: read once, by whatever does the first thing for it on the wire.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use crate::pacer::Clock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No request was sent yet.
 const CLEAR: u64 = u64::MAX;

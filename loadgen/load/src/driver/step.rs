@@ -1,16 +1,16 @@
 //! What a step is made of, what it leaves behind, and why it may not be run.
 
-use goose::GooseError;
-use reqwest::Url;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use crate::grpc::Connections;
 use crate::live::Watch;
 use crate::pacer::Observed;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
+use goose::GooseError;
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{Failure, Sample};
 
 /// One step.

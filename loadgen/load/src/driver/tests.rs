@@ -1,14 +1,19 @@
 //! Steps against servers that behave in some way, over real sockets.
 
 use super::*;
+use crate::arrivals::Arrivals;
+use crate::live::Watch;
+use crate::payload;
+use crate::payload::Body;
+use crate::reply::{Expected, Limit};
+use crate::schedule::Schedule;
+use crate::wire::Encoding;
 use nix::sys::socket::{self, MsgFlags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
-use crate::payload;
-use crate::arrivals::Arrivals;
-use crate::wire::Encoding;
+use tierlab_analysis::record::Sample;
 use tierlab_analysis::record::{Failure, Outcome};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver-timing: infer;dur=1.5\r\n\

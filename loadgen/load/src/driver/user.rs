@@ -7,22 +7,22 @@
 //! A time limit costs no timer of its own either: the task's one alarm stands at the limit of some earlier request and
 //! is moved on when it goes off. It never stands later than the limit of the request in flight.
 
+use super::http::{self, Link};
+use super::shared::{Shared, Way};
+use super::stamp::Stamp;
+use crate::grpc;
+use crate::pacer::Clock;
+use crate::payload::Body;
+use crate::reply::{CHECKED_AT_ONCE_BYTES, Expected, Judged, Missing};
+use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
+use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
-use super::shared::{Shared, Way};
-use super::http::{self, Link};
-use super::stamp::Stamp;
-use crate::grpc;
-use crate::pacer::Clock;
-use crate::payload::Body;
-use tierlab_analysis::record::{Failure, Outcome, Sample};
-use crate::reply::{CHECKED_AT_ONCE_BYTES, Expected, Judged, Missing};
-use crate::tickets::{Next, Taker, Ticket};
 
 /// The largest body that the pacer writes: copying it takes about as long as everything else does.
 const PACED_BYTES: usize = 16 << 10;

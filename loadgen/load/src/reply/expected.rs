@@ -1,7 +1,7 @@
 //! What a reply must look like, by a model's metadata, and which of its outputs came.
 
-use tierlab_protocol::tensor::{DataType, TensorSpec};
 use super::found::{Found, Wrong, quoted, wrong};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// What a reply must look like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Expected {
 /// Which declared outputs came, told apart up to the 128th.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    count: usize,
+    pub(super) count: usize,
     which: u128,
 }
 

@@ -1,9 +1,9 @@
 //! A gRPC reply: a `ModelInferResponse`, its fields walked in place. Source: KServe's `grpc_predict_v2.proto`, and Protocol
 //! Buffers' encoding. A message library would build every tensor that a server cares to send, empty ones too.
 
-use tierlab_protocol::tensor::DataType;
 use super::expected::{Expected, Seen};
 use super::found::{Found, Shape, Wrong, check_raw, quoted, wrong};
+use tierlab_protocol::tensor::DataType;
 
 const MODEL_NAME: u32 = 1;
 const OUTPUTS: u32 = 5;

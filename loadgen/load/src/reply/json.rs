@@ -1,10 +1,10 @@
 //! A reply in JSON, with or without binary tensors behind it. Format: the Open Inference Protocol v2, and Triton's
 //! binary tensor data extension. Numbers may be `NaN`, `Infinity` and `-Infinity` as Triton writes them, or `null`.
 
-use std::borrow::Cow;
-use tierlab_protocol::tensor::DataType;
 use super::expected::{Expected, Seen};
 use super::found::{Found, Shape, Wrong, check_raw, quoted, wrong};
+use std::borrow::Cow;
+use tierlab_protocol::tensor::DataType;
 
 /// Values nest no deeper: a tensor has at most 16 dimensions.
 const DEPTH: usize = 32;

@@ -1,6 +1,7 @@
 //! Bodies that a server sends, read to their end or to their limit. In: a body. Out: its bytes, in memory that a server
 //! cannot make larger than was agreed, whatever lengths it announces and into however many frames it cuts them.
 
+use super::expected::Expected;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
@@ -8,7 +9,6 @@ use hyper::header::HeaderMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use super::expected::Expected;
 
 /// Metadata of a model, or what a server says of loading it.
 pub const METADATA_BYTES: usize = 4 << 20;

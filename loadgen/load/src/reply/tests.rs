@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{InferReply, Tensor};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 fn spec(name: &str, dtype: DataType, shape: &[i64]) -> TensorSpec {
     TensorSpec {

@@ -2,13 +2,13 @@
 //! First comes one [`Setup`]; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, a [`Start`],
 //! and [`StepDone`] with as many [`SentSample`] as it says.
 
+use crate::load::Load;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tierlab_protocol::timing::StageTimings;
-use crate::load::Load;
-use tierlab_analysis::record::{Failure, Mode, Outcome, Sample};
 
 /// Who the process is, and the plan, whose file may be changed while the run goes on.
 #[derive(Debug, Serialize, Deserialize)]

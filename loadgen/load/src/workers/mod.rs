@@ -7,7 +7,9 @@
 
 pub mod message;
 
-use message::{StepDone, Setup, StepOrder, SentSample, Start, Ready};
+use crate::driver::Finished;
+use crate::pacer::Observed;
+use message::{Ready, SentSample, Setup, Start, StepDone, StepOrder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -17,8 +19,6 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use crate::driver::Finished;
-use crate::pacer::Observed;
 
 /// The most processes of one run.
 pub const MOST: u32 = 64;
@@ -86,10 +86,7 @@ impl Workers {
             worker.say(&setup).await?;
             workers.push(worker);
         }
-        Ok(Self {
-            workers,
-            step_limit,
-        })
+        Ok(Self { workers, step_limit })
     }
 
     /// How many they are.

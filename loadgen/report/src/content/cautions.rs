@@ -3,11 +3,11 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
-use crate::units::{digits3, latency};
 use super::words::{is_emulated, name, origin, tiers};
 use super::{instrument, percentiles};
-use tierlab_analysis::validity::littles_law;
+use crate::units::{digits3, latency};
 use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
+use tierlab_analysis::validity::littles_law;
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
 pub(crate) fn cautions(run: &Run) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Cold starts as a table and as `cold_starts.csv`. In: a run. Out: text. Medians, since few are measured of each.
 
-use comfy_table::{ContentArrangement, Table};
 use crate::style::STYLE;
+use comfy_table::{ContentArrangement, Table};
 use tierlab_analysis::record::{ColdStart, ColdWay, PageCache, Run};
 
 /// Those of one tier and way.
@@ -67,7 +67,8 @@ pub(crate) fn text(run: &Run) -> String {
 }
 
 /// `cold_starts.csv`: one row for each.
-pub(crate) fn csv(run: &Run) -> String {
+#[must_use]
+pub fn csv(run: &Run) -> String {
     let mut text = String::from("tier,way,page_cache,repeat,ready_s,first_reply_s");
     for (stage, _) in run.cold_starts.first().iter().flat_map(|start| &start.stages_s) {
         text += &format!(",{stage}_s");

@@ -3,10 +3,10 @@
 //! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
 
 use super::best::best;
-use crate::units::{dollars, percent, rate};
 use super::words;
-use tierlab_analysis::curves::{Curve, common_rate};
+use crate::units::{dollars, percent, rate};
 use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines};
+use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::{HourBy, Run};
 
 /// What the prices of several instances mean.

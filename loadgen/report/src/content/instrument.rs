@@ -3,7 +3,7 @@
 //! In: a run. Out: plain text for table, page and Markdown. Knows nothing of markup, and judges no certificate.
 
 use super::words;
-use tierlab_analysis::record::{VALID_DAYS, Carried, Check, Run};
+use tierlab_analysis::record::{Carried, Check, Run, VALID_DAYS};
 
 /// The noise floor, the certificates and every line that counts.
 pub(crate) fn instrument(run: &Run) -> Vec<String> {

@@ -4,9 +4,9 @@
 //! In: points. Out: a percentile, or a sentence. Knows nothing of markup.
 
 use tierlab_analysis::curves::is_valid;
+use tierlab_analysis::record::{Interval, Point, Run, Summary};
 use tierlab_analysis::statistics::percentile::samples_wanted;
 use tierlab_analysis::statistics::sections::spread_dominates;
-use tierlab_analysis::record::{Interval, Point, Run, Summary};
 
 /// A percentile by name.
 pub(crate) type Percentile = (&'static str, f64, fn(&Summary) -> Option<Interval>);

@@ -2,8 +2,8 @@
 //!
 //! In: a run and its findings. Out: a sentence per curve. Knows nothing of markup.
 
-use crate::units::rate;
 use super::words::{cache, tier};
+use crate::units::rate;
 use tierlab_analysis::curves::{Curve, same_but_rate};
 use tierlab_analysis::record::{Finding, Run, SloFinding, SloOutcome};
 

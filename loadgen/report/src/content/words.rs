@@ -4,8 +4,8 @@
 
 use super::best::{self, Best};
 use crate::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
-use tierlab_analysis::latency::bands;
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
+use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
 
 /// A part of the latency as people say it.

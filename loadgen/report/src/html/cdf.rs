@@ -3,10 +3,10 @@
 //!
 //! In: the series of a group and the rate to show. Out: a figure. Knows nothing of other figures.
 
-use crate::units::{latency, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
+use crate::units::{latency, rate};
 use tierlab_analysis::latency::distribution::cumulative;
 
 /// What the axis of shares is marked at.

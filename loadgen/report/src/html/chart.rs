@@ -3,8 +3,8 @@
 //! In: ranges of numbers. Out: places in the drawing, ticks, and the frame around the data. Knows nothing of what is
 //! drawn.
 
-use crate::units::latency;
 use super::markup::escape;
+use crate::units::latency;
 
 /// Size of a chart's drawing, in its own units.
 pub(super) const WIDTH: f64 = 520.0;

@@ -2,11 +2,11 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
+use super::markup::escape;
+use super::series::Series;
 use crate::content::best::Best;
 use crate::content::costs;
 use crate::units::{dollars, dollars_interval, percent};
-use super::markup::escape;
-use super::series::Series;
 use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::{Interval, Run, Summary};
 

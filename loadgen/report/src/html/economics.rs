@@ -2,13 +2,13 @@
 //!
 //! In: a run, a group's curves and their series. Out: a table and a figure. Knows nothing of other figures.
 
-use crate::content::{costs, words};
-use crate::units::{NONE, digits3, dollars, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame};
 use super::markup::escape;
 use super::series::Series;
-use tierlab_analysis::curves::Curve;
+use crate::content::{costs, words};
+use crate::units::{NONE, digits3, dollars, rate};
 use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, side_by_side};
+use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::Run;
 
 /// Each series at its best rate on every instance; nothing with fewer than two.

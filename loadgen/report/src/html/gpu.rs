@@ -1,9 +1,9 @@
 //! What the GPUs did, as a section of the page. In: a run. Out: HTML, empty where no server saw a GPU and no tier read into
 //! device memory. Must not compute statistics of its own.
 
-use std::fmt::Write as _;
-use crate::units::{NONE, digits3, percent, rate};
 use super::markup::escape;
+use crate::units::{NONE, digits3, percent, rate};
+use std::fmt::Write as _;
 use tierlab_analysis::record::{Point, Run};
 
 /// One row per point: utilisation and idle by cause, energy, the way of the reads.
@@ -35,8 +35,9 @@ fn row(point: &Point) -> Option<String> {
         return None;
     }
     let number = |text: Option<String>| format!("<td class=\"n\">{}</td>", text.unwrap_or_else(|| NONE.to_owned()));
-    let share =
-        |of: fn(&tierlab_analysis::record::IdleByCause) -> f64| number(summary.gpu_time.as_ref().map(|time| percent(of(time))));
+    let share = |of: fn(&tierlab_analysis::record::IdleByCause) -> f64| {
+        number(summary.gpu_time.as_ref().map(|time| percent(of(time))))
+    };
     let sum = |of: fn(&tierlab_analysis::record::DeviceReads) -> f64| {
         number((!reads.is_empty()).then(|| rate(reads.iter().map(|reads| of(reads)).sum())))
     };

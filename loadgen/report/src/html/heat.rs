@@ -5,10 +5,10 @@
 //! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
 //! group.
 
-use crate::units::{digits3, percent, rate};
 use super::chart::{log_ticks, tick_label};
 use super::markup::escape;
 use super::series::Series;
+use crate::units::{digits3, percent, rate};
 use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
 use tierlab_analysis::record::Point;
 

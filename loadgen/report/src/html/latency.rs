@@ -3,10 +3,10 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use crate::units::{latency_interval, rate};
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
+use crate::units::{latency_interval, rate};
 use tierlab_analysis::curves::is_valid;
 use tierlab_analysis::record::{Interval, Point, Summary};
 

@@ -16,10 +16,10 @@ mod series;
 mod stages;
 mod tables;
 
-use markup::escape;
-use series::Series;
 use crate::content::{percentiles, reach, words};
 use crate::units::thousands;
+use markup::escape;
+use series::Series;
 use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::Run;
 
@@ -144,10 +144,7 @@ fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
     out += "</ul>";
     let reached = reach::reaches(run, curves);
     if !reached.is_empty() {
-        out += &format!(
-            "<p class=\"soft\">{}</p><ul class=\"findings\">",
-            escape(reach::REACH)
-        );
+        out += &format!("<p class=\"soft\">{}</p><ul class=\"findings\">", escape(reach::REACH));
         for line in reached {
             out += &format!("<li>{}.</li>", escape(&line));
         }

@@ -2,10 +2,10 @@
 //!
 //! In: a run. Out: the page's last sections. Knows nothing of the figures.
 
-use std::fmt::Write as _;
+use super::markup::{escape, with_links};
 use crate::content::{cautions, instrument, words};
 use crate::units::bytes;
-use super::markup::{escape, with_links};
+use std::fmt::Write as _;
 use tierlab_analysis::record::Run;
 
 /// Points that are not valid, and everything else a reader has to know.

@@ -3,9 +3,9 @@
 //! In: the curves of a group. Out: their looks, and the legend. A tier has its colour and its marker, a cache state
 //! its dash, so that nothing is told by colour alone.
 
+use super::markup::escape;
 use crate::content::best::{Best, best};
 use crate::content::words;
-use super::markup::escape;
 use tierlab_analysis::curves::Curve;
 use tierlab_analysis::record::{Point, Run};
 

@@ -2,13 +2,13 @@
 //!
 //! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
 
-use tierlab_protocol::timing::Stage;
-use crate::units::{latency, percent, rate};
-use crate::content::words;
 use super::markup::escape;
 use super::series::Series;
+use crate::content::words;
+use crate::units::{latency, percent, rate};
 use tierlab_analysis::latency::tail::whole;
 use tierlab_analysis::record::{Band, Point, Run};
+use tierlab_protocol::timing::Stage;
 
 /// Parts whose colour wants light text on it.
 const DARK: [&str; 7] = [

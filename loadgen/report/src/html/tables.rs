@@ -2,16 +2,16 @@
 //!
 //! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
 
-use crate::content::{percentiles, words};
-use crate::content::best::{self, Best};
-use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use super::markup::escape;
 use super::series::Series;
 use super::stages;
+use crate::content::best::{self, Best};
+use crate::content::{percentiles, words};
+use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
 use tierlab_analysis::curves::{Difference, difference};
-use tierlab_analysis::validity::littles_law;
-use tierlab_analysis::statistics::sections::Pairing;
 use tierlab_analysis::record::{Interval, Point, Run, Summary, Verdict};
+use tierlab_analysis::statistics::sections::Pairing;
+use tierlab_analysis::validity::littles_law;
 
 /// The series of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and against the fastest, cost, and
 /// what dominates.

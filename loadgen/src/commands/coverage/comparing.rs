@@ -6,12 +6,13 @@
 //! `results/quick-2core`, where a point's medians differ from one repeat to the next by 3 to 25 %, by 7 % in the middle of
 //! its points: a machine with two shared cores. A quiet one differs by about 2 %.
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use super::laws::{normal, weather};
 use super::simulated;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use tierlab_analysis::curves::comparison::{Decision, WITHIN, decide, figures};
 use tierlab_analysis::record::{Limits, Point};
+use tierlab_analysis::summarise;
 use tierlab_load::schedule::split_mix;
 
 const REPEATS: usize = 10;

@@ -2,12 +2,12 @@
 //!
 //! In: a number of trials and a seed. Out: rows. Every trial goes through `tierlab_analysis::validity::stationarity` as a point does.
 
+use super::laws::{self, Law, normal, weather};
+use super::simulated;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use super::simulated;
-use super::laws::{self, Law, normal, weather};
-use tierlab_analysis::validity::stationarity::drifts;
 use tierlab_analysis::record::Repeat;
+use tierlab_analysis::validity::stationarity::drifts;
 use tierlab_load::schedule::split_mix;
 
 /// What a point that does not drift may be said to do at most, within what chance explains.

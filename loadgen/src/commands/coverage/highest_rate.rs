@@ -5,18 +5,20 @@
 //! any rate is known, and so is the rate at which that reaches the limit; the repeats of every rate differ by a factor of
 //! their own, and the truth is that of all repeats that could be.
 
+use super::laws::{Law, exponential, normal, weather};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
-use super::laws::{Law, exponential, normal, weather};
+use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 use tierlab_analysis::curves::{Curve, slo};
+use tierlab_analysis::record::{
+    Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome,
+};
 use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_analysis::{backlog_slope, summarise};
-use tierlab_analysis::record::{Histograms, Interval, Limits, Objective, Outcome, Percentile, Point, Repeat, Sample, Slo, SloOutcome};
-use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_load::schedule::split_mix;
-use tierlab_analysis::curves::search::{MAX_PROBES, Search, lowest_rate};
 
 /// Where the latency of every server goes without bound, in requests per second.
 const CAPACITY_RPS: f64 = 400.0;

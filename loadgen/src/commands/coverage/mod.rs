@@ -20,17 +20,17 @@ pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
 
+use crate::error::RunError;
 use hdrhistogram::Histogram;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tierlab_analysis::statistics::percentile::{BlockTable, is_printable, samples_needed};
-use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 use tierlab_analysis::latency::availability;
 use tierlab_analysis::latency_interval;
-use crate::error::RunError;
 use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_analysis::statistics::percentile::{BlockTable, is_printable, samples_needed};
+use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 use tierlab_load::schedule::split_mix;
 
 /// Time blocks of a repeat, which the bootstrap draws from.

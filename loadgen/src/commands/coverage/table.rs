@@ -1,8 +1,8 @@
 //! The table of coverage. In: rows. Out: CSV, and Markdown with a summary by method. Knows nothing of how they were
 //! simulated.
 
-use std::fmt::Write as _;
 use super::{CompareRow, DriftRow, Law, Row, SearchRow, Setting, Tally, WANTED};
+use std::fmt::Write as _;
 
 /// A method's tally in a row that has it.
 type Method = (&'static str, fn(&Row) -> Option<Tally>);

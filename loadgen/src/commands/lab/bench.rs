@@ -1,9 +1,9 @@
 //! What every part of the lab works with: its plan, the project's other programs, and Ctrl-C.
 
-use std::path::{Path, PathBuf};
 use crate::children;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan};
+use std::path::{Path, PathBuf};
 use tierlab_load::interrupt::Interrupt;
 
 /// What every part of the lab works with.

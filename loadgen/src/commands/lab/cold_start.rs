@@ -1,17 +1,17 @@
 //! Cold starts. In: tiers with their servers. Out: how long each took until its first reply, and where that went. Tiers
 //! and ways take turns, so that a slow minute falls on all of them.
 
-use std::time::Instant;
-use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
-use super::servers::{Fleet, Setting};
 use super::bench::Bench;
-use crate::runner::check_reply::check_reply;
 use super::data::Prepared;
+use super::servers::{Fleet, Setting};
 use crate::error::RunError;
 use crate::page_cache;
 use crate::plan::{CacheState, ColdStartPlan, TierPlan};
-use tierlab_analysis::record::{ColdStart, ColdWay, PageCache};
+use crate::runner::check_reply::check_reply;
 use crate::runner::target::Target;
+use std::time::Instant;
+use tierlab_analysis::record::{ColdStart, ColdWay, PageCache};
+use tierlab_protocol::metrics::MODEL_LOAD_SECONDS;
 
 /// The stages of a load, in order, as the server names them.
 const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "features"];

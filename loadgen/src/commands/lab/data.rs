@@ -1,16 +1,16 @@
 //! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
 //! What is there already is used again; a stamp beside it says how it was made.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use tierlab_protocol::model::{CONFIG_FILE, ModelConfig};
-use tierlab_protocol::table::EXTENSION;
 use super::bench::Bench;
 use super::places::Places;
 use crate::children;
 use crate::error::RunError;
 use crate::plan::Data;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tierlab_protocol::model::{CONFIG_FILE, ModelConfig};
+use tierlab_protocol::table::EXTENSION;
 
 /// What servers will read.
 #[derive(Debug)]

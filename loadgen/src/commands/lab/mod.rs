@@ -11,10 +11,6 @@ mod places;
 mod prefill;
 mod servers;
 
-use bench::{Bench, programs};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use crate::{environment, page_cache, pricing};
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError};
 use crate::runner::check_reply::check_reply;
@@ -24,6 +20,10 @@ use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::Earlier;
+use crate::{environment, page_cache, pricing};
+use bench::{Bench, programs};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache};
 use tierlab_load::interrupt::Interrupt;
 

@@ -1,15 +1,15 @@
 //! Where each tier's data lie, and the origins that serve them. In: the tiers of a plan. Out: folders, and running origins with
 //! their addresses.
 
+use super::bench::Bench;
+use crate::children::Child;
+use crate::error::RunError;
+use crate::plan::{Origin, TierPlan};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use super::bench::Bench;
-use crate::children::Child;
-use crate::error::RunError;
-use crate::plan::{Origin, TierPlan};
 
 const BUCKET: &str = "tierlab";
 /// What the embedded S3 server accepts; it listens on loopback only.
@@ -22,7 +22,7 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 /// Where each tier's data lie, and the origins that serve them.
 #[derive(Debug)]
 pub(super) struct Places {
-    origin: Option<Child>,
+    pub(super) origin: Option<Child>,
     by_tier: BTreeMap<String, Place>,
     /// Folders on this machine that hold what is read.
     pub(super) folders: Vec<PathBuf>,

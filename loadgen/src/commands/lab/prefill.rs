@@ -1,15 +1,15 @@
 //! Fills a cache before it is measured. In: a server. Out: the same server, its cache holding the most popular entities,
 //! as one has that has served for long.
 
-use tierlab_protocol::metrics;
 use crate::error::RunError;
+use crate::plan::Plan;
+use crate::runner::target::{Content, Target};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::Population;
 use tierlab_load::payload;
-use tierlab_load::wire::Encoding;
-use crate::plan::Plan;
 use tierlab_load::reply::Limit;
-use crate::runner::target::{Content, Target};
+use tierlab_load::wire::Encoding;
+use tierlab_protocol::metrics;
 
 /// Entities of one request: below any model's largest batch.
 const BATCH: u64 = 32;

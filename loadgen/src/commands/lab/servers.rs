@@ -1,10 +1,5 @@
 //! Servers of a lab. In: tiers and cache states. Out: running processes, each with its address.
 
-use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Command;
-use tierlab_protocol::metrics;
 use super::bench::Bench;
 use super::data::Prepared;
 use super::places::Places;
@@ -13,7 +8,12 @@ use crate::error::RunError;
 use crate::plan::{CacheState, TierPlan};
 use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
 use tierlab_load::wire::Protocol;
+use tierlab_protocol::metrics;
 
 /// One server of the lab.
 #[derive(Debug, Clone, Copy)]
