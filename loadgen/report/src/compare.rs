@@ -315,7 +315,7 @@ impl Comparison {
     #[must_use]
     pub fn text(&self) -> String {
         let mut table = self.table();
-        table.load_style(crate::style::STYLE);
+        table.load_style(crate::text_tables::STYLE);
         self.around(&table, "  ")
     }
 

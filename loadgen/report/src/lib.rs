@@ -3,17 +3,18 @@
 //! In: runs whose points are summarised. Out: text; nothing here reads or writes a file. Must not measure, and must not compute
 //! statistics of its own.
 
+mod cold_starts_csv;
 mod compare;
 mod content;
 mod html;
 mod markdown;
-mod style;
 mod summary_csv;
 mod terminal;
+mod text_tables;
 mod units;
 
+pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
-pub use content::cold_starts::csv as cold_starts_csv;
 pub use html::page;
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;

@@ -3,12 +3,14 @@
 //! In: a summarised run. Out: text of at most 160 columns: a table per mode, model and batch size, then the legend, a
 //! sentence per tier, and what to beware of. Knows nothing of files.
 
-use crate::content::{cautions, cold_starts, costs, instrument, reach, words};
-use crate::style::STYLE;
+use crate::content::Report;
+use crate::content::group::Group;
+use crate::content::point_row::PointRow;
+use crate::content::reach::REACH;
+use crate::text_tables::{STYLE, cold_starts};
 use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Point, Run};
+use tierlab_analysis::record::Run;
 
 const HEADER: [&str; 11] = [
     "tier",
@@ -28,70 +30,62 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
                       n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
                       measurement broke one of its own rules (reasons below).";
 
-/// The text.
+/// The table of a run, with what it says and what to beware of.
 #[must_use]
 pub fn table(run: &Run) -> String {
-    let mut text = cold_starts::text(run);
-    for (name, curves) in words::groups(run) {
-        text += &format!("{name}\n{}\n\n", grid(run, &curves));
+    let report = Report::of(run);
+    let mut text = report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
+    for group in &report.groups {
+        text += &format!("{}\n{}\n\n", group.name, grid(group));
     }
     text += LEGEND;
     text += "\n\n";
-    for (_, curves) in words::groups(run) {
-        for curve in &curves {
-            text += &format!("• {}\n", words::sentence(run, curve));
-        }
-        for line in costs::mix_shares(run, &curves) {
-            text += &format!("• {line}\n");
-        }
+    for group in &report.groups {
+        text += &list(&group.sentences);
+        text += &list(&group.mix_shares);
     }
-    let reached: Vec<String> = run
-        .findings
-        .iter()
-        .filter_map(|finding| reach::reach(run, finding))
-        .collect();
-    if !reached.is_empty() {
-        text += &format!("\n{}\n", reach::REACH);
-        for line in reached {
-            text += &format!("• {line}\n");
-        }
-        text += "\n";
+    if !report.reached.is_empty() {
+        text += &format!("\n{REACH}\n{}\n", list(&report.reached));
     }
-    if let Some(floor) = words::noise_floor(run) {
-        text += &format!("• {floor}\n");
+    let instrument = &report.instrument;
+    if instrument.has_noise_floor {
+        text += &format!("• {}\n", instrument.noise_floor);
     }
     // Those that prove nothing stand among what to beware of.
-    for sentence in instrument::not_refused(run) {
+    for sentence in instrument.not_refused() {
         text += &format!("• {sentence}\n");
     }
-    if let Some(pricing) = &run.pricing {
+    if let Some(sources) = report.price_sources {
         text += "\nPrices:\n";
-        for source in &pricing.sources {
+        for source in sources {
             text += &format!("  {source}\n");
         }
     }
-    let cautions = cautions::cautions(run);
-    if !cautions.is_empty() {
+    if !report.cautions.is_empty() {
         text += "\nBeware:\n";
-        for caution in cautions {
+        for caution in &report.cautions {
             text += &format!("  {caution}\n");
         }
     }
     text
 }
 
-fn grid(run: &Run, curves: &[Curve<'_>]) -> Table {
+fn list(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("• {line}\n")).collect()
+}
+
+fn grid(group: &Group<'_>) -> Table {
     let mut table = Table::new();
     table
         .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(HEADER);
-    for (number, curve) in curves.iter().enumerate() {
+    for (number, curve) in group.rows.iter().enumerate() {
         if number > 0 {
             table.add_row([""; 11]);
         }
         for (index, point) in curve.points.iter().enumerate() {
-            table.add_row(row(run, point, index == 0));
+            table.add_row(row(point, index == 0));
         }
     }
     for column in table.column_iter_mut() {
@@ -105,16 +99,15 @@ fn grid(run: &Run, curves: &[Curve<'_>]) -> Table {
     table
 }
 
-fn row(run: &Run, point: &Point, first: bool) -> [String; 11] {
-    let factors = &point.factors;
+fn row(point: &PointRow<'_>, is_first: bool) -> [String; 11] {
     // A curve is named once: the eye finds the next one by the name.
-    let [tier, cache] = if first {
-        [words::tier(run, &factors.tier), words::cache(factors)]
+    let [tier, cache] = if is_first {
+        [point.tier.printed.clone(), point.cache.clone()]
     } else {
         [String::new(), String::new()]
     };
-    let offered = rate(factors.offered_rps);
-    let Some(summary) = &point.summary else {
+    let offered = point.offered.clone();
+    let Some(figures) = &point.figures else {
         let none = || NONE.to_owned();
         return [
             tier,
@@ -130,6 +123,7 @@ fn row(run: &Run, point: &Point, first: bool) -> [String; 11] {
             "not summarised".to_owned(),
         ];
     };
+    let summary = figures.summary;
     [
         tier,
         cache,
@@ -139,12 +133,8 @@ fn row(run: &Run, point: &Point, first: bool) -> [String; 11] {
         latency_interval(summary.p99_us.as_ref()),
         rate(summary.achieved_rps.value),
         summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
-        if summary.errors == 0 {
-            "0".to_owned()
-        } else {
-            thousands(summary.errors)
-        },
+        thousands(summary.errors),
         dollars_spread(summary.usd_per_10k.as_ref()),
-        words::verdict(&summary.verdict).to_owned(),
+        figures.verdict.to_owned(),
     ]
 }

@@ -3,7 +3,7 @@
 //! In: a run and a curve. Out: the point, the rate with its interval, and what kind of rate that is. Knows nothing of how
 //! it is shown.
 
-use crate::units::{digits3, dollars, rate};
+use crate::units::{dollars_interval, rate};
 use tierlab_analysis::curves::{Curve, same_but_rate};
 use tierlab_analysis::record::{Interval, Point, Run, SloOutcome, Verdict};
 
@@ -37,19 +37,9 @@ impl Best<'_> {
 
     /// `$0.0124 [0.0120–0.0130]`, `at most $0.0124 […]`; `None` without a price.
     pub(crate) fn cost(&self) -> Option<String> {
-        Some(format!("{}{}", self.at_most(), price(self.point)?))
+        let usd = self.point.summary.as_ref()?.usd_per_10k?;
+        Some(format!("{}{}", self.at_most(), dollars_interval(Some(&usd))))
     }
-}
-
-/// $/10k inferences of a point with its interval; `None` without a price.
-pub(crate) fn price(point: &Point) -> Option<String> {
-    let usd = point.summary.as_ref()?.usd_per_10k?;
-    Some(format!(
-        "{} [{}–{}]",
-        dollars(usd.value),
-        digits3(usd.lo),
-        digits3(usd.hi)
-    ))
 }
 
 /// Under the run's objective where it has one, else the highest valid rate; `None` where there is no such point.

@@ -3,14 +3,15 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
+use super::instrument::Instrument;
+use super::percentiles;
 use super::words::{is_emulated, name, origin, tiers};
-use super::{instrument, percentiles};
 use crate::units::{digits3, latency};
 use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
 use tierlab_analysis::validity::littles_law;
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
-pub(crate) fn cautions(run: &Run) -> Vec<String> {
+pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     let mut cautions = Vec::new();
     if run.interrupted {
         cautions.push("The run was stopped before its last point; what is here was finished.".to_owned());
@@ -36,7 +37,7 @@ pub(crate) fn cautions(run: &Run) -> Vec<String> {
             failed.name, failed.expected, failed.measured
         ));
     }
-    cautions.extend(instrument::refused(run).map(|refused| refused + "."));
+    cautions.extend(instrument.refused().map(|refused| format!("{refused}.")));
     for tier in tiers(run) {
         let what = match origin(run, tier) {
             _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",

@@ -1,17 +1,88 @@
-//! Costs in words: which of two tiers is cheaper, and from which hit ratio on; who of a mix pays for what.
+//! Costs: each curve on every instance; which of two tiers is cheaper, and from which hit ratio on; who of a mix pays for what.
 //!
-//! In: a run and the curves of a group. Out: plain text for table, page and Markdown. Knows nothing of markup.
+//! In: a run and the curves of a group. Out: figures and plain text for every renderer.
 
-use super::best::best;
+use super::best::{Best, best};
 use super::words;
 use crate::units::{dollars, percent, rate};
-use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines};
+use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, lines, side_by_side};
 use tierlab_analysis::curves::{Curve, common_rate};
-use tierlab_analysis::record::{HourBy, Run};
+use tierlab_analysis::record::{HourBy, InstancePrice, Interval, Pricing, Run};
 
 /// What the prices of several instances mean.
 pub(crate) const SIDE_BY_SIDE: &str = "Every instance is taken to do what the measured machine did: the columns say what the \
                                        hour costs, not what the instance could do.";
+
+/// What the curves of a group cost.
+pub(crate) struct Costs<'a> {
+    /// Every instance that has a price.
+    pub(crate) instances: &'a [InstancePrice],
+    /// The curves at the points that stand for them, those without one left out.
+    pub(crate) rows: Vec<CostRow<'a>>,
+    /// The tiers over the hit ratio of a cache; absent with fewer than two.
+    pub(crate) over_hit_ratio: Option<OverHitRatio>,
+    /// A sentence for every two tiers.
+    pub(crate) break_evens: Vec<String>,
+    /// Where prices come from.
+    pub(crate) sources: &'a [String],
+}
+
+/// A curve's costs.
+pub(crate) struct CostRow<'a> {
+    /// Its tier as printed.
+    pub(crate) tier: String,
+    /// Its cache state with its size.
+    pub(crate) cache: String,
+    /// The point that stands for it.
+    pub(crate) best: Best<'a>,
+    /// $/10k inferences on every instance; absent where it cannot be had there.
+    pub(crate) on: Vec<Option<Interval>>,
+}
+
+/// Tiers over the hit ratio of a cache.
+pub(crate) struct OverHitRatio {
+    /// The rate that the curves have in common.
+    pub(crate) rps: f64,
+    /// A line for every tier.
+    pub(crate) lines: Vec<TierLine>,
+}
+
+/// A tier over the hit ratio.
+pub(crate) struct TierLine {
+    /// The tier as printed.
+    pub(crate) tier: String,
+    /// What it costs.
+    pub(crate) line: Line,
+}
+
+impl<'a> Costs<'a> {
+    /// Of the curves of a group; `None` without prices.
+    pub(crate) fn of(run: &'a Run, curves: &[Curve<'a>]) -> Option<Self> {
+        let pricing = run.pricing.as_ref()?;
+        let rows = curves.iter().filter_map(|curve| {
+            let best = best(run, curve)?;
+            let factors = curve.factors();
+            let on = side_by_side(best.point, pricing).into_iter();
+            Some(CostRow {
+                tier: words::tier(run, &factors.tier),
+                cache: words::cache(factors),
+                best,
+                on: on.map(|(_, cost)| Some(cost?.usd_per_10k)).collect(),
+            })
+        });
+        let over_hit_ratio = over_hit_ratio(run, pricing, curves);
+        Some(Self {
+            instances: &pricing.instances,
+            rows: rows.collect(),
+            break_evens: over_hit_ratio
+                .as_ref()
+                .map(|over| break_evens(run, over))
+                .unwrap_or_default(),
+            over_hit_ratio,
+            sources: &pricing.sources,
+        })
+    }
+}
 
 /// Who pays for what, where the curves of a group are parts of a mix, each at its highest rate; nothing where they were
 /// measured alone.
@@ -49,23 +120,26 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
     said
 }
 
-/// The lines of a group at the rate that its curves have in common; nothing without prices or such a rate.
-pub(crate) fn group_lines(run: &Run, curves: &[Curve<'_>]) -> Option<(f64, Vec<Line>)> {
-    let pricing = run.pricing.as_ref()?;
-    let common = common_rate(&curves.iter().collect::<Vec<_>>())?;
-    let lines = lines(curves, common, pricing);
-    (lines.len() > 1).then_some((common, lines))
+/// The lines of a group at the rate that its curves have in common; nothing without such a rate.
+fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<OverHitRatio> {
+    let rps = common_rate(&curves.iter().collect::<Vec<_>>())?;
+    let lines = lines(curves, rps, pricing);
+    let lines: Vec<TierLine> = lines
+        .into_iter()
+        .map(|line| TierLine {
+            tier: words::tier(run, &line.tier),
+            line,
+        })
+        .collect();
+    (lines.len() > 1).then_some(OverHitRatio { rps, lines })
 }
 
 /// A sentence for every two tiers of a group.
-pub(crate) fn break_evens(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
-    let Some((common, lines)) = group_lines(run, curves) else {
-        return Vec::new();
-    };
+fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
     let mut said = Vec::new();
-    for (index, a) in lines.iter().enumerate() {
-        for b in &lines[index + 1..] {
-            said.push(sentence(run, (a, b), common));
+    for (index, a) in over.lines.iter().enumerate() {
+        for b in &over.lines[index + 1..] {
+            said.push(sentence(run, &a.line, &b.line, over.rps));
         }
     }
     said
@@ -81,7 +155,7 @@ fn hits(ratio: f64) -> String {
 }
 
 /// In which cache states misses were counted.
-fn counted((a, b): (&Line, &Line)) -> String {
+fn counted(a: &Line, b: &Line) -> String {
     let mut states: Vec<f64> = a.states.iter().chain(&b.states).map(|state| state.hit_ratio).collect();
     states.sort_by(f64::total_cmp);
     let mut states: Vec<String> = states.into_iter().map(hits).collect();
@@ -92,7 +166,7 @@ fn counted((a, b): (&Line, &Line)) -> String {
     )
 }
 
-fn sentence(run: &Run, (a, b): (&Line, &Line), rps: f64) -> String {
+fn sentence(run: &Run, a: &Line, b: &Line, rps: f64) -> String {
     let who = |line: &Line| format!("{} on {}", words::tier(run, &line.tier), line.instance);
     let span = |line: &Line| format!("{} to {}", dollars(line.at(0.0)), dollars(line.at(1.0)));
     let (first, second) = (who(a), who(b));
@@ -111,7 +185,7 @@ fn sentence(run: &Run, (a, b): (&Line, &Line), rps: f64) -> String {
             format!(
                 "cost the same at a hit ratio of {}{interval}; below it {below} is cheaper, above it {above}",
                 hits(hit_ratio.value)
-            ) + &counted((a, b))
+            ) + &counted(a, b)
         }
         BreakEven::First => format!("never cross: {first} is the cheaper at every hit ratio"),
         BreakEven::Second => format!("never cross: {second} is the cheaper at every hit ratio"),

@@ -1,75 +1,94 @@
-//! What is known of the instrument, in words: the noise floor, the certificates of the self-check, and their lines.
+//! What is known of the instrument: the noise floor, the certificates of the self-check, and their lines.
 //!
-//! In: a run. Out: plain text for table, page and Markdown. Knows nothing of markup, and judges no certificate.
+//! In: a run. Out: plain text for every renderer. Judges no certificate.
 
 use super::words;
 use tierlab_analysis::record::{Carried, Check, Run, VALID_DAYS};
 
-/// The noise floor, the certificates and every line that counts.
-pub(crate) fn instrument(run: &Run) -> Vec<String> {
-    let floor = words::noise_floor(run).unwrap_or_else(|| "The noise floor was not measured in this run".to_owned());
-    let mut lines = vec![floor + "."];
-    lines.extend(sentences(run).map(|sentence| sentence + "."));
-    lines.extend(checks(run).into_iter().map(|(part, check)| {
-        format!(
-            "{}: {part}{}, expected {}, measured {}",
-            if check.passed { "passed" } else { "FAILED" },
-            check.name,
-            check.expected,
-            check.measured
-        )
-    }));
-    lines
+/// What is known of the instrument.
+pub(crate) struct Instrument<'a> {
+    /// The noise floor in a sentence.
+    pub(crate) noise_floor: String,
+    /// Whether it was measured at all.
+    pub(crate) has_noise_floor: bool,
+    /// A sentence on every certificate of the run, or that there is none.
+    pub(crate) certificates: Vec<CertificateSentence>,
+    /// The lines of the run's own self-check, or else of the certificates that are proofs.
+    pub(crate) checks: Vec<CheckLine<'a>>,
 }
 
-/// A sentence on every certificate of the run, or that there is none.
-pub(crate) fn sentences(run: &Run) -> impl Iterator<Item = String> {
-    let nothing = (run.certificates.is_empty() && run.selfcheck.is_empty())
-        .then(|| format!("There is no self-check with this run; {}", how_to()));
-    run.certificates.iter().map(sentence).chain(nothing)
+/// A certificate in a sentence.
+pub(crate) struct CertificateSentence {
+    /// The sentence, without its full stop.
+    pub(crate) text: String,
+    /// Whether there is a certificate, and it proves nothing of the run.
+    pub(crate) is_refused: bool,
 }
 
-/// The certificates that the run found and that prove nothing of it.
-pub(crate) fn refused(run: &Run) -> impl Iterator<Item = String> {
-    run.certificates
-        .iter()
-        .filter(|carried| is_refused(carried))
-        .map(sentence)
+/// A line of a self-check.
+pub(crate) struct CheckLine<'a> {
+    /// What was checked, behind the part of the run that it is of.
+    pub(crate) name: String,
+    /// The rest of it.
+    pub(crate) check: &'a Check,
 }
 
-/// Every other certificate, and the lack of one.
-pub(crate) fn not_refused(run: &Run) -> impl Iterator<Item = String> {
-    let none = run
-        .certificates
-        .is_empty()
-        .then(|| sentences(run))
-        .into_iter()
-        .flatten();
-    let others = run.certificates.iter().filter(|carried| !is_refused(carried));
-    others.map(sentence).chain(none)
-}
-
-/// The lines of the run's own self-check, or else of the certificates that are proofs, each with the part of the run
-/// that it is of.
-pub(crate) fn checks(run: &Run) -> Vec<(String, &Check)> {
-    if !run.selfcheck.is_empty() {
-        return run.selfcheck.iter().map(|check| (String::new(), check)).collect();
+impl<'a> Instrument<'a> {
+    /// Of a run.
+    pub(crate) fn of(run: &'a Run) -> Self {
+        let noise_floor = words::noise_floor(run);
+        let nothing = (run.certificates.is_empty() && run.selfcheck.is_empty()).then(|| CertificateSentence {
+            text: format!("There is no self-check with this run; {}", how_to()),
+            is_refused: false,
+        });
+        let certificates = run.certificates.iter().map(|carried| CertificateSentence {
+            text: sentence(carried),
+            is_refused: carried.certificate.is_some() && carried.proof().is_none(),
+        });
+        Self {
+            has_noise_floor: noise_floor.is_some(),
+            noise_floor: noise_floor.unwrap_or_else(|| "The noise floor was not measured in this run".to_owned()),
+            certificates: certificates.chain(nothing).collect(),
+            checks: checks(run),
+        }
     }
-    let of = |carried: &Carried| {
-        carried
-            .part
-            .as_ref()
-            .map_or_else(String::new, |part| format!("{part}: "))
-    };
-    run.certificates
-        .iter()
-        .filter_map(|carried| Some((of(carried), carried.proof()?)))
-        .flat_map(|(part, proof)| proof.checks.iter().map(move |check| (part.clone(), check)))
+
+    /// The certificates that the run found and that prove nothing of it.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &str> {
+        self.sentences(true)
+    }
+
+    /// Every other certificate, or the lack of one.
+    pub(crate) fn not_refused(&self) -> impl Iterator<Item = &str> {
+        self.sentences(false)
+    }
+
+    fn sentences(&self, are_refused: bool) -> impl Iterator<Item = &str> {
+        let of_kind = self
+            .certificates
+            .iter()
+            .filter(move |sentence| sentence.is_refused == are_refused);
+        of_kind.map(|sentence| sentence.text.as_str())
+    }
+}
+
+fn checks(run: &Run) -> Vec<CheckLine<'_>> {
+    if !run.selfcheck.is_empty() {
+        return run.selfcheck.iter().map(|check| line(None, check)).collect();
+    }
+    let proofs = run.certificates.iter();
+    let proofs = proofs.filter_map(|carried| Some((carried.part.as_deref(), carried.proof()?)));
+    proofs
+        .flat_map(|(part, proof)| proof.checks.iter().map(move |check| line(part, check)))
         .collect()
 }
 
-fn is_refused(carried: &Carried) -> bool {
-    carried.certificate.is_some() && carried.proof().is_none()
+fn line<'a>(part: Option<&str>, check: &'a Check) -> CheckLine<'a> {
+    let name = match part {
+        Some(part) => format!("{part}: {}", check.name),
+        None => check.name.clone(),
+    };
+    CheckLine { name, check }
 }
 
 fn sentence(carried: &Carried) -> String {

@@ -8,23 +8,50 @@ use tierlab_analysis::record::{Interval, Point, Run, Summary};
 use tierlab_analysis::statistics::percentile::samples_wanted;
 use tierlab_analysis::statistics::sections::spread_dominates;
 
-/// A percentile by name.
-pub(crate) type Percentile = (&'static str, f64, fn(&Summary) -> Option<Interval>);
+/// The percentile that stands for the tail.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TailPercentile {
+    /// `p99`.
+    pub(crate) name: &'static str,
+    /// As a share.
+    pub(crate) quantile: f64,
+    /// Where a summary has it.
+    pub(crate) of: fn(&Summary) -> Option<Interval>,
+}
 
-const PERCENTILES: [Percentile; 3] = [
-    ("p99", 0.99, |summary| summary.p99_us),
-    ("p95", 0.95, |summary| summary.p95_us),
-    ("p50", 0.50, |summary| summary.p50_us),
+impl TailPercentile {
+    /// Of a point.
+    pub(crate) fn at(self, point: &Point) -> Option<Interval> {
+        (self.of)(point.summary.as_ref()?)
+    }
+}
+
+const PERCENTILES: [TailPercentile; 3] = [
+    TailPercentile {
+        name: "p99",
+        quantile: 0.99,
+        of: |summary| summary.p99_us,
+    },
+    TailPercentile {
+        name: "p95",
+        quantile: 0.95,
+        of: |summary| summary.p95_us,
+    },
+    TailPercentile {
+        name: "p50",
+        quantile: 0.50,
+        of: |summary| summary.p50_us,
+    },
 ];
 
 /// The highest percentile that every point has; the median where none does.
-pub(crate) fn highest(points: &[Option<&Point>]) -> Percentile {
-    let all_have = |percentile: &&Percentile| {
+pub(crate) fn highest(points: &[Option<&Point>]) -> TailPercentile {
+    let all_have = |percentile: &&TailPercentile| {
         points
             .iter()
             .flatten()
             .filter_map(|point| point.summary.as_ref())
-            .all(|summary| percentile.2(summary).is_some())
+            .all(|summary| (percentile.of)(summary).is_some())
     };
     PERCENTILES.iter().find(all_have).copied().unwrap_or(PERCENTILES[2])
 }

@@ -5,10 +5,9 @@
 use super::markup::escape;
 use super::series::Series;
 use crate::content::best::Best;
-use crate::content::costs;
+use crate::content::group::Group;
 use crate::units::{dollars, dollars_interval, percent};
-use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Interval, Run, Summary};
+use tierlab_analysis::record::{Interval, Summary};
 
 /// What is paid for, with its colour.
 const PARTS: [(&str, &str); 5] = [
@@ -82,11 +81,11 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
 }
 
 /// Who of a mix pays for what; nothing for curves that were measured alone.
-pub(super) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> String {
-    let said = costs::mix_shares(run, curves);
-    if said.is_empty() {
+pub(super) fn mix_shares(group: &Group<'_>) -> String {
+    if group.mix_shares.is_empty() {
         return String::new();
     }
-    let items: String = said.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
+    let items = group.mix_shares.iter();
+    let items: String = items.map(|line| format!("<li>{}.</li>", escape(line))).collect();
     format!("<ul class=\"plain\">{items}</ul>")
 }

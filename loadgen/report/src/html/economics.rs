@@ -1,23 +1,31 @@
 //! Costs side by side: each series on every instance, and the tiers over the hit ratio of a cache.
 //!
-//! In: a run, a group's curves and their series. Out: a table and a figure. Knows nothing of other figures.
+//! In: a group and its series. Out: a table and a figure. Knows nothing of other figures.
 
 use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame};
 use super::markup::escape;
 use super::series::Series;
-use crate::content::{costs, words};
+use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE, TierLine};
+use crate::content::group::Group;
 use crate::units::{NONE, digits3, dollars, rate};
-use tierlab_analysis::costs::economics::{BreakEven, Line, break_even, side_by_side};
-use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::Run;
+use tierlab_analysis::costs::economics::{BreakEven, break_even};
 
-/// Each series at its best rate on every instance; nothing with fewer than two.
-pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
-    let Some(pricing) = run.pricing.as_ref().filter(|pricing| pricing.instances.len() > 1) else {
+/// Both; nothing without prices.
+pub(super) fn of_group(group: &Group<'_>, series: &[Series<'_>]) -> String {
+    let Some(costs) = &group.costs else {
         return String::new();
     };
+    let over = costs.over_hit_ratio.as_ref();
+    instances(costs) + &over.map_or_else(String::new, |over| break_evens(over, &costs.break_evens, series))
+}
+
+/// Each series at its best rate on every instance; nothing with fewer than two.
+fn instances(costs: &Costs<'_>) -> String {
+    if costs.instances.len() < 2 || costs.rows.is_empty() {
+        return String::new();
+    }
     let mut head = String::from("<th>tier</th><th>cache</th><th class=\"n\">at</th>");
-    for instance in &pricing.instances {
+    for instance in costs.instances {
         head += &format!(
             "<th class=\"n\">{}<span class=\"ci\">${}/h{}</span></th>",
             escape(&instance.name),
@@ -26,23 +34,20 @@ pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
         );
     }
     let mut body = String::new();
-    for one in series {
-        let Some(best) = &one.best else { continue };
-        let factors = one.curve.factors();
+    for row in &costs.rows {
         body += &format!(
             "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td>",
-            escape(&words::tier(run, &factors.tier)),
-            escape(&words::cache(factors)),
-            escape(&best.text())
+            escape(&row.tier),
+            escape(&row.cache),
+            escape(&row.best.text())
         );
-        for (_, cost) in side_by_side(best.point, pricing) {
-            body += &cost.map_or_else(
+        for usd in &row.on {
+            body += &usd.map_or_else(
                 || format!("<td class=\"n\">{NONE}</td>"),
-                |cost| {
-                    let usd = cost.usd_per_10k;
+                |usd| {
                     format!(
                         "<td class=\"n\">{}{}<span class=\"ci\">[{}–{}]</span></td>",
-                        best.at_most(),
+                        row.best.at_most(),
                         dollars(usd.value),
                         digits3(usd.lo),
                         digits3(usd.hi)
@@ -52,23 +57,17 @@ pub(super) fn instances(run: &Run, series: &[Series<'_>]) -> String {
         }
         body += "</tr>";
     }
-    if body.is_empty() {
-        return String::new();
-    }
     format!(
         "<div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\
          <p class=\"note\">$/10k inferences. {}</p>",
-        escape(costs::SIDE_BY_SIDE)
+        escape(SIDE_BY_SIDE)
     )
 }
 
 /// What the tiers cost over the hit ratio, where they cross, and the same in words.
-pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]) -> String {
-    let Some((common, lines)) = costs::group_lines(run, curves) else {
-        return String::new();
-    };
-    let most = lines
-        .iter()
+fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>]) -> String {
+    let lines = || over.lines.iter().map(|tier| &tier.line);
+    let most = lines()
         .flat_map(|line| (0..=STEPS).map(|step| line.at(f64::from(step) / f64::from(STEPS))))
         .fold(0.0, f64::max);
     if most <= 0.0 {
@@ -86,17 +85,17 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
         .filter(|usd| *usd <= most * 1.08)
         .map(|usd| (usd, dollars(usd)))
         .collect();
-    let title = format!("$/10k over the hit ratio of a cache, at {} rps", rate(common));
+    let title = format!("$/10k over the hit ratio of a cache, at {} rps", rate(over.rps));
     let mut out = format!(
         "<div class=\"panels even\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"cost over hit ratio\">{}",
         frame(&title, (&x, &x_ticks, "hit ratio"), (&y, &y_ticks))
     );
-    for line in &lines {
-        out += &drawn(run, line, series, (&x, &y));
+    for tier in &over.lines {
+        out += &drawn(tier, series, &x, &y);
     }
-    for (index, a) in lines.iter().enumerate() {
-        for b in &lines[index + 1..] {
+    for (index, a) in lines().enumerate() {
+        for b in lines().skip(index + 1) {
             if let BreakEven::At { hit_ratio, .. } = break_even(a, b) {
                 let (at, height) = (x.at(hit_ratio.value), y.at(a.at(hit_ratio.value)));
                 out += &format!("<circle class=\"cross\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"5\"/>");
@@ -104,8 +103,8 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
         }
     }
     out += "</svg><ul class=\"plain\">";
-    for sentence in costs::break_evens(run, curves) {
-        out += &format!("<li>{}.</li>", escape(&sentence));
+    for sentence in sentences {
+        out += &format!("<li>{}.</li>", escape(sentence));
     }
     out + "</ul></div><p class=\"note\">Each tier on the cheapest instance that it can be had on; what a miss costs is \
            counted in each measured cache state, not assumed; the line passes through them. The cache's own memory is part of the instance.</p>"
@@ -114,7 +113,8 @@ pub(super) fn break_evens(run: &Run, curves: &[Curve<'_>], series: &[Series<'_>]
 /// Pieces that a line is drawn of.
 const STEPS: u32 = 50;
 
-fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)) -> String {
+fn drawn(tier: &TierLine, series: &[Series<'_>], x: &Scale, y: &Scale) -> String {
+    let line = &tier.line;
     let Some(look) = series.iter().find(|one| one.curve.factors().tier == line.tier) else {
         return String::new();
     };
@@ -126,7 +126,7 @@ fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)
     let path = path.join("L");
     let tip = format!(
         "{} on {}\n{} per 10k without hits\n{} if every row hit",
-        words::tier(run, &line.tier),
+        tier.tier,
         line.instance,
         dollars(line.at(0.0)),
         dollars(line.at(1.0))
@@ -139,7 +139,7 @@ fn drawn(run: &Run, line: &Line, series: &[Series<'_>], (x, y): (&Scale, &Scale)
         look.marker(x.at(0.0), cold, false),
         x.at(0.0) + 9.0,
         cold - 6.0,
-        escape(&words::tier(run, &line.tier))
+        escape(&tier.tier)
     )
 }
 

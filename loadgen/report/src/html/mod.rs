@@ -16,11 +16,14 @@ mod series;
 mod stages;
 mod tables;
 
-use crate::content::{percentiles, reach, words};
+use crate::content::Report;
+use crate::content::group::Group;
+use crate::content::reach::REACH;
+use crate::content::report::Amount;
+use crate::text_tables::cold_starts;
 use crate::units::thousands;
 use markup::escape;
 use series::Series;
-use tierlab_analysis::curves::{Curve, common_rate};
 use tierlab_analysis::record::Run;
 
 const CSS: &str = include_str!("page.css");
@@ -46,21 +49,20 @@ pub fn page(runs: &[&Run]) -> String {
         out += "</ul></nav>";
     }
     for (index, run) in runs.iter().enumerate() {
-        out += &format!("<article id=\"run{index}\">{}</article>\n", article(run));
+        out += &format!("<article id=\"run{index}\">{}</article>\n", article(&Report::of(run)));
     }
     out + &format!("</main><div id=\"tip\" role=\"status\"></div>\n<script>\n{JS}</script></body></html>\n")
 }
 
 /// A run from top to bottom: what came out, how it looks, why, what it costs, and what it rests on.
-fn article(run: &Run) -> String {
-    let groups = words::groups(run);
-    let mut out = header(run);
-    let mut section = |title: &str, intro: &str, body: &dyn Fn(&[Curve<'_>], &[Series<'_>]) -> String| {
+fn article(report: &Report<'_>) -> String {
+    let mut out = header(report);
+    let mut section = |title: &str, intro: &str, body: &dyn Fn(&Group<'_>, &[Series<'_>]) -> String| {
         let mut text = String::new();
-        for (name, curves) in &groups {
-            let part = body(curves, &Series::of(run, curves));
+        for group in &report.groups {
+            let part = body(group, &Series::of(group));
             if !part.is_empty() {
-                text += &format!("<h3>{}</h3>{part}", escape(name));
+                text += &format!("<h3>{}</h3>{part}", escape(&group.name));
             }
         }
         if !text.is_empty() {
@@ -68,49 +70,43 @@ fn article(run: &Run) -> String {
         }
     };
     // Where a figure that everybody asks for is missing, the reader is told above the table that lacks it.
-    let missing = percentiles::missing_p99(run);
-    let missing = missing.map_or_else(String::new, |missing| {
-        format!("<p class=\"missing\">{}.</p>", escape(&missing))
+    let missing = report.missing_p99.as_ref().map_or_else(String::new, |missing| {
+        format!("<p class=\"missing\">{}.</p>", escape(missing))
     });
-    section("What came out", &(OUTCOME.to_owned() + &missing), &|curves, series| {
-        tables::headline(run, series, common(curves)) + &sentences(run, curves)
+    section("What came out", &(OUTCOME.to_owned() + &missing), &|group, _| {
+        tables::headline(group) + &sentences(group)
     });
     section("Latency against rate", "", &|_, series| latency::figure(series));
-    section("From the fastest to the slowest", WHOLE, &|curves, series| {
-        cdf::figure(series, common(curves))
+    section("From the fastest to the slowest", WHOLE, &|group, series| {
+        cdf::figure(series, group.common_rps)
     });
-    let parts = PARTS.to_owned() + &stages::legend(run);
-    section("Where the time goes", &parts, &|curves, series| {
-        stages::cards(series, common(curves))
+    let parts = PARTS.to_owned() + &stages::legend(&report.parts);
+    section("Where the time goes", &parts, &|group, series| {
+        stages::cards(series, group.common_rps)
     });
     let over_time = OVER_TIME.to_owned() + &heat::legend();
-    section("Latency over time", &over_time, &|curves, series| {
-        heat::cards(series, common(curves))
+    section("Latency over time", &over_time, &|group, series| {
+        heat::cards(series, group.common_rps)
     });
-    section("What it costs", "", &|curves, series| {
-        cost::figure(series)
-            + &cost::mix_shares(run, curves)
-            + &economics::instances(run, series)
-            + &economics::break_evens(run, curves, series)
+    section("What it costs", "", &|group, series| {
+        cost::figure(series) + &cost::mix_shares(group) + &economics::of_group(group, series)
     });
-    section("Every point", EVERY, &|_, series| tables::full(run, series));
-    let cold = crate::content::cold_starts::text(run);
-    if !cold.is_empty() {
+    section("Every point", EVERY, &|group, _| tables::full(group));
+    if let Some(cold) = &report.cold_starts {
         out += &format!(
             "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",
-            notes::plain(&cold)
+            notes::plain(&cold_starts(cold))
         );
     }
-    let gpus = gpu::section(run);
-    if !gpus.is_empty() {
-        out += &format!("<section><h2>The GPUs</h2>{gpus}</section>\n");
+    if !report.gpus.is_empty() {
+        out += &format!("<section><h2>The GPUs</h2>{}</section>\n", gpu::section(&report.gpus));
     }
     for (title, body) in [
-        ("What to beware of", notes::cautions(run)),
-        ("The instrument", notes::instrument(run)),
-        ("Where it was measured", notes::environment(run)),
-        ("Prices", notes::prices(run)),
-        ("The plan", notes::plan(run)),
+        ("What to beware of", notes::cautions(&report.cautions)),
+        ("The instrument", notes::instrument(&report.instrument)),
+        ("Where it was measured", notes::environment(&report.environment)),
+        ("Prices", notes::prices(report.price_sources)),
+        ("The plan", notes::plan(report)),
     ] {
         out += &format!("<section><h2>{title}</h2>{body}</section>\n");
     }
@@ -132,67 +128,48 @@ const PARTS: &str = "<p class=\"soft\">The mean latency of the fastest half of t
 const EVERY: &str = "<p class=\"soft\">n/a: too few independent samples (a p95 needs 72, a p99 368, and four times as many and more where requests may depend on each other). Service: actual send to last byte. \
                      Send lag: scheduled to actual send. In flight: counted by the load generator, and held against Little's law from five on.</p>";
 
-fn common(curves: &[Curve<'_>]) -> Option<f64> {
-    common_rate(&curves.iter().collect::<Vec<_>>())
-}
-
-fn sentences(run: &Run, curves: &[Curve<'_>]) -> String {
-    let mut out = String::from("<ul class=\"findings\">");
-    for curve in curves {
-        out += &format!("<li>{}.</li>", escape(&words::sentence(run, curve)));
-    }
-    out += "</ul>";
-    let reached = reach::reaches(run, curves);
-    if !reached.is_empty() {
-        out += &format!("<p class=\"soft\">{}</p><ul class=\"findings\">", escape(reach::REACH));
-        for line in reached {
-            out += &format!("<li>{}.</li>", escape(&line));
-        }
-        out += "</ul>";
+fn sentences(group: &Group<'_>) -> String {
+    let list = |lines: &[String]| {
+        let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
+        format!("<ul class=\"findings\">{items}</ul>")
+    };
+    let mut out = list(&group.sentences);
+    if !group.reaches.is_empty() {
+        out += &format!("<p class=\"soft\">{}</p>{}", escape(REACH), list(&group.reaches));
     }
     out
 }
 
-fn header(run: &Run) -> String {
-    let verdicts = || {
-        run.points
-            .iter()
-            .filter_map(|point| point.summary.as_ref())
-            .map(|summary| &summary.verdict)
-    };
-    let mut out = format!("<h1>{}</h1><div class=\"facts\">", escape(&run.name));
-    let repeats = run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0);
+fn header(report: &Report<'_>) -> String {
+    let mut out = format!("<h1>{}</h1><div class=\"facts\">", escape(report.name));
+    let Amount {
+        points,
+        repeats,
+        requests,
+    } = report.amount;
     for fact in [
-        run.started_at.clone(),
-        format!(
-            "{} points × {repeats} repeats, {} requests",
-            run.points.len(),
-            thousands(words::requests(run))
-        ),
-        format!("{}, {} cores", run.environment.cpu, run.environment.cores),
-        format!("commit {}", run.environment.git_commit),
+        report.started_at.to_owned(),
+        format!("{points} points × {repeats} repeats, {} requests", thousands(requests)),
+        format!("{}, {} cores", report.cpu, report.cores),
+        format!("commit {}", report.commit),
     ] {
         out += &format!("<span>{}</span>", escape(&fact));
     }
     out += "</div><p>";
-    for word in ["valid", "saturated", "invalid"] {
-        let count = verdicts().filter(|verdict| words::verdict(verdict) == word).count();
-        if count > 0 {
-            out += &format!("<span class=\"badge {word}\">{count} {word}</span> ");
-        }
+    for (word, count) in &report.verdicts {
+        out += &format!("<span class=\"badge {word}\">{count} {word}</span> ");
     }
-    if run.interrupted {
+    if report.is_interrupted {
         out += "<span class=\"badge invalid\">stopped early</span> ";
     }
-    let failed = run.selfcheck.iter().filter(|check| !check.passed).count();
+    let failed = report.failed_checks;
     if failed > 0 {
         out += &format!(
             "<span class=\"badge invalid\">{failed} failed self-check{}</span> ",
             if failed == 1 { "" } else { "s" }
         );
     }
-    let tiers = words::tiers(run);
-    if tiers.iter().any(|tier| words::is_emulated(run, tier)) {
+    if report.is_emulated {
         out += "<span class=\"badge emulated\">partly emulated</span>";
     }
     out + "</p>"

@@ -4,10 +4,10 @@
 //! its dash, so that nothing is told by colour alone.
 
 use super::markup::escape;
-use crate::content::best::{Best, best};
-use crate::content::words;
+use crate::content::best::Best;
+use crate::content::group::Group;
 use tierlab_analysis::curves::Curve;
-use tierlab_analysis::record::{Point, Run};
+use tierlab_analysis::record::Point;
 
 /// Colours in `page.css`: `--s0` …
 const COLOURS: usize = 7;
@@ -28,29 +28,22 @@ pub(super) struct Series<'a> {
 
 impl<'a> Series<'a> {
     /// The looks of the curves of a group.
-    pub(super) fn of(run: &Run, curves: &'a [Curve<'a>]) -> Vec<Self> {
-        let tiers = words::tiers(run);
-        let mut caches: Vec<String> = Vec::new();
-        for curve in curves {
-            let cache = words::cache(curve.factors());
-            if !caches.contains(&cache) {
-                caches.push(cache);
+    pub(super) fn of(group: &'a Group<'a>) -> Vec<Self> {
+        let mut caches: Vec<&str> = Vec::new();
+        for row in &group.rows {
+            if !caches.contains(&row.cache.as_str()) {
+                caches.push(&row.cache);
             }
         }
+        let curves = group.curves.iter().zip(&group.rows).enumerate();
         curves
-            .iter()
-            .enumerate()
-            .map(|(index, curve)| {
-                let factors = curve.factors();
-                let cache = words::cache(factors);
-                Self {
-                    curve,
-                    id: format!("s{index}"),
-                    label: format!("{}, {cache}", words::tier(run, &factors.tier)),
-                    best: best(run, curve),
-                    tier: tiers.iter().position(|tier| *tier == factors.tier).unwrap_or(0),
-                    cache: caches.iter().position(|known| *known == cache).unwrap_or(0),
-                }
+            .map(|(index, (curve, row))| Self {
+                curve,
+                id: format!("s{index}"),
+                label: format!("{}, {}", row.tier.printed, row.cache),
+                best: row.best,
+                tier: row.tier.number,
+                cache: caches.iter().position(|known| *known == row.cache).unwrap_or(0),
             })
             .collect()
     }

@@ -7,8 +7,7 @@ use super::series::Series;
 use crate::content::words;
 use crate::units::{latency, percent, rate};
 use tierlab_analysis::latency::tail::whole;
-use tierlab_analysis::record::{Band, Point, Run};
-use tierlab_protocol::timing::Stage;
+use tierlab_analysis::record::{Band, Point};
 
 /// Parts whose colour wants light text on it.
 const DARK: [&str; 7] = [
@@ -25,26 +24,11 @@ const BAR_PX: f64 = 150.0;
 /// See [`BAR_PX`].
 const LETTER_PX: f64 = 6.3;
 
-/// The legend of the parts that any band of the run has.
-pub(super) fn legend(run: &Run) -> String {
-    let bands = || {
-        run.points
-            .iter()
-            .filter_map(|point| point.summary.as_ref())
-            .flat_map(|summary| &summary.bands)
-    };
-    let names = ["send_lag", "network"]
-        .into_iter()
-        .chain(Stage::ALL.map(Stage::as_str))
-        .chain(["unattributed", "untold"]);
+/// The legend of the parts.
+pub(super) fn legend(parts: &[&str]) -> String {
     let mut out = String::from("<div class=\"legend\">");
-    for name in names {
-        if bands()
-            .flat_map(|band| &band.parts_us)
-            .any(|(part, us)| part == name && *us > 0.0)
-        {
-            out += &format!("<span>{}{}</span>", swatch(name), escape(words::part(name)));
-        }
+    for name in parts {
+        out += &format!("<span>{}{}</span>", swatch(name), escape(words::part(name)));
     }
     out + "</div>"
 }

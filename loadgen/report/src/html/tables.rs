@@ -1,37 +1,28 @@
 //! The tables of the page: what came out, and every point.
 //!
-//! In: a run, its groups and their series. Out: HTML tables. Knows nothing of the figures.
+//! In: a group. Out: HTML tables. Knows nothing of the figures.
 
 use super::markup::escape;
-use super::series::Series;
 use super::stages;
-use crate::content::best::{self, Best};
-use crate::content::{percentiles, words};
+use crate::content::best::Best;
+use crate::content::group::{Against, Group};
+use crate::content::point_row::{Figures, PointRow, Tier};
+use crate::content::words;
 use crate::units::{NONE, digits3, dollars, latency, percent, rate, thousands};
-use tierlab_analysis::curves::{Difference, difference};
-use tierlab_analysis::record::{Interval, Point, Run, Summary, Verdict};
-use tierlab_analysis::statistics::sections::Pairing;
+use tierlab_analysis::curves::Difference;
+use tierlab_analysis::record::{Interval, Summary, Verdict};
 use tierlab_analysis::validity::littles_law;
 
-/// The series of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and against the fastest, cost, and
-/// what dominates.
-pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) -> String {
-    let at_common: Vec<Option<&Point>> = series
-        .iter()
-        .map(|one| common.and_then(|rps| one.curve.valid_at(rps)))
-        .collect();
-    let (name, quantile, percentile) = percentiles::highest(&at_common);
-    let us = |point: &Point| point.summary.as_ref().and_then(percentile);
-    let fastest = at_common
-        .iter()
-        .flatten()
-        .filter_map(|point| us(point).map(|interval| (*point, interval.value)))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(point, _)| point);
-    let common = common.map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
+/// The curves of a group side by side: highest rate (under the objective, where the run has one), tail at the common rate and
+/// against the fastest, cost, and what dominates.
+pub(super) fn headline(group: &Group<'_>) -> String {
+    let tail = group.tail;
+    let common = group
+        .common_rps
+        .map_or_else(|| "no common rate".to_owned(), |rps| format!("{} rps", rate(rps)));
     // Where nothing above the median is common to all, the median stands once.
-    let beside_median = name != "p50";
-    let heads: String = [("p50", true), (name, beside_median)]
+    let beside_median = tail.name != "p50";
+    let heads: String = [("p50", true), (tail.name, beside_median)]
         .into_iter()
         .filter(|(_, shown)| *shown)
         .map(|(name, _)| format!("<th class=\"n\">{name} at {common}</th>"))
@@ -40,32 +31,26 @@ pub(super) fn headline(run: &Run, series: &[Series<'_>], common: Option<f64>) ->
         "<div class=\"scroll\"><table class=\"brief\"><thead><tr><th>tier</th><th>cache</th><th class=\"n\">{title}</th>\
          {heads}<th class=\"n\">against the fastest</th>\
          <th class=\"n\">$/10k at the highest rate</th><th>slowest requests at {common}</th></tr></thead><tbody>",
-        title = escape(&best::title(run))
+        title = escape(&group.best_title)
     );
-    for (one, point) in series.iter().zip(&at_common) {
-        let factors = one.curve.factors();
-        let summary = point.and_then(|point| point.summary.as_ref());
-        let against = match (point, fastest) {
-            (Some(point), Some(fastest)) if !std::ptr::eq(*point, fastest) => {
-                ratio(difference(fastest, point, quantile, Pairing::ByRepeat))
-            }
-            (Some(point), Some(_)) if us(point).is_some() => "<td class=\"n best\">fastest</td>".to_owned(),
-            _ => none(),
+    for row in &group.rows {
+        let against = match &row.against_fastest {
+            Against::Fastest => "<td class=\"n best\">fastest</td>".to_owned(),
+            Against::Other(difference) => ratio(difference.as_ref()),
         };
-        let tier = format!("<td>{}{}</td>", escape(&factors.tier), origin_badge(run, &factors.tier));
         let mut cells = vec![
-            ("", tier),
-            ("cache", format!("<td>{}</td>", escape(&words::cache(factors)))),
-            ("highest rate", highest(one.best.as_ref())),
-            ("p50", cell(summary.and_then(|summary| summary.p50_us), latency)),
+            ("", tier(&row.tier)),
+            ("cache", format!("<td>{}</td>", escape(&row.cache))),
+            ("highest rate", highest(row.best.as_ref())),
+            ("p50", cell(row.at_common.and_then(|summary| summary.p50_us), latency)),
         ];
         if beside_median {
-            cells.push((name, cell(summary.and_then(percentile), latency)));
+            cells.push((tail.name, cell(row.at_common.and_then(tail.of), latency)));
         }
         cells.extend([
             ("against the fastest", against),
-            ("$/10k there", cost(one.best.as_ref())),
-            ("slowest", format!("<td>{}</td>", dominant(summary))),
+            ("$/10k there", cost(row.best.as_ref())),
+            ("slowest", format!("<td>{}</td>", dominant(row.at_common))),
         ]);
         out += "<tr>";
         for (label, cell) in cells {
@@ -132,7 +117,7 @@ fn dominant(summary: Option<&Summary>) -> String {
     )
 }
 
-fn ratio(difference: Option<Difference>) -> String {
+fn ratio(difference: Option<&Difference>) -> String {
     difference.map_or_else(none, |difference| {
         let Difference { ratio, delta_us, .. } = difference;
         let sign = if delta_us.value < 0.0 { "−" } else { "+" };
@@ -167,20 +152,20 @@ fn cell(interval: Option<Interval>, show: fn(f64) -> String) -> String {
     })
 }
 
-/// What stands behind a tier, as a badge where it is not the real thing.
-fn origin_badge(run: &Run, tier: &str) -> String {
-    let text = run.environment.origins.get(tier).map_or("", String::as_str);
-    let kind = ["emulated", "embedded"].into_iter().find(|kind| text.contains(kind));
-    kind.map_or_else(String::new, |kind| {
+/// The tier, with what stands behind it as a badge where that is not the real thing.
+fn tier(tier: &Tier) -> String {
+    let badge = tier.origin.as_ref().map_or_else(String::new, |origin| {
         format!(
             " <span class=\"badge {kind}\" data-tip=\"{}\">{kind}</span>",
-            escape(text)
+            escape(&origin.says),
+            kind = origin.kind
         )
-    })
+    });
+    format!("<td>{}{badge}</td>", escape(&tier.name))
 }
 
 /// Every point of a group.
-pub(super) fn full(run: &Run, series: &[Series<'_>]) -> String {
+pub(super) fn full(group: &Group<'_>) -> String {
     const HEADER: [(&str, bool); 15] = [
         ("tier", false),
         ("cache", false),
@@ -203,28 +188,27 @@ pub(super) fn full(run: &Run, series: &[Series<'_>]) -> String {
         out += &format!("<th{}>{name}</th>", if number { " class=\"n\"" } else { "" });
     }
     out += "</tr></thead>";
-    for one in series {
+    for curve in &group.rows {
         out += "<tbody class=\"next\">";
-        for point in &one.curve.points {
-            out += &row(run, point);
+        for point in &curve.points {
+            out += &row(point);
         }
         out += "</tbody>";
     }
     out + "</table></div>"
 }
 
-fn row(run: &Run, point: &Point) -> String {
-    let factors = &point.factors;
+fn row(point: &PointRow<'_>) -> String {
     let start = format!(
-        "<td>{}{}</td><td>{}</td><td class=\"n\">{}</td>",
-        escape(&factors.tier),
-        origin_badge(run, &factors.tier),
-        escape(&words::cache(factors)),
-        rate(factors.offered_rps)
+        "{}<td>{}</td><td class=\"n\">{}</td>",
+        tier(&point.tier),
+        escape(&point.cache),
+        point.offered
     );
-    let Some(summary) = &point.summary else {
+    let Some(figures) = &point.figures else {
         return format!("<tr class=\"off\">{start}<td colspan=\"12\">not summarised</td></tr>");
     };
+    let summary = figures.summary;
     let number = |text: String| format!("<td class=\"n\">{text}</td>");
     let optional = |value: Option<f64>, show: fn(f64) -> String| number(value.map_or_else(|| NONE.to_owned(), show));
     let per_second = |per_s: f64| rate(per_s);
@@ -235,7 +219,7 @@ fn row(run: &Run, point: &Point) -> String {
     };
     format!(
         "<tr{off}>{start}{}{}{}{}{}{}{}{}{}{}{}{}</tr>",
-        verdict(&summary.verdict),
+        verdict(figures),
         cell(summary.p50_us, latency),
         cell(summary.p95_us, latency),
         cell(summary.p99_us, latency),
@@ -257,13 +241,12 @@ fn row(run: &Run, point: &Point) -> String {
 }
 
 /// The verdict in a word; its reasons are listed below, and told on hovering.
-fn verdict(verdict: &Verdict) -> String {
-    let word = words::verdict(verdict);
-    let tip = match verdict {
-        Verdict::Valid => String::new(),
-        Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => {
-            format!(" data-tip=\"{}\"", escape(&reasons.join("\n")))
-        }
+fn verdict(figures: &Figures<'_>) -> String {
+    let word = figures.verdict;
+    let tip = if figures.summary.verdict == Verdict::Valid {
+        String::new()
+    } else {
+        format!(" data-tip=\"{}\"", escape(&figures.reasons.join("\n")))
     };
     format!("<td><span class=\"badge {word}\"{tip}>{word}</span></td>")
 }
