@@ -12,6 +12,9 @@ fn main() {
     let root = own.parent().unwrap_or(own);
     for path in [
         "loadgen/src",
+        "loadgen/analysis",
+        "loadgen/load",
+        "loadgen/report",
         "loadgen/build.rs",
         "loadgen/Cargo.toml",
         "protocol/src",

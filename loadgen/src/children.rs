@@ -4,7 +4,6 @@
 //! its own, so that a Ctrl-C on the terminal reaches the load generator alone, which then ends them in order.
 
 use crate::error::RunError;
-use crate::interrupt::Interrupt;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use tierlab_load::interrupt::Interrupt;
 
 /// How long a child may take to end after SIGTERM before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);

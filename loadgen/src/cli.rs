@@ -1,16 +1,19 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::analysis::comparison;
-use crate::certificate::{self, Shelf};
+use crate::commands::{coverage, lab, merge, report, selfcheck, sweep, trace};
 use crate::error::RunError;
-use crate::interrupt::Interrupt;
-use crate::null_endpoint::{self, OneByOne, Script, Stalls};
-use crate::{coverage, lab, merge, report, selfcheck, sweep, trace, workers};
+use crate::runner::load_process;
+use crate::selfcheck::certificate::CertificateStore;
+use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
 use clap::{Args, Parser, Subcommand};
 use reqwest::Url;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tierlab_analysis::curves::comparison;
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers;
+use tierlab_report::Outcome;
 
 /// Measures what a storage tier does to latency and cost.
 ///
@@ -35,15 +38,15 @@ pub struct Cli {
 
 /// Where the certificate of the self-check is.
 #[derive(Debug, Args)]
-struct Kept {
+struct CertificateOption {
     /// The file of the self-check's certificate [default: tierlab/certificate.json in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE", env = "TIERLAB_CERTIFICATE")]
     certificate: Option<PathBuf>,
 }
 
-impl Kept {
-    fn shelf(self) -> Shelf {
-        Shelf::new(self.certificate, |name| std::env::var_os(name))
+impl CertificateOption {
+    fn store(self) -> CertificateStore {
+        CertificateStore::new(self.certificate, |name| std::env::var_os(name))
     }
 }
 
@@ -82,7 +85,7 @@ enum Command {
         #[arg(long, value_name = "K", default_value_t = 0)]
         host: u32,
         #[command(flatten)]
-        kept: Kept,
+        certificate: CertificateOption,
     },
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
@@ -113,7 +116,7 @@ enum Command {
         #[arg(long)]
         selfcheck: bool,
         #[command(flatten)]
-        kept: Kept,
+        certificate: CertificateOption,
     },
     /// Makes one run of those that several hosts made of one plan, against one server, at one time
     #[command(after_help = "Example, with both sweeps started together:\n  \
@@ -172,7 +175,7 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
         #[command(flatten)]
-        kept: Kept,
+        certificate: CertificateOption,
     },
     /// Simulates how often intervals contain the truth, drifts are found and changes are; exits with 1 where they do not as
     /// they should
@@ -265,7 +268,7 @@ impl Command {
                 search_limit_s,
                 workers,
                 host,
-                kept,
+                certificate,
             } => {
                 let options = sweep::Options {
                     plan,
@@ -277,7 +280,7 @@ impl Command {
                     search_limit_s,
                     workers,
                     host,
-                    shelf: kept.shelf(),
+                    certificates: certificate.store(),
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)
             }
@@ -290,7 +293,7 @@ impl Command {
                 search_limit_s,
                 workers,
                 selfcheck,
-                kept,
+                certificate,
             } => {
                 let options = lab::Options {
                     plan,
@@ -301,12 +304,12 @@ impl Command {
                     search_limit_s,
                     workers,
                     selfcheck,
-                    shelf: kept.shelf(),
+                    certificates: certificate.store(),
                 };
                 Box::pin(lab::run(&options, interrupt()?)).await.map(|()| 0)
             }
             Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
-            Self::LoadProcess => Box::pin(workers::serve()).await.map(|never| match never {}),
+            Self::LoadProcess => Box::pin(load_process::serve()).await.map(|never| match never {}),
             Self::Report { runs, out, combined } => {
                 let to = report::Destination {
                     out: out.as_deref(),
@@ -316,11 +319,13 @@ impl Command {
                 Ok(0)
             }
             Self::Compare { a, b, within, markdown } => match report::compare(&a, &b, within, markdown)? {
-                report::Outcome::NoRegression => Ok(0),
-                report::Outcome::Regression => Ok(1),
-                report::Outcome::Undecided | report::Outcome::NothingInCommon => Ok(3),
+                Outcome::NoRegression => Ok(0),
+                Outcome::Regression => Ok(1),
+                Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
             },
-            Self::Selfcheck { json, kept } => certify(json.as_deref(), &kept.shelf(), &interrupt()?).await,
+            Self::Selfcheck { json, certificate } => {
+                selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
+            }
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
             Self::Trace {
                 log,
@@ -374,26 +379,4 @@ fn share(text: &str) -> Result<f64, String> {
 
 fn interrupt() -> Result<Interrupt, RunError> {
     Interrupt::install().map_err(|error| RunError::Usage(format!("Ctrl-C cannot be caught: {error}")))
-}
-
-async fn certify(json: Option<&Path>, shelf: &Shelf, interrupt: &Interrupt) -> Result<u8, RunError> {
-    let file = shelf.file()?;
-    eprintln!("self-check: about {} s", selfcheck::SECONDS);
-    let checks = Box::pin(selfcheck::checks(interrupt)).await?;
-    println!("{}", selfcheck::table(&checks));
-    if let Some(file) = json {
-        let text = serde_json::to_string_pretty(&checks).unwrap_or_default();
-        std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
-    }
-    // With failed lines too: later runs must not rest on an older one that was better.
-    shelf.keep(&certificate::made(checks.clone())?)?;
-    eprintln!("certificate: {}", file.display());
-    let failed = checks.iter().filter(|check| !check.passed).count();
-    if failed > 0 {
-        return Err(RunError::Unsound(format!(
-            "{failed} of {} checks failed: figures measured on this machine now cannot be trusted",
-            checks.len()
-        )));
-    }
-    Ok(0)
 }

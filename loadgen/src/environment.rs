@@ -1,13 +1,12 @@
 //! Where a run is made, and by what. In: `/proc`, this build, the server's build info. Out: an [`Environment`]. What cannot be found out
 //! is said to be unknown, never left to look like a fact.
 
-use crate::record::Environment;
-use crate::redact;
-use crate::scrape::Scrape;
+use crate::server::scrape::Scrape;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use tierlab_analysis::record::Environment;
+use tierlab_load::redact;
 use tierlab_protocol::metrics;
 
 /// What is known before any server is asked. `data` are the folders that hold what is read.
@@ -71,44 +70,6 @@ pub fn add_server(environment: &mut Environment, tier: &str, origin: &str, scrap
         .insert(tier.to_owned(), redact::urls(&known.join("; ")));
 }
 
-/// UTC in RFC 3339 with seconds, from the civil calendar.
-#[must_use]
-pub fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        of_day / 3_600,
-        of_day / 60 % 60,
-        of_day % 60
-    )
-}
-
-/// Year, month and day of a number of days since 1970-01-01 (Gregorian).
-fn civil(mut days: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    loop {
-        let length = if leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
-        year += 1;
-    }
-    let february = if leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
-}
-
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     ["model name", "Model", "Hardware", "Processor"].iter().find_map(|key| {
         cpuinfo
@@ -169,17 +130,6 @@ pub(crate) const BUILD_COMMIT: &str = env!("TIERLAB_COMMIT");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn dates_are_civil() {
-        let at = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
-        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
-    }
 
     #[test]
     fn the_innermost_mount_is_named() {

@@ -1,12 +1,13 @@
 //! Why a command ended without its result, and the exit code that says so.
 
-use crate::control::ControlError;
-use crate::driver::DriverError;
 use crate::plan::PlanError;
 use crate::pricing::PricingError;
-use crate::report::ReportError;
+use crate::server::control::ControlError;
+use crate::store::error::StoreError;
 use std::io;
 use std::path::{Path, PathBuf};
+use tierlab_load::driver::DriverError;
+use tierlab_load::workers::WorkerError;
 
 /// Why a command ended without its result.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +27,15 @@ pub enum RunError {
     /// A step that could not be run.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// A load process.
+    #[error(transparent)]
+    Workers(#[from] WorkerError),
     /// A process of the lab.
     #[error("{0}")]
     Child(String),
     /// A result that could not be written or read.
     #[error(transparent)]
-    Report(#[from] ReportError),
+    Store(#[from] StoreError),
     /// A file.
     #[error("{}: {source}", path.display())]
     Io {
@@ -66,7 +70,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) => 2,
-            Self::Interrupted(_) | Self::InterruptedEarly => crate::interrupt::EXIT_CODE,
+            Self::Interrupted(_) | Self::InterruptedEarly => tierlab_load::interrupt::EXIT_CODE,
             _ => 1,
         }
     }

@@ -1,11 +1,11 @@
 //! What a person sees while a run goes on. In: steps begun and finished, and counters of the one under way. Out, on stderr:
 //! on a terminal a bar, the run's ETA and the step's figures so far, redrawn by a thread of their own (why that does not
-//! disturb what is measured: [`crate::live`]); elsewhere plain lines.
+//! disturb what is measured: [`tierlab_load::live`]); elsewhere plain lines.
 
-use crate::live::{Seen, View, Watch};
 use console::{Term, measure_text_width, truncate_str};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
+use tierlab_load::live::{Seen, View, Watch};
 
 /// More than the view draws: the last figures before a pause are not left out.
 const MOST_DRAWS_HZ: u8 = 8;
@@ -241,8 +241,8 @@ fn lay_out(words: &[String], width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::Figures;
     use proptest::prelude::*;
+    use tierlab_load::live::Figures;
 
     const FIGURES: Figures = Figures {
         sent_rps: 1203.4,

@@ -7,11 +7,12 @@ mod synthetic;
 use hdrhistogram::Histogram;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use tierlab_loadgen::analysis;
-use tierlab_loadgen::analysis::comparison::{Decision, WITHIN};
-use tierlab_loadgen::gpu::{DeviceReads, GpuUse};
-use tierlab_loadgen::record::{Repeat, Resumption, Run, Verdict};
-use tierlab_loadgen::report::{self, Outcome, ReportError};
+use tierlab_analysis::curves::comparison::{Decision, WITHIN};
+use tierlab_analysis::record::{DeviceReads, GpuUse, Repeat, Resumption, Run, Verdict};
+use tierlab_loadgen::commands::report;
+use tierlab_loadgen::store::error::StoreError;
+use tierlab_loadgen::store::folder;
+use tierlab_report::{Change, Outcome, comparison, table};
 
 fn run() -> &'static Run {
     static RUN: OnceLock<Run> = OnceLock::new();
@@ -27,8 +28,8 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn a_folder_reads_back_and_its_summary_can_be_made_again() {
     let (_keep, dir) = folder();
-    report::write(run(), &dir).unwrap();
-    let mut read = report::load(&dir).unwrap();
+    folder::write(run(), &dir).unwrap();
+    let mut read = folder::load(&dir).unwrap();
     for (point, read) in run().points.iter().zip(&read.points) {
         assert_eq!(point.factors, read.factors);
         for (repeat, read) in point.repeats.iter().zip(&read.repeats) {
@@ -40,7 +41,7 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
     for point in &mut read.points {
         point.summary = None;
     }
-    analysis::summarise(&mut read.points, &run().limits, run().pricing.as_ref());
+    tierlab_analysis::summarise(&mut read.points, &run().limits, run().pricing.as_ref());
     assert_eq!(serde_json::to_value(&read.points).unwrap(), as_measured);
 
     std::fs::remove_file(dir.join("summary.csv")).unwrap();
@@ -57,7 +58,7 @@ fn a_folder_reads_back_and_its_summary_can_be_made_again() {
 #[test]
 fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
     let (_keep, dir) = folder();
-    report::write(run(), &dir).unwrap();
+    folder::write(run(), &dir).unwrap();
     let mut reader = csv::Reader::from_path(dir.join("summary.csv")).unwrap();
     let headers = reader.headers().unwrap().clone();
     let column = |name: &str| {
@@ -76,12 +77,12 @@ fn the_csv_has_a_row_per_point_and_says_what_the_histograms_say() {
         }
         let number = |name: &str| row[column(name)].parse::<f64>();
         let summary = point.summary.as_ref().unwrap();
-        let dependence = analysis::dependence::Dependence {
+        let dependence = tierlab_analysis::statistics::dependence::Dependence {
             body: summary.assumed_autocorrelation_time,
             tail: summary.assumed_tail_autocorrelation_time,
         };
         for (name, quantile) in [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)] {
-            let printable = analysis::percentile::is_printable(
+            let printable = tierlab_analysis::statistics::percentile::is_printable(
                 quantile,
                 merged.len(),
                 point.repeats.len(),
@@ -117,7 +118,7 @@ fn verdicts_tell_saturation_from_a_broken_measurement() {
 
 #[test]
 fn the_table_fits_a_terminal_and_says_what_matters() {
-    let table = report::table(run());
+    let table = table(run());
     let tables = table.split("Latency runs").next().unwrap();
     let widest = tables.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 160, "{widest} columns");
@@ -141,7 +142,7 @@ fn the_table_fits_a_terminal_and_says_what_matters() {
 #[test]
 fn the_page_is_self_contained_and_escapes_what_others_wrote() {
     let (_keep, dir) = folder();
-    report::write(run(), &dir).unwrap();
+    folder::write(run(), &dir).unwrap();
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(page.contains("synthetic, not a measurement &lt;&amp;&quot;&gt;"));
     assert!(page.contains("&lt;/script&gt;&lt;b&gt;not bold&lt;/b&gt;") && !page.contains("<b>not bold"));
@@ -157,7 +158,7 @@ fn the_page_is_self_contained_and_escapes_what_others_wrote() {
 #[test]
 fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() {
     let (_keep, dir) = folder();
-    report::write(run(), &dir).unwrap();
+    folder::write(run(), &dir).unwrap();
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     // One card for each of three tiers, two caches and two modes.
     assert_eq!(page.matches("class=\"heat\"").count(), 12);
@@ -170,7 +171,7 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
 #[test]
 fn the_markdown_says_the_same_and_escapes_what_others_wrote() {
     let (_keep, dir) = folder();
-    report::write(run(), &dir).unwrap();
+    folder::write(run(), &dir).unwrap();
     let text = std::fs::read_to_string(dir.join("report.md")).unwrap();
     assert!(
         text.starts_with("# synthetic, not a measurement &lt;&amp;\"&gt;\n"),
@@ -211,7 +212,7 @@ fn thin_runs_have_a_report_too() {
     single.points[0].repeats.truncate(1);
     let mut silent = single.clone();
     let repeat = &mut silent.points[0].repeats[0];
-    repeat.histograms = tierlab_loadgen::record::Histograms {
+    repeat.histograms = tierlab_analysis::record::Histograms {
         block_s: 1.0,
         ..Default::default()
     };
@@ -219,14 +220,14 @@ fn thin_runs_have_a_report_too() {
     repeat.bands.clear();
     let mut unsummarised = single.clone();
     unsummarised.points[0].summary = None;
-    analysis::summarise(&mut single.points, &single.limits, None);
-    analysis::summarise(&mut silent.points, &silent.limits, run().pricing.as_ref());
+    tierlab_analysis::summarise(&mut single.points, &single.limits, None);
+    tierlab_analysis::summarise(&mut silent.points, &silent.limits, run().pricing.as_ref());
 
     for thin in [&empty, &single, &silent, &unsummarised] {
-        report::write(thin, &dir).unwrap();
-        report::load(&dir).unwrap();
+        folder::write(thin, &dir).unwrap();
+        folder::load(&dir).unwrap();
         let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-        let text = report::table(thin);
+        let text = table(thin);
         assert!(page.contains("stopped early") && text.contains("stopped before its last point"));
         assert!(!page.contains("NaN") && !text.contains("NaN"));
     }
@@ -240,11 +241,11 @@ fn thin_runs_have_a_report_too() {
 
 #[test]
 fn comparing_finds_a_slower_tier_and_blames_no_other() {
-    let same = report::comparison(run(), run(), WITHIN);
+    let same = comparison(run(), run(), WITHIN);
     assert_eq!(same.outcome(), Outcome::NoRegression, "{}", same.text());
     assert!(same.text().contains("0 worse, 0 better"));
 
-    let slower = report::comparison(run(), &synthetic::run(3, 1.6), WITHIN);
+    let slower = comparison(run(), &synthetic::run(3, 1.6), WITHIN);
     assert_eq!(slower.outcome(), Outcome::Regression);
     let wrong: Vec<_> = slower
         .changes
@@ -257,23 +258,20 @@ fn comparing_finds_a_slower_tier_and_blames_no_other() {
     for what in ["p50", "errors", "good/s", "$/10k", "highest rate"] {
         assert!(slower.changes.iter().any(|change| change.what == what), "{what}");
     }
-    let p50 = |change: &&report::Change| change.what == "p50" && change.decision == Decision::Worse;
+    let p50 = |change: &&Change| change.what == "p50" && change.decision == Decision::Worse;
     let told = slower.changes.iter().find(p50).unwrap();
     assert!(told.smallest.ends_with('%'), "{told:?}");
 
     let mut nothing = run().clone();
     nothing.points.clear();
-    assert_eq!(
-        report::comparison(run(), &nothing, WITHIN).outcome(),
-        Outcome::NothingInCommon
-    );
+    assert_eq!(comparison(run(), &nothing, WITHIN).outcome(), Outcome::NothingInCommon);
 }
 
 #[test]
 fn runs_that_cannot_tell_are_undecided_and_not_the_same() {
     let mut first = run().clone();
     first.slo = None;
-    analysis::conclude(&mut first);
+    tierlab_analysis::conclude(&mut first);
     let mut other = first.clone();
     // Other arrivals, and repeats that lie far apart: 24 % more on average, by chance or not.
     for point in &mut other.points {
@@ -282,8 +280,8 @@ fn runs_that_cannot_tell_are_undecided_and_not_the_same() {
             scale(&mut repeat.histograms.latency, factor);
         }
     }
-    analysis::conclude(&mut other);
-    let comparison = report::comparison(&first, &other, WITHIN);
+    tierlab_analysis::conclude(&mut other);
+    let comparison = comparison(&first, &other, WITHIN);
     assert_eq!(comparison.outcome(), Outcome::Undecided, "{}", comparison.text());
     let text = comparison.text();
     assert!(
@@ -303,10 +301,10 @@ fn a_point_that_the_server_no_longer_holds_is_a_regression_and_one_that_was_not_
         let point = lost
             .points
             .iter_mut()
-            .find(|point| analysis::curves::is_valid(point))
+            .find(|point| tierlab_analysis::curves::is_valid(point))
             .unwrap();
         point.summary.as_mut().unwrap().verdict = verdict;
-        let comparison = report::comparison(run(), &lost, WITHIN);
+        let comparison = comparison(run(), &lost, WITHIN);
         (comparison.outcome(), comparison.text())
     };
     let why = || vec!["because".to_owned()];
@@ -343,15 +341,15 @@ fn with(change: impl Fn(usize, &mut Repeat)) -> Run {
     for (index, repeat) in run.points[0].repeats.iter_mut().enumerate() {
         change(index, repeat);
     }
-    analysis::conclude(&mut run);
+    tierlab_analysis::conclude(&mut run);
     run
 }
 
 fn everywhere(run: &Run) -> [String; 3] {
     let (_keep, dir) = folder();
-    report::write(run, &dir).unwrap();
+    folder::write(run, &dir).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-    [report::table(run), read("report.md"), read("report.html")]
+    [table(run), read("report.md"), read("report.html")]
 }
 
 #[test]
@@ -378,7 +376,7 @@ fn repeats_of_before_and_after_a_run_was_gone_on_with_do_not_pool_where_they_dif
         finished_steps: 30,
         differences: Vec::new(),
     });
-    let text = report::table(&other);
+    let text = table(&other);
     assert!(
         text.contains("up to repeat 1 and")
             && text.contains("between the two the run was gone on with (2026-11-20T12:00:30Z)"),
@@ -390,7 +388,7 @@ fn repeats_of_before_and_after_a_run_was_gone_on_with_do_not_pool_where_they_dif
 fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
     let mut plain = run().clone();
     plain.slo = None;
-    analysis::conclude(&mut plain);
+    tierlab_analysis::conclude(&mut plain);
     let texts = everywhere(&plain);
     for text in &texts {
         assert!(text.contains("highest valid rate ≥ 800 rps: at most $"), "{text}");
@@ -415,11 +413,11 @@ fn a_rate_that_only_the_plan_set_is_a_lower_bound_and_its_cost_an_upper_one() {
 fn a_valid_rate_above_one_that_is_not_is_no_highest_valid_rate() {
     let mut broken = run().clone();
     broken.slo = None;
-    analysis::conclude(&mut broken);
+    tierlab_analysis::conclude(&mut broken);
     let middle = &mut broken.points[1];
     assert_eq!(middle.factors.offered_rps, 400.0);
     middle.summary.as_mut().unwrap().verdict = Verdict::Invalid(vec!["sent late".to_owned()]);
-    let findings = analysis::findings::findings(&broken.points, None);
+    let findings = tierlab_analysis::curves::findings::findings(&broken.points, None);
     assert_eq!(findings[0].highest_valid_rps, Some(100.0));
 }
 
@@ -457,7 +455,7 @@ fn a_server_that_does_not_tell_its_stages_did_not_fail() {
             band.parts_us.push(("untold".to_owned(), told));
         }
     }
-    analysis::conclude(&mut silent);
+    tierlab_analysis::conclude(&mut silent);
     for text in everywhere(&silent) {
         assert!(
             text.contains("not told by the server") && !text.contains("failed, no timing"),
@@ -470,37 +468,37 @@ fn a_server_that_does_not_tell_its_stages_did_not_fail() {
 fn damaged_and_foreign_folders_are_refused_by_name() {
     let (_keep, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let dir = dir.path();
-    let error = report::load(dir).unwrap_err().to_string();
+    let error = folder::load(dir).unwrap_err().to_string();
     assert!(error.contains("run.json"), "{error}");
 
     let mut small = run().clone();
     small.points.truncate(1);
     small.noise_floor = None;
-    report::write(&small, dir).unwrap();
+    folder::write(&small, dir).unwrap();
     let json = std::fs::read_to_string(dir.join("run.json")).unwrap();
     std::fs::write(
         dir.join("run.json"),
         json.replacen("\"schema_version\": 1", "\"schema_version\": 99", 1),
     )
     .unwrap();
-    assert!(matches!(report::load(dir), Err(ReportError::Schema { found: 99, .. })));
+    assert!(matches!(folder::load(dir), Err(StoreError::Schema { found: 99, .. })));
 
     std::fs::write(dir.join("run.json"), json.replace("hdr/nvme", "../nvme")).unwrap();
-    assert!(matches!(report::load(dir), Err(ReportError::HdrFile(_))));
+    assert!(matches!(folder::load(dir), Err(StoreError::HdrFile(_))));
 
     std::fs::write(dir.join("run.json"), &json).unwrap();
     std::fs::write(dir.join(&small.points[0].repeats[0].hdr_file), "nonsense").unwrap();
-    assert!(matches!(report::load(dir), Err(ReportError::Entry { .. })));
+    assert!(matches!(folder::load(dir), Err(StoreError::Entry { .. })));
 
     small.points[0].repeats[1].hdr_file = small.points[0].repeats[0].hdr_file.clone();
-    assert!(matches!(report::write(&small, dir), Err(ReportError::HdrFile(_))));
+    assert!(matches!(folder::write(&small, dir), Err(StoreError::HdrFile(_))));
 }
 
 #[test]
 fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_invalid() {
     let page = |run: &Run| {
         let (_keep, dir) = folder();
-        report::write(run, &dir).unwrap();
+        folder::write(run, &dir).unwrap();
         std::fs::read_to_string(dir.join("report.html")).unwrap()
     };
     assert!(!page(run()).contains("<h2>The GPUs</h2>"));
@@ -531,7 +529,7 @@ fn gpus_have_a_section_where_a_server_saw_any_and_a_broken_promise_of_gds_is_inv
         });
     }
     with.points[0].summary = None;
-    analysis::summarise(&mut with.points, &with.limits, None);
+    tierlab_analysis::summarise(&mut with.points, &with.limits, None);
     let summary = with.points[0].summary.as_ref().unwrap();
     let time = summary.gpu_time.unwrap();
     let near = |share: f64, want: f64| (share - want).abs() < 1e-9;
@@ -555,23 +553,21 @@ fn a_run_of_before_there_were_certificates_still_reads() {
     let (_keep, dir) = folder();
     let mut old = run().clone();
     old.selfcheck.clear();
-    report::write(&old, &dir).unwrap();
+    folder::write(&old, &dir).unwrap();
     let file = dir.join("run.json");
     let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert!(json.as_object_mut().unwrap().remove("certificates").is_some());
     std::fs::write(&file, json.to_string()).unwrap();
-    let read = report::load(&dir).unwrap();
+    let read = folder::load(&dir).unwrap();
     assert!(read.certificates.is_empty());
-    assert!(
-        report::table(&read).contains("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one")
-    );
+    assert!(table(&read).contains("There is no self-check with this run; `tierlab-loadgen selfcheck` makes one"));
 }
 
 #[test]
 fn where_only_the_median_is_common_to_all_it_stands_once() {
     let (_keep, dir) = folder();
     let heads = |run: &Run| {
-        report::write(run, &dir).unwrap();
+        folder::write(run, &dir).unwrap();
         let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
         let head = page.split("class=\"brief\"").nth(1).unwrap();
         let count = |name: &str| {

@@ -14,9 +14,9 @@ use hdrhistogram::Histogram;
 use script::Script;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use tierlab_loadgen::analysis::percentile::BlockTable;
-use tierlab_loadgen::record::Histograms;
-use tierlab_loadgen::report;
+use tierlab_analysis::record::Histograms;
+use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_loadgen::store::folder;
 
 #[derive(Debug, Parser)]
 #[command(about = "A server with known latencies, its truth, and plain goose beside it")]
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn percentiles(folder: &Path) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let run = report::load(folder)?;
+    let run = folder::load(folder)?;
     let repeats = &run.points.first().ok_or("the run has no point")?.repeats;
     let of = |quantile: f64, clock: fn(&Histograms) -> &Vec<Histogram<u64>>| {
         BlockTable::new(repeats.iter().map(|repeat| clock(&repeat.histograms).as_slice())).pooled_quantile(quantile)

@@ -1,5 +1,5 @@
 //! goose as its users run it: a closed loop of users, its throttle for the rate, its own percentiles. In: an address.
-//! Out: what it says. What [`tierlab_loadgen`] does instead stands in `driver.rs`.
+//! Out: what it says. What `tierlab-load` does instead stands in its `driver`.
 
 use clap::Args;
 use goose::GooseAttack;

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tierlab_loadgen::pacer;
+use tierlab_load::pacer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

@@ -1,100 +1,15 @@
 //! How requests are spread over time, as a plan says it. In: `arrivals`, `[arrival]` and `[shape]`. Out: a process and a
-//! profile, validated, traces read. Draws nothing; [`crate::schedule`] does.
+//! profile, validated, traces read. Draws nothing; [`tierlab_load::schedule`] does.
 
+use super::check::{below, within};
 use super::columns::{self, Column};
-use super::within;
 use serde::Deserialize;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tierlab_load::arrivals::{Arrivals, Process, Shape, Trace};
 
 /// The most pieces of a stepped profile.
 const MAX_PIECES: usize = 100;
-
-/// The process and its profile.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Arrivals {
-    /// How gaps vary.
-    pub process: Process,
-    /// How the rate varies over the window.
-    pub shape: Shape,
-}
-
-/// How the gaps between requests vary.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum Process {
-    /// A Poisson process: exponential gaps.
-    #[default]
-    Poisson,
-    /// Equal gaps.
-    Constant,
-    /// Gamma-distributed gaps.
-    Gamma {
-        /// Standard deviation of a gap over its mean: 0 is constant, 1 is Poisson, more is bursts.
-        cv: f64,
-    },
-    /// The gaps of recorded requests, in their order, at the load's own mean rate.
-    Trace(Arc<Trace>),
-}
-
-/// When recorded requests came.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
-    /// The file, as the plan names it.
-    pub file: PathBuf,
-    /// Seconds from the first one, ascending; at least two, and not all at once.
-    pub at_s: Vec<f64>,
-}
-
-/// How the rate varies over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum Shape {
-    /// Not at all.
-    #[default]
-    Flat,
-    /// In pieces of equal length, each at its share of the mean rate.
-    Steps(Vec<f64>),
-    /// In a straight line between two shares of the mean rate, which average 1.
-    Ramp {
-        /// At the window's start.
-        from: f64,
-        /// At its end.
-        to: f64,
-    },
-}
-
-impl Arrivals {
-    /// Equal gaps at a constant rate.
-    #[must_use]
-    pub const fn constant() -> Self {
-        Self {
-            process: Process::Constant,
-            shape: Shape::Flat,
-        }
-    }
-}
-
-impl fmt::Display for Arrivals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.process {
-            Process::Poisson => f.write_str("poisson")?,
-            Process::Constant => f.write_str("constant")?,
-            Process::Gamma { cv } => write!(f, "gamma(cv {cv:.2})")?,
-            Process::Trace(trace) => {
-                let name = trace.file.file_name().unwrap_or_default();
-                write!(f, "trace({})", name.to_string_lossy())?;
-            }
-        }
-        match &self.shape {
-            Shape::Flat => Ok(()),
-            Shape::Steps(pieces) => {
-                let pieces: Vec<String> = pieces.iter().map(|piece| format!("{piece:.2}")).collect();
-                write!(f, " in steps({})", pieces.join(" "))
-            }
-            Shape::Ramp { from, to } => write!(f, " on a ramp({from:.2} to {to:.2})"),
-        }
-    }
-}
 
 /// `arrivals`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -222,7 +137,7 @@ fn trace(arrival: RawArrival, base: &Path) -> Result<Trace, String> {
         RawUnit::Us => 1e6,
         RawUnit::Ns => 1e9,
     };
-    let path = super::below(base, &file);
+    let path = below(base, &file);
     let mut at: Vec<f64> = columns::numbers(&path, &column)?;
     at.sort_by(f64::total_cmp);
     let (Some(&first), Some(&last)) = (at.first(), at.last()) else {

@@ -1,43 +1,10 @@
 //! `[keys]`: which entities are asked for. In: TOML, and the file that keys come from. Out: a validated distribution.
-//! Knows nothing of how keys are drawn; [`crate::keys`] does.
+//! Knows nothing of how keys are drawn; [`tierlab_load::keys`] does.
 
-use super::columns;
-use super::{below, raw, within};
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Which entities are asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum KeyDistribution {
-    /// Each as often as any other.
-    Uniform,
-    /// The entity of rank r with a frequency proportional to r^-exponent.
-    Zipf {
-        /// The exponent, above 0.
-        exponent: f64,
-    },
-    /// One after the other through the table, over and over.
-    Sequential,
-    /// Those of a file, in its order, over and over.
-    File {
-        /// As the plan names it.
-        file: PathBuf,
-        /// At least one.
-        ids: Arc<[i64]>,
-    },
-}
-
-impl fmt::Display for KeyDistribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
-            Self::Sequential => f.write_str("sequential"),
-            Self::File { file, .. } => write!(f, "file({})", file.file_name().unwrap_or_default().to_string_lossy()),
-        }
-    }
-}
+use super::check::{below, within};
+use super::{columns, raw};
+use std::path::Path;
+use tierlab_load::keys::KeyDistribution;
 
 pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution, String> {
     use raw::RawDistribution as Raw;

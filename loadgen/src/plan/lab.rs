@@ -1,13 +1,12 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
+use super::check::{below, within};
+use super::origin::Origin;
 use super::raw::{RawColdStart, RawData, RawLab};
-use super::{below, within};
-use crate::record::{ColdWay, PageCache};
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tierlab_analysis::record::{ColdWay, PageCache};
 use tierlab_formats::model::is_plain_name;
 
 /// A validated `[lab]`.
@@ -42,28 +41,6 @@ pub struct TierPlan {
     pub publish: bool,
     /// Keys of the tier's config to set, as `KEY=VALUE`.
     pub set: Vec<String>,
-}
-
-/// What stands behind a tier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Origin {
-    /// A server that the lab starts on this machine.
-    Embedded,
-    /// The tier's own config says where; what answers there imitates the real thing.
-    Emulated,
-    /// The tier's own config says where.
-    Real,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Embedded => "embedded",
-            Self::Emulated => "emulated",
-            Self::Real => "real",
-        })
-    }
 }
 
 /// A state of the server's feature cache.
@@ -109,6 +86,15 @@ pub enum Data {
         /// The folder of the feature tables.
         features: PathBuf,
     },
+}
+
+impl LabPlan {
+    /// The config file of a tier: `tiers/NAME.toml` beside the server's config.
+    #[must_use]
+    pub fn tier_file(&self, tier: &str) -> PathBuf {
+        let beside = self.server_config.parent().unwrap_or_else(|| Path::new(""));
+        beside.join("tiers").join(format!("{tier}.toml"))
+    }
 }
 
 pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
@@ -186,7 +172,7 @@ fn cold_start(raw: &RawColdStart) -> Result<ColdStartPlan, String> {
     })
 }
 
-fn tier(name: &str, raw: Option<&super::raw::RawTier>) -> Result<TierPlan, String> {
+fn tier(name: &str, raw: Option<&crate::plan::raw::RawTier>) -> Result<TierPlan, String> {
     let served = matches!(name, "s3" | "nfs" | "flight");
     let origin = raw
         .and_then(|tier| tier.origin)

@@ -1,26 +1,9 @@
 //! `[[load]]`: rates by mode and batch size. In: TOML. Out: every load, in the plan's order.
 
-use super::{MAX_RATE, MAX_REQUESTS_PER_STEP, raw, within};
-use crate::record::Mode;
-
-/// One load: a mode, a batch size and a rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
-    /// Real-time or batch.
-    pub mode: Mode,
-    /// Entities per request; 1 in real-time mode.
-    pub batch_size: u32,
-    /// Requests per second.
-    pub rate: f64,
-}
-
-impl Load {
-    /// The same load at another rate.
-    #[must_use]
-    pub fn at(self, rate: f64) -> Self {
-        Self { rate, ..self }
-    }
-}
+use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
+use super::raw;
+use tierlab_analysis::record::Mode;
+use tierlab_load::load::Load;
 
 pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
     let mut loads = Vec::new();

@@ -1,14 +1,15 @@
 //! `[[mix]]`: several modes, batch sizes and models at the same time. In: TOML, and the trace that batch sizes come from.
 //! Out: validated mixes. Knows nothing of how they are sent.
 
+use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
 use super::columns::{self, Column};
-use super::{Load, MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
-use crate::record::Mode;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use tierlab_analysis::record::Mode;
 use tierlab_formats::model::is_plain_name;
+use tierlab_load::load::Load;
 
 /// The most parts of a mix: each has users and a point of its own.
 const MAX_PARTS: usize = 32;

@@ -4,35 +4,33 @@
 //! the environment. Paths in a plan are relative to the plan's own file.
 
 mod arrivals;
+mod check;
 mod columns;
 mod keys;
 mod lab;
+mod line;
 mod loads;
 mod mix;
-mod place;
+mod origin;
 mod raw;
 mod search;
-mod wire;
 
-pub use arrivals::{Arrivals, Process, Shape, Trace};
-pub use keys::KeyDistribution;
-pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, Origin, TierPlan};
-pub use loads::Load;
+pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, TierPlan};
 pub use mix::{Mix, Part};
+pub use origin::Origin;
 pub use search::SearchPlan;
-pub use wire::{Encoding, Protocol};
 
-use crate::payload::Form;
-use crate::record::Limits;
+use check::{below, within};
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tierlab_analysis::record::Limits;
 use tierlab_formats::model::is_plain_name;
-
-/// The most requests of one step: their due times, keys and bodies are all made before it starts.
-pub const MAX_REQUESTS_PER_STEP: f64 = 2e6;
-/// The highest rate that a plan may ask for, in requests per second.
-pub const MAX_RATE: f64 = 100_000.0;
+use tierlab_load::arrivals::Arrivals;
+use tierlab_load::keys::KeyDistribution;
+use tierlab_load::load::Load;
+use tierlab_load::payload::Form;
+use tierlab_load::wire::{Encoding, Protocol};
 
 /// The longest reply that a plan may have read.
 const MAX_REPLY_BYTES: f64 = 4e9;
@@ -182,7 +180,7 @@ fn refusal(file: &Path, text: &str, what: String) -> PlanError {
     let key = what.split('`').nth(1).map(|key| key.trim_matches(['[', ']']));
     PlanError {
         file: file.to_owned(),
-        line: key.and_then(|key| place::line_of(text, key)),
+        line: key.and_then(|key| line::line_of(text, key)),
         what,
     }
 }
@@ -279,30 +277,6 @@ fn check_limits(limits: &Limits) -> Result<(), String> {
     within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
     within("limits.error_share", limits.error_share, 0.0, 1.0)
-}
-
-/// A plan's path relative to the plan's folder, without the detours of `..` where they lead back through a plain name.
-fn below(base: &Path, path: &Path) -> PathBuf {
-    let mut short = PathBuf::new();
-    for part in base.join(path).components() {
-        match part {
-            Component::ParentDir if matches!(short.components().next_back(), Some(Component::Normal(_))) => {
-                short.pop();
-            }
-            Component::CurDir => {}
-            part => short.push(part),
-        }
-    }
-    short
-}
-
-/// Refuses NaN, infinities and whatever lies outside.
-fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("`{key}` = {value} is not within {least} and {most}"))
-    }
 }
 
 #[cfg(test)]

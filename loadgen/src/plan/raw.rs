@@ -1,10 +1,10 @@
 //! A plan as it stands in its file. In: TOML. Out: the keys with their defaults, unknown ones refused by serde.
 //! Nothing here is checked for sense; [`super::Plan`] does that.
 
-use crate::record::{ColdWay, Limits, Mode, PageCache};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierlab_analysis::record::{ColdWay, Limits, Mode, PageCache};
 
 /// Top level of a plan.
 #[derive(Debug, Deserialize)]
@@ -25,9 +25,9 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) reply_limit_bytes: Option<u64>,
     #[serde(default)]
-    pub(super) protocol: super::Protocol,
+    pub(super) protocol: tierlab_load::wire::Protocol,
     #[serde(default)]
-    pub(super) encoding: Option<super::Encoding>,
+    pub(super) encoding: Option<tierlab_load::wire::Encoding>,
     #[serde(default)]
     pub(super) arrivals: super::arrivals::RawProcess,
     #[serde(default)]
@@ -155,7 +155,7 @@ pub(super) struct RawData {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
     #[serde(default)]
-    pub(super) origin: Option<super::Origin>,
+    pub(super) origin: Option<super::origin::Origin>,
     #[serde(default)]
     pub(super) publish: Option<bool>,
     #[serde(default)]

@@ -1,12 +1,13 @@
 //! `[search]`: the objective that the highest rate is searched under. In: TOML. Out: a validated search. Knows nothing
-//! of how rates are chosen; [`crate::search`] does.
+//! of how rates are chosen; [`tierlab_analysis::curves::search`] does.
 
-use super::{Load, MAX_RATE, MAX_REQUESTS_PER_STEP, within};
-use crate::analysis::percentile::samples_needed;
-use crate::record::{Limits, Mode, Objective, Percentile, Slo};
-use crate::search::lowest_rate;
+use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
 use serde::Deserialize;
 use std::time::Duration;
+use tierlab_analysis::curves::search::lowest_rate;
+use tierlab_analysis::record::{Limits, Mode, Objective, Percentile, Slo};
+use tierlab_analysis::statistics::percentile::samples_needed;
+use tierlab_load::load::Load;
 
 /// The highest rate asked where the plan names none, in requests per second.
 const HIGHEST_RATE: f64 = 20_000.0;

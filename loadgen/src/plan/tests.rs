@@ -1,6 +1,7 @@
 use super::*;
-use crate::record::Mode;
 use proptest::prelude::*;
+use tierlab_analysis::record::Mode;
+use tierlab_load::arrivals::{Process, Shape};
 
 const HEAD: &str = "name = \"t\"\nmodel = \"ctr\"\nseed = 1\nwarmup_s = 0.5\nstep_s = 2.0\ndrain_s = 1.0\n";
 const LOAD: &str = "[[load]]\nmode = \"realtime\"\nrates = [50, 100]\n";

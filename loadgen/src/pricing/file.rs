@@ -2,12 +2,12 @@
 //!
 //! In: TOML. Out: its entries, checked, and each in one line. Knows nothing of plans.
 
-use super::PricingError;
-use crate::record::InstancePrice;
+use super::error::PricingError;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tierlab_analysis::record::InstancePrice;
 
 /// What `[tiers]` says of a tier that costs nothing beyond the instance.
 const INCLUDED: &str = "included";

@@ -3,17 +3,23 @@
 //! In: a runner. Out: more steps in its journal. A part has its own schedule, users and clock, started together with the
 //! others': what all of them send is the sum of their processes (for Poisson parts a Poisson process), and what each
 //! meets is the server under all of them. The server's counters are of all parts together; what each has of them, its
-//! replies say (`analysis::mix_shares`).
+//! replies say (`tierlab_analysis::mix_shares`).
 
-use super::{Label, Ledger, Runner, Target, factors, host_seed, line, name, send};
-use crate::analysis;
+use super::ledger::Ledger;
+use super::naming::{factors, line, name};
+use super::recorder::{self, Label};
+use super::send::{self, Requests};
+use super::step::Runner;
+use super::target::Target;
 use crate::error::RunError;
-use crate::plan::{Load, Mix, Plan};
-use crate::record::{Factors, Repeat};
-use crate::recorder;
-use crate::report::{self, Place};
-use crate::schedule::step_seed;
-use crate::scrape;
+use crate::plan::{Mix, Plan};
+use crate::server::delta::delta_of;
+use crate::store::histograms::hdr_file;
+use crate::store::journal::{Position, Step};
+use tierlab_analysis::mix_shares;
+use tierlab_analysis::record::{Factors, Repeat};
+use tierlab_load::load::Load;
+use tierlab_load::schedule::{host_seed, step_seed};
 use tokio::sync::Barrier;
 
 /// One part at one rate.
@@ -31,14 +37,14 @@ fn shares<'a>(plan: &'a Plan, target: &Target) -> Vec<Vec<Share<'a>>> {
     let mut all = Vec::new();
     for mix in &plan.mixes {
         for &rate in &mix.rates {
-            all.push(parts(plan, target, (mix, rate), first));
+            all.push(parts(plan, target, mix, rate, first));
         }
         first += mix.parts.len();
     }
     all
 }
 
-fn parts<'a>(plan: &'a Plan, target: &Target, (mix, rate): (&'a Mix, f64), first: usize) -> Vec<Share<'a>> {
+fn parts<'a>(plan: &'a Plan, target: &Target, mix: &'a Mix, rate: f64, first: usize) -> Vec<Share<'a>> {
     mix.parts
         .iter()
         .enumerate()
@@ -75,14 +81,14 @@ pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
 impl Runner<'_> {
     /// Every mix at every rate against every target, once.
     pub(super) async fn mixes(&mut self, repeat: u32, ledger: &mut Ledger) -> Result<(), RunError> {
-        if self.senders.crew.is_some() && !self.plan.mixes.is_empty() {
+        if self.senders.workers.is_some() && !self.plan.mixes.is_empty() {
             let what = "`mix`: a mix is sent by one process; leave out --workers, or the mix".to_owned();
             return Err(self.plan.refuse(what).into());
         }
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
         for step in 0..steps {
             for target in 0..self.targets.len() {
-                self.mixed_step(ledger, (target, step), repeat).await?;
+                self.mixed_step(ledger, target, step, repeat).await?;
             }
         }
         Ok(())
@@ -92,7 +98,8 @@ impl Runner<'_> {
     async fn mixed_step(
         &mut self,
         ledger: &mut Ledger,
-        (target_index, step): (usize, usize),
+        target_index: usize,
+        step: usize,
         index: u32,
     ) -> Result<(), RunError> {
         let plan = self.plan;
@@ -113,15 +120,15 @@ impl Runner<'_> {
         let seed =
             |share: &Share<'_>| host_seed(step_seed(plan.seed, index, (1 << 20) + step * 64 + share.place), host);
         let measuring = parts.iter().map(|share| {
-            let what = (share.load, share.model, seed(share));
-            Box::pin(send::measure_part(
+            let requests = Requests {
                 plan,
-                &target,
-                what,
-                &together,
-                &watch,
-                &self.interrupt,
-            ))
+                target: &target,
+                load: share.load,
+                model: share.model,
+                seed: seed(share),
+            };
+            let (together, watch, interrupt) = (&together, &watch, &self.interrupt);
+            Box::pin(async move { send::measure_part(&requests, together, watch, interrupt).await })
         });
         let before = target.control.scrape().await.ok();
         let measured = futures::future::try_join_all(measuring).await?;
@@ -131,10 +138,13 @@ impl Runner<'_> {
         let after = target.control.scrape().await.ok();
         let server = before
             .zip(after)
-            .map(|(before, after)| scrape::delta_of(&before, &after, &models(&parts)));
+            .map(|(before, after)| delta_of(&before, &after, &models(&parts)));
         if server.is_none() {
-            let place: Place = (target_index, parts[0].place);
-            self.still_there(place, index, &parts[0].factors).await?;
+            let position = Position {
+                target: target_index,
+                load: parts[0].place,
+            };
+            self.still_there(position, index, &parts[0].factors).await?;
             ledger.unanswered += 1;
         }
         let repeats: Vec<Repeat> = parts
@@ -144,13 +154,13 @@ impl Runner<'_> {
                 let label = Label {
                     index,
                     seed: seed(share),
-                    hdr_file: report::hdr_file(&share.factors, index),
+                    hdr_file: hdr_file(&share.factors, index),
                 };
                 recorder::record(label, finished, schedule, server.clone())
             })
             .collect();
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();
-        let shares = analysis::mix_shares(&sent);
+        let shares = mix_shares(&sent);
         let mut lines = Vec::new();
         for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
             let repeat = Repeat {
@@ -158,8 +168,11 @@ impl Runner<'_> {
                 ..repeat
             };
             lines.push(line(&share.factors, &repeat));
-            let step = report::Step {
-                place: (target_index, share.place),
+            let step = Step {
+                position: Position {
+                    target: target_index,
+                    load: share.place,
+                },
                 factors: share.factors.clone(),
                 repeat,
             };

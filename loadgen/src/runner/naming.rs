@@ -2,10 +2,11 @@
 //!
 //! In: plan, target and load; a finished repeat. Out: factors and text. Knows nothing of how a step is made.
 
-use super::{Content, Target};
-use crate::plan::{Load, Plan};
-use crate::record::{Factors, Repeat};
+use super::target::{Content, Target};
+use crate::plan::Plan;
 use hdrhistogram::Histogram;
+use tierlab_analysis::record::{Factors, Repeat};
+use tierlab_load::load::Load;
 
 /// What tells this point from the others.
 #[must_use]

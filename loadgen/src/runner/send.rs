@@ -2,20 +2,24 @@
 //!
 //! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
 
-use super::{Content, Target};
-use crate::driver::{self, DriverError, Finished, Route, Step};
+use super::target::{Content, Target};
 use crate::error::RunError;
-use crate::grpc::Connections;
-use crate::interrupt::Interrupt;
-use crate::live::Watch;
-use crate::payload::{self, Body};
-use crate::plan::{Load, Plan, Protocol};
-use crate::reply::Limit;
-use crate::schedule::Schedule;
-use crate::scrape;
-use crate::workers::Crew;
+use crate::plan::Plan;
+use crate::server::delta::delta;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierlab_analysis::record::ServerDelta;
+use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
+use tierlab_load::grpc::Connections;
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::live::Watch;
+use tierlab_load::load::Load;
+use tierlab_load::payload::{self, Body};
+use tierlab_load::reply::Limit;
+use tierlab_load::schedule::Schedule;
+use tierlab_load::wire::Protocol;
+use tierlab_load::workers::message::StepOrder;
+use tierlab_load::workers::{PlanText, Workers};
 use tokio::sync::Barrier;
 
 /// Between the last part's readiness and the common zero.
@@ -25,7 +29,7 @@ const PART_LEAD: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Senders {
     /// Processes on this host, where it is more than this one.
-    pub crew: Option<Crew>,
+    pub workers: Option<Workers>,
     /// Which of several hosts this is, whose runs are merged: each has arrivals of its own.
     pub host: u32,
 }
@@ -36,11 +40,15 @@ impl Senders {
     /// # Errors
     /// A process cannot be started.
     pub async fn new(plan: &Plan, workers: u32, host: u32) -> Result<Self, RunError> {
-        let crew = match workers {
-            0 | 1 => None,
-            more => Some(Crew::start(plan, more).await?),
+        let text = PlanText {
+            file: &plan.file,
+            text: &plan.text,
         };
-        Ok(Self { crew, host })
+        let workers = match workers {
+            0 | 1 => None,
+            more => Some(Workers::start(more, &text, plan.step_limit()).await?),
+        };
+        Ok(Self { workers, host })
     }
 
     /// In words, for the result.
@@ -53,47 +61,123 @@ impl Senders {
     }
 }
 
-/// What a step leaves: samples, the schedule that they are held against, and the server's counters, absent where the
-/// server did not answer before and after.
-pub type Measured = (Finished, Arc<Schedule>, Option<crate::record::ServerDelta>);
+/// The requests of a step: which load, of which model, against which target.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests<'a> {
+    /// The plan that says the rest.
+    pub plan: &'a Plan,
+    /// Where they are sent.
+    pub target: &'a Target,
+    /// How many entities each asks for, and how many are sent a second.
+    pub load: Load,
+    /// The model that they ask for.
+    pub model: &'a str,
+    /// What arrivals, entities and tensors derive from.
+    pub seed: u64,
+}
+
+impl Requests<'_> {
+    /// When they are due.
+    #[must_use]
+    pub fn schedule(&self) -> Arc<Schedule> {
+        let plan = self.plan;
+        Arc::new(Schedule::new(
+            &plan.arrivals,
+            self.load.rate,
+            plan.warmup,
+            plan.window,
+            self.seed,
+        ))
+    }
+
+    /// The step that sends them.
+    ///
+    /// # Errors
+    /// Tensors that cannot be made, or no way to the server.
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<Step, RunError> {
+        let Self {
+            plan,
+            target,
+            load,
+            model,
+            ..
+        } = *self;
+        let expected = target.expected(model, load.batch_size);
+        Ok(Step {
+            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+            expected: Arc::new(expected),
+            route: route(plan, target, model)?,
+            bodies: Arc::new(self.bodies(schedule.due_us.len())?),
+            schedule: Arc::clone(schedule),
+            users: plan.max_in_flight,
+            timeout: plan.timeout,
+            drain: plan.drain,
+            watch: watch.clone(),
+        })
+    }
+
+    fn bodies(&self, requests: usize) -> Result<Vec<Body>, RunError> {
+        let form = self.plan.form(self.model);
+        match self.target.content_of(self.model) {
+            Content::Joined(population) => {
+                let per_request = self.load.batch_size as usize;
+                let ids = population.draw(requests * per_request, self.seed);
+                Ok(ids.chunks(per_request).map(|ids| payload::joined(ids, form)).collect())
+            }
+            Content::Inline(specs) => {
+                payload::inline(specs, self.load.batch_size, form, self.seed).map_err(RunError::Usage)
+            }
+        }
+    }
+}
+
+/// What a step leaves.
+#[derive(Debug)]
+pub struct Measured {
+    /// Samples, and what the pacer saw.
+    pub finished: Finished,
+    /// What the samples are held against.
+    pub schedule: Arc<Schedule>,
+    /// The server's counters; absent where the server did not answer before and after.
+    pub server: Option<ServerDelta>,
+}
 
 /// One step against one target, sent by this process; `None` when interrupted.
 ///
 /// # Errors
 /// The step could not be driven.
-pub async fn measure(
-    plan: &Plan,
-    target: &Target,
-    load: Load,
-    seed: u64,
-    interrupt: &Interrupt,
-) -> Result<Option<Measured>, RunError> {
-    let nobody = Watch::default();
-    measure_with(None, plan, (target, load, seed), &nobody, interrupt).await
+pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<Measured>, RunError> {
+    measure_with(None, requests, &Watch::default(), interrupt).await
 }
 
-/// The same, sent by `crew` where there is one.
+/// The same, sent by `workers` where there are any.
 pub(super) async fn measure_with(
-    crew: Option<&mut Crew>,
-    plan: &Plan,
-    (target, load, seed): (&Target, Load, u64),
+    workers: Option<&mut Workers>,
+    requests: &Requests<'_>,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
+    let Requests {
+        plan,
+        target,
+        load,
+        seed,
+        ..
+    } = *requests;
+    let schedule = requests.schedule();
     let before = target.control.scrape().await.ok();
-    let finished = match crew {
-        None => {
-            let step = Step {
-                watch: watch.clone(),
-                ..step(plan, target, load, (&schedule, seed))?
+    let finished = match workers {
+        None => driver::run(requests.step(&schedule, watch)?, interrupt).await?,
+        Some(workers) => {
+            watch.sent_by(workers.size());
+            let order = StepOrder {
+                url: target.control.base().to_owned(),
+                grpc: target.grpc.as_ref().map(ToString::to_string),
+                load,
+                seed,
             };
-            driver::run(step, interrupt).await?
-        }
-        Some(crew) => {
-            watch.sent_by(crew.size());
             tokio::select! {
-                finished = crew.run(target, load, seed) => Some(finished?),
+                finished = workers.run(&order) => Some(finished?),
                 () = interrupt.raised() => None,
             }
         }
@@ -104,25 +188,24 @@ pub(super) async fn measure_with(
     let after = target.control.scrape().await.ok();
     let server = before
         .zip(after)
-        .map(|(before, after)| scrape::delta(&before, &after, &plan.model));
-    Ok(Some((finished, schedule, server)))
+        .map(|(before, after)| delta(&before, &after, &plan.model));
+    Ok(Some(Measured {
+        finished,
+        schedule,
+        server,
+    }))
 }
 
 /// A part of a mix against one target, sent by this process, its clock started with those of the others; `None` when
 /// interrupted.
 pub(super) async fn measure_part(
-    plan: &Plan,
-    target: &Target,
-    (load, model, seed): (Load, &str, u64),
+    requests: &Requests<'_>,
     together: &Barrier,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<(Finished, Arc<Schedule>)>, RunError> {
-    let schedule = Arc::new(Schedule::new(&plan.arrivals, load.rate, plan.warmup, plan.window, seed));
-    let step = Step {
-        watch: watch.clone(),
-        ..step_of(plan, target, (load, model), (&schedule, seed))?
-    };
+    let schedule = requests.schedule();
+    let step = requests.step(&schedule, watch)?;
     let start = async {
         together.wait().await;
         Ok::<_, DriverError>(Instant::now() + PART_LEAD)
@@ -131,44 +214,11 @@ pub(super) async fn measure_part(
     Ok(finished.map(|finished| (finished, schedule)))
 }
 
-/// The requests of a step.
-///
-/// # Errors
-/// Tensors that cannot be made.
-pub fn step(plan: &Plan, target: &Target, load: Load, when: (&Arc<Schedule>, u64)) -> Result<Step, RunError> {
-    step_of(plan, target, (load, &plan.model), when)
-}
-
-fn step_of(
-    plan: &Plan,
-    target: &Target,
-    (load, model): (Load, &str),
-    (schedule, seed): (&Arc<Schedule>, u64),
-) -> Result<Step, RunError> {
-    let expected = target.expected(model, load.batch_size);
-    Ok(Step {
-        limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
-        expected: Arc::new(expected),
-        route: route(plan, target, model)?,
-        bodies: Arc::new(bodies(
-            (plan, model),
-            target.content_of(model),
-            load,
-            (schedule.due_us.len(), seed),
-        )?),
-        schedule: Arc::clone(schedule),
-        users: plan.max_in_flight,
-        timeout: plan.timeout,
-        drain: plan.drain,
-        watch: Watch::default(),
-    })
-}
-
 /// The way to a target's server.
 ///
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
-pub fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
+pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
     match (plan.protocol, &target.grpc) {
         (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(model))),
         (Protocol::Grpc, Some(url)) => {
@@ -180,26 +230,5 @@ pub fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunErro
              `grpc_listen` when it is started with --grpc-listen)",
             plan.file.display()
         ))),
-    }
-}
-
-fn bodies(
-    (plan, model): (&Plan, &str),
-    content: &Content,
-    load: Load,
-    (requests, seed): (usize, u64),
-) -> Result<Vec<Body>, RunError> {
-    match content {
-        Content::Joined(population) => {
-            let per_request = load.batch_size as usize;
-            let ids = population.draw(requests * per_request, seed);
-            Ok(ids
-                .chunks(per_request)
-                .map(|ids| payload::joined(ids, plan.form(model)))
-                .collect())
-        }
-        Content::Inline(specs) => {
-            payload::inline(specs, load.batch_size, plan.form(model), seed).map_err(RunError::Usage)
-        }
     }
 }

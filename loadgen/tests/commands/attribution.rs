@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tierlab_loadgen::analysis::curves::is_valid;
+use tierlab_analysis::curves::is_valid;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 /// Every tenth request misses the cache and waits this long for the tier.
@@ -106,7 +106,7 @@ const ATTEMPTS: usize = 6;
 fn calm_run() -> (Workdir, Ended) {
     for _ in 0..ATTEMPTS {
         let (place, ended) = attempt();
-        let run = tierlab_loadgen::report::load(&place.path("results/r")).unwrap();
+        let run = tierlab_loadgen::store::folder::load(&place.path("results/r")).unwrap();
         let point = &run.points[0];
         let histograms = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
         let slow: u64 = histograms.map(|block| block.count_between(SLOW_US, u64::MAX)).sum();

@@ -6,9 +6,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::process::{Command, Stdio};
-use tierlab_loadgen::analysis::percentile::BlockTable;
-use tierlab_loadgen::record::Run;
-use tierlab_loadgen::report;
+use tierlab_analysis::record::Run;
+use tierlab_analysis::statistics::percentile::BlockTable;
+use tierlab_loadgen::store::folder;
 
 const PLAN: &str = "name = \"many\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1.0\n\
     drain_s = 0.5\nmax_in_flight = 64\n[[load]]\nmode = \"realtime\"\nrates = [300]\n";
@@ -22,7 +22,7 @@ fn sweep(place: &Workdir, url: &str, name: &str, more: &[&str]) -> Command {
 }
 
 fn load(place: &Workdir, name: &str) -> Run {
-    report::load(&place.path("results").join(name)).unwrap()
+    folder::load(&place.path("results").join(name)).unwrap()
 }
 
 fn all_latencies(run: &Run) -> Histogram<u64> {

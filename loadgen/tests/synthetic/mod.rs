@@ -7,12 +7,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tierlab_loadgen::analysis;
-use tierlab_loadgen::record::{
+use tierlab_analysis::record::{
     Check, Environment, Factors, Failure, Histograms, InstancePrice, Interval, Limits, Mode, Objective, Outcome,
     Percentile, Point, Pricing, Repeat, Run, SCHEMA_VERSION, Sample, ServerDelta, Slo,
 };
-use tierlab_loadgen::report;
+use tierlab_loadgen::store::histograms::hdr_file;
 use tierlab_protocol::timing::{Stage, StageTimings};
 
 const WINDOW_S: f64 = 4.0;
@@ -88,7 +87,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         resolution: 0.05,
     };
     let mut noise_floor = floor(repeats);
-    analysis::summarise(std::slice::from_mut(&mut noise_floor), &limits, None);
+    tierlab_analysis::summarise(std::slice::from_mut(&mut noise_floor), &limits, None);
     let mut run = Run {
         schema_version: SCHEMA_VERSION,
         name: "synthetic, not a measurement <&\">".to_owned(),
@@ -111,7 +110,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         cold_starts: Vec::new(),
         points,
     };
-    analysis::conclude(&mut run);
+    tierlab_analysis::conclude(&mut run);
     run
 }
 
@@ -260,7 +259,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         .count() as f64;
     let good = samples.len() as u64 - errors;
     let latencies: Vec<u64> = samples.iter().map(Sample::latency_us).collect();
-    let dependence = analysis::dependence::Dependence::of(&latencies);
+    let dependence = tierlab_analysis::statistics::dependence::Dependence::of(&latencies);
     Repeat {
         index,
         attempt: 0,
@@ -277,16 +276,19 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         },
         achieved_rps: done_in_window / WINDOW_S,
         in_flight_limit_hit: false,
-        mean_in_flight: analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
-        in_flight_by_stays: Some(analysis::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64))),
+        mean_in_flight: tierlab_analysis::validity::littles_law::by_stays(&samples, &(0..(WINDOW_S * 1e6) as u64)),
+        in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
+            &samples,
+            &(0..(WINDOW_S * 1e6) as u64),
+        )),
         autocorrelation_time: dependence.body,
         tail_autocorrelation_time: Some(dependence.tail),
         backlog_slope: if tier.name == "null" {
             Interval::default()
         } else {
-            analysis::backlog_slope(&samples)
+            tierlab_analysis::backlog_slope(&samples)
         },
-        bands: analysis::bands(&samples),
+        bands: tierlab_analysis::bands(&samples),
         server: Some(ServerDelta {
             inferences: good as f64 * rows,
             tier_requests: good as f64 * rows * (1.0 - hit_ratio),
@@ -301,7 +303,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             ..ServerDelta::default()
         }),
         mix_share: None,
-        hdr_file: report::hdr_file(factors, index),
+        hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),
     }
 }

@@ -1,0 +1,351 @@
+//! Dollars per 10,000 inferences.
+//!
+//! In: the repeats of a point and the prices. Out: the cost with its interval and its parts. Knows nothing of
+//! latencies.
+
+use crate::latency::bands::reads_total;
+use crate::record::{Factors, HourBy, Interval, MixShare, Pricing, Repeat};
+use crate::statistics::sections::mean_interval;
+
+const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+
+/// The parts, in order.
+pub const PARTS: [&str; 5] = ["compute", "cache memory", "tier capacity", "storage requests", "bytes"];
+
+/// The cost of a point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost {
+    /// Dollars per 10,000 inferences.
+    pub usd_per_10k: Interval,
+    /// What it is made of, in dollars; sums to the value.
+    pub parts: Vec<(String, f64)>,
+}
+
+/// The cost at the offered rate: `(instance $/h ÷ 3600 ÷ inferences/s + tier $/h ÷ 3600 ÷ inferences/s + tier requests per inference × price +
+/// tier bytes per inference × price) × 10,000`, as the mean over the repeats with Student's interval. With a single
+/// repeat the interval is that of the rate alone. A part of a mix pays its share of the hour and of the tier
+/// ([`mod@crate::costs::mix_shares`]), so that what all parts pay together is what was paid.
+///
+/// `None` where there is nothing to divide by, or where the tier charges for requests or bytes that the server's
+/// counters do not tell: a cost with a part missing would look like a cheap tier.
+#[must_use]
+pub fn cost(factors: &Factors, repeats: &[Repeat], rate: &Interval, pricing: &Pricing) -> Option<Cost> {
+    let per_repeat: Vec<[f64; 5]> = repeats
+        .iter()
+        .map(|repeat| parts(factors, repeat, pricing))
+        .collect::<Option<Vec<_>>>()?;
+    if per_repeat.is_empty() {
+        return None;
+    }
+    let count = per_repeat.len() as f64;
+    let means: [f64; 5] = std::array::from_fn(|part| per_repeat.iter().map(|parts| parts[part]).sum::<f64>() / count);
+    let value: f64 = means.iter().sum();
+    let totals: Vec<f64> = per_repeat.iter().map(|parts| parts.iter().sum()).collect();
+    let usd_per_10k = match mean_interval(&totals) {
+        Some(interval) => Interval {
+            value,
+            lo: interval.lo.max(0.0),
+            hi: interval.hi,
+        },
+        None => {
+            let (hourly, rest) = (means[..3].iter().sum::<f64>(), means[3] + means[4]);
+            // A rate above zero has an interval above zero.
+            let end = |rate_end: f64| rest + hourly * rate.value / rate_end;
+            Interval {
+                value,
+                lo: end(rate.hi),
+                hi: end(rate.lo),
+            }
+        }
+    };
+    let parts = PARTS.iter().zip(means).filter(|(_, usd)| *usd > 0.0);
+    Some(Cost {
+        usd_per_10k,
+        parts: parts.map(|(name, usd)| ((*name).to_owned(), usd)).collect(),
+    })
+}
+
+/// The parts of one repeat, in the order of [`PARTS`]. The cache's memory is a part of the instance's price, so that it
+/// is taken out of compute: what it costs is seen, and the sum stays what is paid.
+pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Option<[f64; 5]> {
+    let share = share(factors, repeat)?;
+    // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
+    // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
+    let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
+    let inferences_per_s = returned * factors.offered_rps * f64::from(factors.batch_size);
+    if inferences_per_s <= 0.0 {
+        return None;
+    }
+    let hourly = |usd_per_hour: f64| share.hour * usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
+    let tier = &factors.tier;
+    let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
+        None => Some(0.0),
+        Some(price) => {
+            let server = repeat
+                .server
+                .as_ref()
+                .filter(|server| share.inferences * server.inferences > 0.0)?;
+            Some(share.tier * of(server) / (share.inferences * server.inferences) * price * 1e4)
+        }
+    };
+    let capacity_gib = repeat.server.as_ref().map_or(0.0, |server| server.cache_capacity_bytes) / BYTES_PER_GIB;
+    let memory_usd = (capacity_gib * pricing.usd_per_gib_hour).min(pricing.usd_per_hour);
+    Some([
+        hourly(pricing.usd_per_hour - memory_usd),
+        hourly(memory_usd),
+        hourly(pricing.usd_per_hour_by_tier.get(tier).copied().unwrap_or(0.0)),
+        counted(pricing.usd_per_request.get(tier), |server| server.tier_requests)?,
+        counted(pricing.usd_per_byte.get(tier), |server| server.tier_wire_bytes)?,
+    ])
+}
+
+/// The part of the step that its repeat pays for: the whole, or a share where other parts of a mix shared it. `None` for a
+/// part in results made before shares were kept: nobody can say any more what was whose.
+fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
+    const WHOLE: MixShare = MixShare {
+        inferences: 1.0,
+        hour: 1.0,
+        tier: 1.0,
+        hour_by: HourBy::InferenceTime,
+    };
+    repeat.mix_share.or(factors.mix.is_none().then_some(WHOLE))
+}
+
+/// Rows that the cache had and had not: by the server's counters, of a part of a mix by its own replies.
+fn looked_up(repeat: &Repeat) -> (f64, f64) {
+    match (&repeat.mix_share, &repeat.server) {
+        (Some(_), _) => (
+            reads_total(&repeat.bands, |reads| reads.cache_hits),
+            reads_total(&repeat.bands, |reads| reads.cache_misses),
+        ),
+        (None, Some(server)) => (server.cache_hits, server.cache_misses),
+        (None, None) => (0.0, 0.0),
+    }
+}
+
+/// The share of rows that the cache had, over some repeats; `None` where nothing was looked up.
+pub(crate) fn hit_ratio<'a>(repeats: impl IntoIterator<Item = &'a Repeat>) -> Option<f64> {
+    let (mut hits, mut all) = (0.0, 0.0);
+    for (had, had_not) in repeats.into_iter().map(looked_up) {
+        hits += had;
+        all += had + had_not;
+    }
+    (all > 0.0).then(|| hits / all)
+}
+
+/// Requests that the tier made for the inferences of some repeats, each; `None` where the server did not say.
+pub(crate) fn tier_requests_per_inference(repeats: &[Repeat]) -> Option<f64> {
+    let (mut requests, mut inferences) = (0.0, 0.0);
+    for repeat in repeats {
+        let (tier, of) = repeat
+            .mix_share
+            .map_or((1.0, 1.0), |share| (share.tier, share.inferences));
+        requests += repeat.server.as_ref().map_or(0.0, |server| tier * server.tier_requests);
+        inferences += repeat.server.as_ref().map_or(0.0, |server| of * server.inferences);
+    }
+    (inferences > 0.0).then(|| requests / inferences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Band, Mode, Reads, ServerDelta};
+    use std::collections::BTreeMap;
+
+    fn factors(tier: &str, batch_size: u32) -> Factors {
+        Factors {
+            tier: tier.to_owned(),
+            cache: "cold".to_owned(),
+            cache_share: 0.0,
+            model: "ctr".to_owned(),
+            mode: if batch_size == 1 { Mode::Realtime } else { Mode::Batch },
+            batch_size,
+            offered_rps: 100.0,
+            arrivals: "poisson".to_owned(),
+            keys: "uniform".to_owned(),
+            mix: None,
+        }
+    }
+
+    fn repeat(achieved_rps: f64, server: Option<ServerDelta>) -> Repeat {
+        Repeat {
+            window_s: 10.0,
+            scheduled: (achieved_rps * 10.0) as u64,
+            completed: 1_000,
+            achieved_rps,
+            server,
+            ..Repeat::empty()
+        }
+    }
+
+    fn returned(share: f64) -> Repeat {
+        Repeat {
+            achieved_rps: 100.0 * share,
+            ..repeat(100.0, delta())
+        }
+    }
+
+    fn delta() -> Option<ServerDelta> {
+        let mut delta = ServerDelta::default();
+        (delta.inferences, delta.tier_requests, delta.tier_wire_bytes) = (1_000.0, 2_000.0, 4_096_000.0);
+        Some(delta)
+    }
+
+    fn pricing() -> Pricing {
+        let by = |tier: &str, usd: f64| BTreeMap::from([(tier.to_owned(), usd)]);
+        Pricing {
+            instance: "test".to_owned(),
+            usd_per_hour: 3.6,
+            usd_per_gib_hour: 0.36,
+            instances: Vec::new(),
+            instances_by_tier: BTreeMap::new(),
+            usd_per_hour_by_tier: by("nfs", 1.8),
+            usd_per_request: by("s3", 4e-7),
+            usd_per_byte: by("s3", 1e-9),
+            sources: Vec::new(),
+        }
+    }
+
+    fn rate(value: f64) -> Interval {
+        Interval {
+            value,
+            lo: value * 0.9,
+            hi: value * 1.1,
+        }
+    }
+
+    #[test]
+    fn the_formula_by_hand() {
+        // $3.6/h is $0.001/s; at 100 inferences/s that is $0.1 per 10k. 2 requests × $4e-7 and 4,096 B × $1e-9 each.
+        let cost = cost(&factors("s3", 1), &[repeat(100.0, delta())], &rate(100.0), &pricing()).unwrap();
+        let expected = [("compute", 0.1), ("storage requests", 0.008), ("bytes", 0.040_96)];
+        assert_eq!(cost.parts.len(), 3);
+        for ((name, usd), (expected_name, expected_usd)) in cost.parts.iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert!((usd - expected_usd).abs() < 1e-12, "{name}");
+        }
+        assert!((cost.usd_per_10k.value - 0.148_96).abs() < 1e-12);
+        assert!((cost.usd_per_10k.hi - (0.048_96 + 0.1 / 0.9)).abs() < 1e-9);
+        assert!((cost.usd_per_10k.lo - (0.048_96 + 0.1 / 1.1)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_memory_of_a_cache_is_a_part_of_the_instance() {
+        let mut server = delta();
+        server.as_mut().unwrap().cache_capacity_bytes = 2.0 * BYTES_PER_GIB;
+        let with = cost(&factors("s3", 1), &[repeat(100.0, server)], &rate(100.0), &pricing()).unwrap();
+        // 2 GiB at $0.36 an hour are a fifth of $3.6.
+        assert_eq!(with.parts[1].0, "cache memory");
+        assert!((with.parts[0].1 - 0.08).abs() < 1e-12 && (with.parts[1].1 - 0.02).abs() < 1e-12);
+        assert!((with.usd_per_10k.value - 0.148_96).abs() < 1e-12);
+    }
+
+    #[test]
+    fn batches_spread_the_instance_over_more_inferences_and_capacity_counts() {
+        let cost = cost(&factors("nfs", 10), &[repeat(100.0, None)], &rate(100.0), &pricing()).unwrap();
+        assert!((cost.usd_per_10k.value - 0.015).abs() < 1e-12);
+        assert_eq!(cost.parts[1].0, "tier capacity");
+    }
+
+    #[test]
+    fn repeats_carry_their_spread_into_the_interval() {
+        let repeats = [returned(0.9), returned(1.0), returned(0.95)];
+        let cost = cost(&factors("s3", 1), &repeats, &rate(100.0), &pricing()).unwrap();
+        assert!(cost.usd_per_10k.lo < cost.usd_per_10k.value && cost.usd_per_10k.value < cost.usd_per_10k.hi);
+        let sum: f64 = cost.parts.iter().map(|(_, usd)| usd).sum();
+        assert!((sum - cost.usd_per_10k.value).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_scatter_of_the_schedule_costs_nothing() {
+        let repeats = [repeat(90.0, delta()), repeat(100.0, delta()), repeat(110.0, delta())];
+        let cost = cost(&factors("s3", 1), &repeats, &rate(100.0), &pricing()).unwrap();
+        assert!((cost.usd_per_10k.hi - cost.usd_per_10k.lo) < 1e-9);
+    }
+
+    #[test]
+    fn no_cost_where_a_part_is_unknown() {
+        assert_eq!(
+            cost(&factors("s3", 1), &[repeat(100.0, None)], &rate(100.0), &pricing()),
+            None
+        );
+        assert_eq!(
+            cost(&factors("s3", 1), &[repeat(0.0, delta())], &rate(0.0), &pricing()),
+            None
+        );
+        assert_eq!(cost(&factors("s3", 1), &[], &rate(0.0), &pricing()), None);
+    }
+
+    /// A part of a mix of two: of 100 requests per second of this many rows each.
+    fn part(rows: u32, share: MixShare) -> Option<Cost> {
+        let factors = Factors {
+            mix: Some("two".to_owned()),
+            ..factors("s3", rows)
+        };
+        let repeat = Repeat {
+            mix_share: Some(share),
+            ..repeat(100.0, delta())
+        };
+        cost(&factors, &[repeat], &rate(100.0), &pricing())
+    }
+
+    #[test]
+    fn the_parts_of_a_mix_pay_together_what_is_paid() {
+        let share = |inferences, hour, tier| MixShare {
+            inferences,
+            hour,
+            tier,
+            hour_by: HourBy::InferenceTime,
+        };
+        // 100 and 300 inferences a second; the batches take a fifth of the hour and half of the tier's requests.
+        let (single, batch) = (
+            part(1, share(0.25, 0.8, 0.5)).unwrap(),
+            part(3, share(0.75, 0.2, 0.5)).unwrap(),
+        );
+        let usd_per_s = (single.usd_per_10k.value * 100.0 + batch.usd_per_10k.value * 300.0) / 1e4;
+        // $0.001 of the instance; 2 requests × $4e-7 and 4,096 B × $1e-9 for each of 400 inferences.
+        assert!(
+            (usd_per_s - (0.001 + 400.0 * (2.0 * 4e-7 + 4_096e-9))).abs() < 1e-12,
+            "{usd_per_s}"
+        );
+        assert!((single.parts[0].1 - 0.08).abs() < 1e-12 && (single.parts[1].1 - 0.016).abs() < 1e-12);
+        let unshared = Factors {
+            mix: Some("two".to_owned()),
+            ..factors("s3", 1)
+        };
+        let repeat = [repeat(100.0, delta())];
+        assert_eq!(
+            cost(&unshared, &repeat, &rate(100.0), &pricing()),
+            None,
+            "an older result"
+        );
+        assert_eq!(part(1, share(0.0, 0.0, 0.0)), None, "nothing of it was answered");
+    }
+
+    #[test]
+    fn a_part_of_a_mix_has_the_hits_of_its_own_replies() {
+        let mut mixed = repeat(100.0, delta());
+        mixed.server.as_mut().unwrap().cache_hits = 900.0;
+        assert_eq!(hit_ratio([&mixed]), Some(1.0));
+        mixed.mix_share = Some(MixShare {
+            inferences: 0.5,
+            hour: 0.5,
+            tier: 0.25,
+            hour_by: HourBy::Inferences,
+        });
+        mixed.bands = vec![Band {
+            name: "p0-50".to_owned(),
+            count: 10,
+            mean_us: 1.0,
+            over_repeats_us: None,
+            parts_us: Vec::new(),
+            reads: Reads {
+                cache_hits: 1.0,
+                cache_misses: 3.0,
+                ..Reads::default()
+            },
+        }];
+        assert_eq!(hit_ratio([&mixed]), Some(0.25));
+        assert_eq!(tier_requests_per_inference(&[mixed]), Some(1.0));
+    }
+}

@@ -1,0 +1,316 @@
+//! Costs side by side: a point on several instances, and tiers against each other over the hit ratio of a cache.
+//!
+//! In: points and prices. Out: dollars per 10,000 inferences, and the hit ratio at which two tiers cost the same. Knows
+//! nothing of latencies. Every instance is taken to do what the measured machine did.
+
+use super::cost::{Cost, cost, hit_ratio, parts};
+use crate::curves::Curve;
+use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
+use crate::statistics::sections::mean_interval;
+
+/// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.
+#[must_use]
+pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
+    let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
+    let on = |instance: &InstancePrice| {
+        can_be_had(pricing, &point.factors.tier, instance)
+            .then(|| cost(&point.factors, &point.repeats, &rate?, &pricing.on(instance)))
+            .flatten()
+    };
+    let instances = pricing.instances.iter();
+    instances.map(|instance| (instance, on(instance))).collect()
+}
+
+fn can_be_had(pricing: &Pricing, tier: &str, instance: &InstancePrice) -> bool {
+    let names = pricing.instances_by_tier.get(tier);
+    names.is_none_or(|names| names.contains(&instance.name))
+}
+
+/// What a tier costs at one rate over the hit ratio of a cache in front of it: through the measured cache states, each
+/// with what a miss cost in that state. A miss of a cache that fetches blocks may read far more than a row read without
+/// one. Between two states the hour and the cost of a miss go straight from one to the other; outside of them they are
+/// those of the nearest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// The tier.
+    pub tier: String,
+    /// The cheapest instance that it can be had on.
+    pub instance: String,
+    /// The measured states, by rising hit ratio; at least one.
+    pub states: Vec<State>,
+}
+
+/// A measured cache state of a tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// Its name.
+    pub cache: String,
+    /// The share of rows that the cache had.
+    pub hit_ratio: f64,
+    /// Dollars per 10,000 inferences of the hour.
+    pub hourly_usd: f64,
+    /// Dollars per 10,000 inferences of requests and bytes if every row missed as its misses did.
+    pub misses_usd: f64,
+    /// The last three of each repeat, by its index.
+    repeats: Vec<(u32, [f64; 3])>,
+}
+
+impl Line {
+    /// Dollars per 10,000 inferences at a hit ratio.
+    #[must_use]
+    pub fn at(&self, hit_ratio: f64) -> f64 {
+        at(
+            self.states
+                .iter()
+                .map(|state| [state.hit_ratio, state.hourly_usd, state.misses_usd]),
+            hit_ratio,
+        )
+    }
+
+    /// The same of one repeat; `None` where a state lacks it.
+    fn in_repeat(&self, index: u32) -> Option<Vec<[f64; 3]>> {
+        let of = |state: &State| Some(state.repeats.iter().find(|(known, _)| *known == index)?.1);
+        self.states.iter().map(of).collect()
+    }
+}
+
+/// Dollars at a hit ratio by states given as hit ratio, hour and misses.
+fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
+    let (mut below, mut above) = (None, None);
+    for state in states {
+        if state[0] <= hit_ratio {
+            below = Some(state);
+        } else if above.is_none() {
+            above = Some(state);
+        }
+    }
+    let [hourly, misses] = match (below, above) {
+        (Some(low), Some(high)) => {
+            let share = (hit_ratio - low[0]) / (high[0] - low[0]);
+            [1, 2].map(|part| low[part] + share * (high[part] - low[part]))
+        }
+        (Some(one), None) | (None, Some(one)) => [one[1], one[2]],
+        (None, None) => [0.0, 0.0],
+    };
+    hourly + (1.0 - hit_ratio) * misses
+}
+
+/// The lines of the tiers of some curves at a rate, in the order in which tiers first appear.
+#[must_use]
+pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
+    let mut tiers: Vec<(&str, Vec<&Point>)> = Vec::new();
+    for point in curves.iter().filter_map(|curve| curve.valid_at(offered_rps)) {
+        match tiers.iter_mut().find(|(known, _)| *known == point.factors.tier) {
+            Some((_, points)) => points.push(point),
+            None => tiers.push((&point.factors.tier, vec![point])),
+        }
+    }
+    tiers
+        .into_iter()
+        .filter_map(|(tier, points)| line(tier, &points, pricing))
+        .collect()
+}
+
+fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
+    let cheapest = pricing
+        .instances
+        .iter()
+        .filter(|instance| can_be_had(pricing, tier, instance))
+        .min_by(|a, b| a.usd_per_hour.total_cmp(&b.usd_per_hour))?;
+    let on = pricing.on(cheapest);
+    let mut states: Vec<State> = points.iter().map(|point| state(point, &on)).collect::<Option<_>>()?;
+    states.sort_by(|a, b| a.hit_ratio.total_cmp(&b.hit_ratio));
+    // Without a miss nothing is known of what one costs.
+    if states.iter().any(|state| state.hit_ratio < 1.0) {
+        states.retain(|state| state.hit_ratio < 1.0);
+    }
+    (!states.is_empty()).then(|| Line {
+        tier: tier.to_owned(),
+        instance: cheapest.name.clone(),
+        states,
+    })
+}
+
+fn state(point: &Point, pricing: &Pricing) -> Option<State> {
+    let repeats: Vec<(u32, [f64; 3])> = point
+        .repeats
+        .iter()
+        .map(|repeat| {
+            let parts = parts(&point.factors, repeat, pricing)?;
+            let hits = hit_ratio([repeat]).unwrap_or(0.0);
+            let misses = parts[3] + parts[4];
+            let per_miss = if hits < 1.0 { misses / (1.0 - hits) } else { 0.0 };
+            Some((repeat.index, [hits, parts[..3].iter().sum(), per_miss]))
+        })
+        .collect::<Option<_>>()?;
+    let count = repeats.len().max(1) as f64;
+    let mean = |part: usize| repeats.iter().map(|(_, of)| of[part]).sum::<f64>() / count;
+    Some(State {
+        cache: point.factors.cache.clone(),
+        hit_ratio: mean(0),
+        hourly_usd: mean(1),
+        misses_usd: mean(2),
+        repeats,
+    })
+}
+
+/// How two tiers compare over the hit ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BreakEven {
+    /// They cost the same at this hit ratio; below it the first is cheaper where `first_below`, above it the other.
+    At {
+        /// With its interval over the repeats.
+        hit_ratio: Interval,
+        /// Which side is whose.
+        first_below: bool,
+    },
+    /// The first is cheaper at every hit ratio.
+    First,
+    /// The second is.
+    Second,
+    /// They cost the same wherever they differ by less than a thousandth.
+    Same,
+}
+
+/// The hit ratio at which two lines cross; where they do so more than once, the highest.
+#[must_use]
+pub fn break_even(a: &Line, b: &Line) -> BreakEven {
+    let (cold, hot) = (a.at(0.0) - b.at(0.0), a.at(1.0) - b.at(1.0));
+    let small = |difference: f64, hit_ratio: f64| difference.abs() <= 1e-3 * a.at(hit_ratio).max(b.at(hit_ratio));
+    match (small(cold, 0.0), small(hot, 1.0)) {
+        (true, true) => return BreakEven::Same,
+        (_, true) => return if_less(cold),
+        (true, _) => return if_less(hot),
+        _ => {}
+    }
+    let Some(value) = crossing(|hit_ratio| a.at(hit_ratio) - b.at(hit_ratio)) else {
+        return if_less(cold);
+    };
+    let indices = a.states[0].repeats.iter().map(|(index, _)| *index);
+    let each: Vec<f64> = indices
+        .filter_map(|index| {
+            let (a, b) = (a.in_repeat(index)?, b.in_repeat(index)?);
+            crossing(|hit_ratio| at(a.iter().copied(), hit_ratio) - at(b.iter().copied(), hit_ratio))
+        })
+        .collect();
+    let interval = mean_interval(&each).unwrap_or(Interval {
+        value,
+        lo: value,
+        hi: value,
+    });
+    BreakEven::At {
+        hit_ratio: Interval {
+            value,
+            lo: interval.lo.clamp(0.0, value),
+            hi: interval.hi.clamp(value, 1.0),
+        },
+        first_below: hot > 0.0,
+    }
+}
+
+/// The highest place from 0 to 1 at which a difference changes its sign, to within a millionth of a millionth.
+fn crossing(difference: impl Fn(f64) -> f64) -> Option<f64> {
+    const STEPS: u32 = 400;
+    let place = |step: u32| f64::from(step) / f64::from(STEPS);
+    let side = difference(1.0) > 0.0;
+    let step = (0..STEPS).rev().find(|step| (difference(place(*step)) > 0.0) != side)?;
+    let (mut low, mut high) = (place(step), place(step + 1));
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if (difference(middle) > 0.0) == side {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Some(f64::midpoint(low, high))
+}
+
+fn if_less(difference: f64) -> BreakEven {
+    if difference < 0.0 {
+        BreakEven::First
+    } else {
+        BreakEven::Second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cached(states: &[(f64, f64, &[f64])]) -> Line {
+        let state = |&(hit_ratio, hourly, misses): &(f64, f64, &[f64])| State {
+            cache: "c".into(),
+            hit_ratio,
+            hourly_usd: hourly,
+            misses_usd: misses.iter().sum::<f64>() / misses.len() as f64,
+            repeats: (0..)
+                .zip(misses.iter().map(|misses| [hit_ratio, hourly, *misses]))
+                .collect(),
+        };
+        Line {
+            tier: "t".into(),
+            instance: "i".into(),
+            states: states.iter().map(state).collect(),
+        }
+    }
+
+    fn line(hourly: f64, misses: &[f64]) -> Line {
+        cached(&[(0.0, hourly, misses)])
+    }
+
+    #[test]
+    fn a_line_passes_through_every_state_and_crosses_by_what_a_miss_costs_there() {
+        // Without a cache a miss reads a row of 644 B, with one a block of 4.2 kB, 6.5 times as much.
+        let s3 = cached(&[(0.0, 0.02, &[0.25; 3]), (0.9, 0.021, &[1.63; 3])]);
+        assert!((s3.at(0.0) - 0.27).abs() < 1e-12 && (s3.at(0.9) - (0.021 + 0.163)).abs() < 1e-12);
+        let disk = line(0.031, &[0.0; 3]);
+        let BreakEven::At { hit_ratio, first_below } = break_even(&s3, &disk) else {
+            panic!("no crossing")
+        };
+        // 0.021 + (1 - h) × 1.63 = 0.031; with what a miss cost without a cache it would be 95.6 %.
+        assert!(
+            (hit_ratio.value - (1.0 - 0.01 / 1.63)).abs() < 1e-9 && !first_below,
+            "{hit_ratio:?}"
+        );
+        // A state between them that was measured is on the same side as the sentence says.
+        assert!(s3.at(0.96) > disk.at(0.96));
+    }
+
+    #[test]
+    fn a_cheap_hour_with_dear_requests_breaks_even_where_arithmetic_says() {
+        // $0.02 + (1 - h) × $0.04 equals $0.03 at h = 0.75.
+        let (s3, disk) = (line(0.02, &[0.04; 3]), line(0.03, &[0.0; 3]));
+        let BreakEven::At { hit_ratio, first_below } = break_even(&s3, &disk) else {
+            panic!("no crossing")
+        };
+        assert!((hit_ratio.value - 0.75).abs() < 1e-9 && !first_below);
+        assert!((s3.at(0.75) - disk.at(0.75)).abs() < 1e-12);
+        assert!((hit_ratio.hi - hit_ratio.lo) < 1e-9);
+        assert!(matches!(
+            break_even(&disk, &s3),
+            BreakEven::At { first_below: true, .. }
+        ));
+    }
+
+    #[test]
+    fn repeats_that_differ_give_an_interval() {
+        let (s3, disk) = (line(0.02, &[0.038, 0.04, 0.042]), line(0.03, &[0.0; 3]));
+        let BreakEven::At { hit_ratio, .. } = break_even(&s3, &disk) else {
+            panic!("no crossing")
+        };
+        assert!(
+            hit_ratio.lo < 0.75 && 0.75 < hit_ratio.hi && hit_ratio.hi < 0.8,
+            "{hit_ratio:?}"
+        );
+    }
+
+    #[test]
+    fn who_is_cheaper_everywhere_is_said_and_equals_are_equal() {
+        assert_eq!(break_even(&line(0.02, &[0.01]), &line(0.05, &[0.0])), BreakEven::First);
+        assert_eq!(break_even(&line(0.05, &[0.0]), &line(0.02, &[0.01])), BreakEven::Second);
+        assert_eq!(break_even(&line(0.02, &[0.0]), &line(0.02, &[0.0])), BreakEven::Same);
+        // Same hour, dearer misses: never cheaper, and as cheap where nothing misses.
+        assert_eq!(break_even(&line(0.02, &[0.04]), &line(0.02, &[0.0])), BreakEven::Second);
+    }
+}

@@ -1,0 +1,174 @@
+//! Points seen together: curves over the rate, the highest valid rate, a rate common to all, and differences between
+//! two points.
+//!
+//! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
+
+use crate::record::{Factors, Interval, Point, Verdict};
+use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::statistics::sections::{self, OUTSIDE, Pairing};
+
+/// Points that differ in the offered rate alone, by rising rate.
+#[derive(Debug, Clone)]
+pub struct Curve<'a> {
+    /// The points; at least one.
+    pub points: Vec<&'a Point>,
+}
+
+impl<'a> Curve<'a> {
+    /// What the points share; its rate is that of the first.
+    #[must_use]
+    pub fn factors(&self) -> &'a Factors {
+        &self.points[0].factors
+    }
+
+    /// The valid point with the highest rate up to which every point is valid: one above a rate that is not shows nothing
+    /// of what the server holds.
+    #[must_use]
+    pub fn highest_valid(&self) -> Option<&'a Point> {
+        self.points.iter().copied().take_while(|point| is_valid(point)).last()
+    }
+
+    /// The point that ends the rates up to which every point is valid; `None` where all are.
+    #[must_use]
+    pub fn first_not_valid(&self) -> Option<&'a Point> {
+        self.points.iter().copied().find(|point| !is_valid(point))
+    }
+
+    /// The valid point at a rate.
+    #[must_use]
+    pub fn valid_at(&self, offered_rps: f64) -> Option<&'a Point> {
+        self.points
+            .iter()
+            .copied()
+            .find(|point| point.factors.offered_rps == offered_rps && is_valid(point))
+    }
+}
+
+/// Whether a point's verdict lets it be used.
+#[must_use]
+pub fn is_valid(point: &Point) -> bool {
+    point
+        .summary
+        .as_ref()
+        .is_some_and(|summary| summary.verdict == Verdict::Valid)
+}
+
+/// The points as curves, in the order in which their first points appear.
+#[must_use]
+pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
+    let mut curves: Vec<Curve<'_>> = Vec::new();
+    for point in points {
+        match curves
+            .iter_mut()
+            .find(|curve| same_but_rate(curve.factors(), &point.factors))
+        {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve { points: vec![point] }),
+        }
+    }
+    for curve in &mut curves {
+        curve
+            .points
+            .sort_by(|a, b| a.factors.offered_rps.total_cmp(&b.factors.offered_rps));
+    }
+    curves
+}
+
+/// The rate at which the most curves have a valid point; of several the highest. `None` without valid points.
+#[must_use]
+pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
+    let rates = curves
+        .iter()
+        .flat_map(|curve| &curve.points)
+        .map(|point| point.factors.offered_rps);
+    rates
+        .map(|rate| {
+            (
+                curves.iter().filter(|curve| curve.valid_at(rate).is_some()).count(),
+                rate,
+            )
+        })
+        .filter(|(count, _)| *count > 0)
+        .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
+        .map(|(_, rate)| rate)
+}
+
+/// Whether two points belong to the same curve.
+#[must_use]
+pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
+    Factors {
+        offered_rps: 0.0,
+        ..a.clone()
+    } == Factors {
+        offered_rps: 0.0,
+        ..b.clone()
+    }
+}
+
+/// How the latency percentile of `b` relates to that of `a`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// `b / a`.
+    pub ratio: Interval,
+    /// `b - a`, in microseconds.
+    pub delta_us: Interval,
+    /// The logarithm of the ratio with its standard error, for intervals of other confidence.
+    pub log_ratio: sections::Estimate,
+}
+
+impl Difference {
+    /// Whether the interval of the ratio leaves out 1: a change, and not noise.
+    #[must_use]
+    pub fn is_significant(&self) -> bool {
+        self.ratio.lo > 1.0 || self.ratio.hi < 1.0
+    }
+}
+
+/// The difference of a latency percentile between two points, with its 95 % interval. With [`Pairing::ByRepeat`] only
+/// repeats that both points have are used, matched by index. `None` where either has too few samples for the percentile.
+#[must_use]
+pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Option<Difference> {
+    let table = |point: &Point, other: &Point| {
+        let paired = |index: u32| other.repeats.iter().any(|repeat| repeat.index == index);
+        let mut repeats: Vec<_> = point.repeats.iter().collect();
+        if pairing == Pairing::ByRepeat {
+            repeats.retain(|repeat| paired(repeat.index));
+        }
+        repeats.sort_by_key(|repeat| repeat.index);
+        BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
+    };
+    let (table_a, table_b) = (table(a, b), table(b, a));
+    // What the points have samples enough for was decided over all their rates.
+    let printable = |table: &BlockTable, point: &Point| {
+        let assumed = point.summary.as_ref().map_or(1.0, |summary| {
+            if quantile < 0.9 {
+                summary.assumed_autocorrelation_time
+            } else {
+                summary.assumed_tail_autocorrelation_time
+            }
+        });
+        is_printable(quantile, table.samples(), table.repeats().len(), assumed)
+    };
+    if !printable(&table_a, a) || !printable(&table_b, b) {
+        return None;
+    }
+    // A repeat that lost all its samples cannot be matched by position any more: then there is no difference.
+    let tables = (&table_a, &table_b);
+    let log_ratio = sections::difference(tables, quantile, pairing, f64::ln)?;
+    let delta = sections::difference(tables, quantile, pairing, |us| us)?;
+    Some(Difference {
+        ratio: exponential(log_ratio.interval(OUTSIDE)),
+        delta_us: delta.interval(OUTSIDE),
+        log_ratio,
+    })
+}
+
+/// An interval of a logarithm as one of the number itself.
+#[must_use]
+pub fn exponential(log: Interval) -> Interval {
+    Interval {
+        value: log.value.exp(),
+        lo: log.lo.exp(),
+        hi: log.hi.exp(),
+    }
+}

@@ -1,0 +1,14 @@
+//! Points seen together.
+//!
+//! - a [`Curve`]: the points of one configuration by rising rate; [`mod@knee`]: where it bends; [`slo`]: how far it goes under an
+//!   objective; [`search`]: which rates to measure to find that out
+//! - [`comparison`]: two runs against each other; [`findings`]: what a whole run says
+
+pub mod comparison;
+mod curve;
+pub mod findings;
+pub mod knee;
+pub mod search;
+pub mod slo;
+
+pub use curve::{Curve, Difference, common_rate, curves, difference, exponential, is_valid, same_but_rate};

@@ -1,0 +1,580 @@
+//! Which rates to measure for the highest one that meets an objective.
+//!
+//! In: what the rates measured so far say. Out: the rate to measure next, and how often; nothing at the end. Pure, and
+//! without a memory of its own: whatever was measured before (a plan's own loads, an earlier run that is gone on with)
+//! is evidence as any other, and the same evidence gives the same next rate. Knows neither servers nor percentiles.
+//!
+//! Rates double until one does not meet the objective (or halve until one does), then the gap is bisected with as few
+//! repeats as the percentile needs. When it is as narrow as was asked, both its sides are measured with all repeats;
+//! where that overturns one of them, the bisection goes on from there. At last a few small steps outwards look for rates
+//! that meet the objective, or do not, for certain: they are the ends of the interval.
+//!
+//! A rate at which the instrument failed says nothing. In the gap it is measured again, [`MAX_TRIES`] times in all; after
+//! that other rates in the gap are tried, and where those fail too, the gap stays as wide as it is.
+
+use super::slo::{Answer, Evidence, cut};
+
+/// The most rates that one search measures in one run.
+pub const MAX_PROBES: usize = 60;
+/// How often a rate at which the instrument failed is measured, the first time counted.
+pub const MAX_TRIES: u32 = 3;
+/// Where in a gap, by ratio, a rate is looked for: in its middle, and where nothing is to be known there, beside it.
+const PLACES: [f64; 3] = [0.5, 0.75, 0.25];
+/// Steps on either side of the boundary that look for certainty.
+const MARGIN_STEPS: usize = 3;
+/// Within so many steps of the resolution a side with all repeats is not weighed against single ones.
+const CLOSE_STEPS: i32 = 4;
+
+/// A rate to measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Probe {
+    /// Requests per second.
+    pub rps: f64,
+    /// How many repeats it has to have.
+    pub repeats: u32,
+}
+
+/// Where a search looks, and how closely.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Search {
+    /// Where it begins when nothing is known, in requests per second.
+    pub start_rps: f64,
+    /// Never below.
+    pub lowest_rps: f64,
+    /// Never above.
+    pub highest_rps: f64,
+    /// How close, as a share, the two sides of the boundary are to come.
+    pub resolution: f64,
+    /// All repeats: those of the boundary.
+    pub repeats: u32,
+    /// Samples that the percentile needs.
+    pub samples: u64,
+    /// Length of one repeat's window, in seconds.
+    pub window_s: f64,
+}
+
+impl Search {
+    /// The next rate, given what is known, by rising rate; `None` at the end.
+    #[must_use]
+    pub fn next(&self, measured: &[Evidence]) -> Option<Probe> {
+        let (known, unknown): (Vec<Evidence>, Vec<Evidence>) =
+            measured.iter().partition(|one| one.answer != Answer::Unknown);
+        let cut = cut(&known);
+        let met = cut.checked_sub(1).and_then(|last| known.get(last));
+        let not_met = known.get(cut);
+        let unknown = Unknown(&unknown);
+        match (met, not_met) {
+            (None, None) => self.first(&unknown),
+            (Some(met), None) if met.rps >= self.highest_rps => self.in_full(met),
+            (Some(met), None) => self.above(met, &unknown).or_else(|| self.in_full(met)),
+            (None, Some(not_met)) if not_met.rps <= self.lowest_rps => self.in_full(not_met),
+            (None, Some(not_met)) => {
+                let half = rounded(not_met.rps / 2.0).max(self.lowest_rps);
+                self.downwards_from(half, &unknown).or_else(|| self.in_full(not_met))
+            }
+            (Some(met), Some(not_met)) => self
+                .between(met, not_met, &unknown)
+                .or_else(|| self.in_full(met))
+                .or_else(|| self.in_full(not_met))
+                .or_else(|| self.downwards(&known[..cut], met.rps, &unknown))
+                .or_else(|| self.upwards(&known[cut..], not_met.rps, &unknown)),
+        }
+    }
+
+    /// Where nothing is known.
+    fn first(&self, unknown: &Unknown<'_>) -> Option<Probe> {
+        self.downwards_from(self.start_rps.clamp(self.lowest_rps, self.highest_rps), unknown)
+    }
+
+    /// That rate, or the next half of it at which something may be known.
+    fn downwards_from(&self, from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let mut rps = from;
+        while unknown.is_given_up(rps) {
+            if rps <= self.lowest_rps {
+                return None;
+            }
+            rps = rounded(rps / 2.0).max(self.lowest_rps);
+        }
+        Some(self.coarse(rps))
+    }
+
+    /// Twice a rate that meets the objective, or, where the instrument does not come so far, between the two.
+    fn above(&self, met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
+        let double = rounded(2.0 * met.rps).min(self.highest_rps);
+        let failed = unknown
+            .0
+            .iter()
+            .find(|one| one.rps > met.rps && one.rps <= double && is_given_up(one));
+        match failed {
+            None => Some(self.coarse(double)),
+            Some(failed) => {
+                let middle = rounded((met.rps * failed.rps).sqrt());
+                let is_wide = failed.rps / met.rps > 1.0 + self.resolution;
+                (is_wide && middle > met.rps && middle < failed.rps).then(|| self.coarse(middle))
+            }
+        }
+    }
+
+    /// The middle of a gap that is too wide, by ratio.
+    fn between(&self, met: &Evidence, not_met: &Evidence, unknown: &Unknown<'_>) -> Option<Probe> {
+        let ratio = not_met.rps / met.rps;
+        if ratio <= 1.0 + self.resolution {
+            return None;
+        }
+        let is_inside = |rps: &f64| *rps > met.rps && *rps < not_met.rps;
+        let places = PLACES.map(|place| rounded(met.rps * ratio.powf(place)));
+        let rps = places
+            .into_iter()
+            .filter(is_inside)
+            .find(|&rps| !unknown.is_given_up(rps))?;
+        let weighed = self.is_full(met) || self.is_full(not_met);
+        let close = ratio <= (1.0 + self.resolution).powi(CLOSE_STEPS);
+        Some(if weighed && close {
+            self.full(rps)
+        } else {
+            self.coarse(rps)
+        })
+    }
+
+    /// About how many repeats are still to be measured, where rates answer as they did so far and nothing is measured again.
+    #[must_use]
+    pub fn outlook(&self, measured: &[Evidence]) -> u32 {
+        let mut known: Vec<Evidence> = measured.to_vec();
+        let cut_rps = {
+            let judged: Vec<Evidence> = known
+                .iter()
+                .filter(|one| one.answer != Answer::Unknown)
+                .copied()
+                .collect();
+            let cut = cut(&judged);
+            let met = cut.checked_sub(1).map(|last| judged[last].rps);
+            let not_met = judged.get(cut).map(|one| one.rps);
+            match (met, not_met) {
+                (Some(met), Some(not_met)) => (met * not_met).sqrt(),
+                // Nobody knows how far: as if the next rate but one were too much.
+                (Some(met), None) => (3.0 * met).min(self.highest_rps),
+                (None, Some(not_met)) => (not_met / 3.0).max(self.lowest_rps),
+                (None, None) => 3.0 * self.start_rps.clamp(self.lowest_rps, self.highest_rps),
+            }
+        };
+        let mut repeats = 0;
+        for _ in 0..MAX_PROBES {
+            let Some(probe) = self.next(&known) else { break };
+            let before = known.iter().find(|one| one.rps == probe.rps);
+            let before = before
+                .filter(|one| one.answer != Answer::Unknown)
+                .map_or(0, |one| one.repeats);
+            repeats += probe.repeats.saturating_sub(before);
+            let met = probe.rps <= cut_rps;
+            known.retain(|one| one.rps != probe.rps);
+            known.push(Evidence {
+                rps: probe.rps,
+                repeats: probe.repeats,
+                tries: 1,
+                answer: if met { Answer::Met } else { Answer::NotMet },
+                certain: true,
+            });
+            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        }
+        repeats
+    }
+
+    /// The next step down to a rate that certainly meets the objective, unless there is one already.
+    fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
+        let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
+        self.walk((known, unknown), from, certain, step)
+    }
+
+    /// The next step up to one that certainly does not.
+    fn upwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
+        let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
+        let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
+        self.walk((known, unknown), from, certain, step)
+    }
+
+    fn walk(
+        &self,
+        (known, unknown): (&[Evidence], &Unknown<'_>),
+        from: f64,
+        certain: impl Fn(f64) -> bool,
+        step: impl Fn(f64) -> Option<f64>,
+    ) -> Option<Probe> {
+        let mut rps = from;
+        for _ in 0..MARGIN_STEPS {
+            if certain(rps) {
+                return None;
+            }
+            rps = step(rps)?;
+            let is_done = known.iter().any(|one| one.rps == rps && self.is_full(one));
+            if !is_done && !unknown.is_given_up(rps) {
+                return (!certain(rps)).then(|| self.full(rps));
+            }
+        }
+        None
+    }
+
+    const fn is_full(&self, one: &Evidence) -> bool {
+        one.repeats >= self.repeats
+    }
+
+    fn in_full(&self, one: &Evidence) -> Option<Probe> {
+        (!self.is_full(one)).then(|| self.full(one.rps))
+    }
+
+    const fn full(&self, rps: f64) -> Probe {
+        Probe {
+            rps,
+            repeats: self.repeats,
+        }
+    }
+
+    /// With as many repeats as give the samples, and no more than there are.
+    fn coarse(&self, rps: f64) -> Probe {
+        let each = (rps * self.window_s).round().max(1.0);
+        let repeats = (self.samples as f64 / each).ceil() as u32;
+        Probe {
+            rps,
+            repeats: repeats.clamp(1, self.repeats),
+        }
+    }
+}
+
+/// Rates measured in vain so far.
+struct Unknown<'a>(&'a [Evidence]);
+
+impl Unknown<'_> {
+    /// Whether a rate was measured in vain as often as any is.
+    fn is_given_up(&self, rps: f64) -> bool {
+        self.0.iter().any(|one| one.rps == rps && is_given_up(one))
+    }
+}
+
+const fn is_given_up(one: &Evidence) -> bool {
+    one.tries >= MAX_TRIES
+}
+
+/// The lowest rate whose repeats together have as many samples as are needed; windows hold a whole number of requests.
+#[must_use]
+pub fn lowest_rate(samples: u64, repeats: u32, window_s: f64) -> f64 {
+    samples.div_ceil(u64::from(repeats)) as f64 / window_s
+}
+
+/// Three significant digits: a rate that can be read, and the same on every machine.
+fn rounded(rps: f64) -> f64 {
+    let digits = 2 - rps.max(1e-9).log10().floor() as i32;
+    // A power of ten is exact where its exponent is positive: divide by one, or multiply.
+    if digits >= 0 {
+        let scale = 10_f64.powi(digits);
+        (rps * scale).round() / scale
+    } else {
+        let scale = 10_f64.powi(-digits);
+        (rps / scale).round() * scale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    fn search(lowest_rps: f64, highest_rps: f64, resolution: f64) -> Search {
+        Search {
+            start_rps: lowest_rps,
+            lowest_rps,
+            highest_rps,
+            resolution,
+            repeats: 5,
+            samples: 368,
+            window_s: 100.0,
+        }
+    }
+
+    fn said(Probe { rps, repeats }: Probe, met: bool, certain: bool) -> Evidence {
+        Evidence {
+            rps,
+            repeats,
+            tries: 1,
+            answer: if met { Answer::Met } else { Answer::NotMet },
+            certain,
+        }
+    }
+
+    /// The same against an instrument that fails where `fails` says so, of a probe and how often it was tried.
+    fn run_in_vain(
+        search: &Search,
+        boundary: f64,
+        mut fails: impl FnMut(Probe, u32) -> bool,
+    ) -> (Vec<Probe>, Vec<Evidence>) {
+        let (mut probes, mut known): (Vec<Probe>, Vec<Evidence>) = (Vec::new(), Vec::new());
+        while let Some(probe) = search.next(&known) {
+            probes.push(probe);
+            assert!(probes.len() < 2 * MAX_PROBES, "{probes:?}");
+            let before = known.iter().find(|one| one.rps == probe.rps);
+            let tries = before.map_or(1, |one| one.tries + u32::from(one.answer == Answer::Unknown));
+            assert!(tries <= MAX_TRIES, "{probe:?} again");
+            let mut one = said(probe, probe.rps <= boundary, true);
+            one.tries = tries;
+            if fails(probe, tries) {
+                (one.answer, one.certain) = (Answer::Unknown, false);
+            }
+            known.retain(|one| one.rps != probe.rps);
+            known.push(one);
+            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        }
+        (probes, known)
+    }
+
+    fn found_of(known: &[Evidence]) -> (Option<f64>, Option<f64>) {
+        let judged: Vec<Evidence> = known
+            .iter()
+            .filter(|one| one.answer != Answer::Unknown)
+            .copied()
+            .collect();
+        found(&judged)
+    }
+
+    #[test]
+    fn an_instrument_that_fails_now_and_then_costs_time_and_nothing_else() {
+        let mut calls = 0;
+        let search = search(50.0, 10_000.0, 0.05);
+        let (probes, known) = run_in_vain(&search, 330.0, |_, _| {
+            calls += 1;
+            calls % 2 == 1
+        });
+        let (Some(met), Some(not_met)) = found_of(&known) else {
+            panic!("{known:?}")
+        };
+        // Where a rate was given up, the one beside it bounds the gap; and rates have three digits.
+        assert!(
+            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.061,
+            "{met} {not_met}"
+        );
+        // Every second measurement is in vain: more than twice as many, and still no more than a search may take.
+        assert!(probes.len() <= MAX_PROBES, "{probes:?}");
+    }
+
+    #[test]
+    fn an_instrument_that_does_not_come_so_far_leaves_what_lies_above_unknown() {
+        let search = search(50.0, 100_000.0, 0.05);
+        let (probes, known) = run_in_vain(&search, 50_000.0, |probe, _| probe.rps > 9_000.0);
+        let (met, not_met) = found_of(&known);
+        assert_eq!(not_met, None);
+        assert!(met.is_some_and(|met| met > 8_400.0 && met <= 9_000.0), "{met:?}");
+        assert!(probes.len() < 40, "{probes:?}");
+    }
+
+    #[test]
+    fn what_never_gives_an_answer_ends_soon_and_is_never_called_not_met() {
+        let (probes, known) = run_in_vain(&search(50.0, 100_000.0, 0.05), 1.0, |_, _| true);
+        assert_eq!(found_of(&known), (None, None));
+        assert!(probes.len() <= 3 * MAX_TRIES as usize, "{probes:?}");
+    }
+
+    #[test]
+    fn a_rate_that_gives_no_answer_is_passed_by_on_either_side() {
+        // The first middle of the gap from 200 to 400.
+        let (_, known) = run_in_vain(&search(50.0, 10_000.0, 0.05), 330.0, |probe, _| probe.rps == 283.0);
+        let (Some(met), Some(not_met)) = found_of(&known) else {
+            panic!("{known:?}")
+        };
+        assert!(
+            met <= 330.0 && not_met > 330.0 && not_met / met <= 1.05,
+            "{met} {not_met}"
+        );
+    }
+
+    #[test]
+    fn the_outlook_shrinks_to_nothing() {
+        let search = search(50.0, 10_000.0, 0.05);
+        let first = search.outlook(&[]);
+        assert!((5..60).contains(&first), "{first}");
+        let (_, known) = run(&search, Vec::new(), |probe| (probe.rps <= 330.0, true));
+        assert_eq!(search.outlook(&known), 0);
+    }
+
+    /// Carries a search out; `judge` says of a probe whether it meets the objective, and whether for certain.
+    fn run(
+        search: &Search,
+        mut known: Vec<Evidence>,
+        mut judge: impl FnMut(Probe) -> (bool, bool),
+    ) -> (Vec<Probe>, Vec<Evidence>) {
+        let mut probes = Vec::new();
+        while let Some(probe) = search.next(&known) {
+            assert!(probes.len() < MAX_PROBES, "{probes:?}");
+            assert!(
+                (search.lowest_rps..=search.highest_rps).contains(&probe.rps),
+                "{probe:?}"
+            );
+            let (met, certain) = judge(probe);
+            known.retain(|one| one.rps != probe.rps);
+            known.push(said(probe, met, certain));
+            known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+            probes.push(probe);
+        }
+        (probes, known)
+    }
+
+    fn found(known: &[Evidence]) -> (Option<f64>, Option<f64>) {
+        let cut = cut(known);
+        (
+            cut.checked_sub(1).map(|last| known[last].rps),
+            known.get(cut).map(|one| one.rps),
+        )
+    }
+
+    #[test]
+    fn doubles_bisects_and_repeats_the_boundary() {
+        let (probes, known) = run(&search(50.0, 10_000.0, 0.05), Vec::new(), |probe| {
+            (probe.rps <= 330.0, true)
+        });
+        let rates: Vec<f64> = probes.iter().map(|probe| probe.rps).collect();
+        assert_eq!(rates[..5], [50.0, 100.0, 200.0, 400.0, 283.0]);
+        let (Some(met), Some(not_met)) = found(&known) else {
+            panic!("{known:?}")
+        };
+        assert!(met <= 330.0 && not_met > 330.0 && not_met / met <= 1.05);
+        let full: Vec<f64> = probes
+            .iter()
+            .filter(|probe| probe.repeats == 5)
+            .map(|probe| probe.rps)
+            .collect();
+        assert_eq!(full, [met, not_met]);
+    }
+
+    #[test]
+    fn ends_at_its_limits() {
+        let (_, known) = run(&search(50.0, 10_000.0, 0.05), Vec::new(), |_| (false, true));
+        assert_eq!(found(&known), (None, Some(50.0)));
+        assert_eq!(known[0].repeats, 5, "what is said in words has all repeats");
+        let (_, known) = run(&search(50.0, 330.5, 0.05), Vec::new(), |_| (true, true));
+        assert_eq!(found(&known), (Some(330.5), None));
+        assert_eq!(known.last().unwrap().repeats, 5);
+    }
+
+    #[test]
+    fn what_is_known_already_is_not_measured_again() {
+        let grid = [100.0, 200.0, 400.0].map(|rps| said(Probe { rps, repeats: 5 }, rps < 300.0, true));
+        let (probes, known) = run(&search(50.0, 10_000.0, 0.05), grid.to_vec(), |probe| {
+            (probe.rps <= 330.0, true)
+        });
+        assert!(
+            probes.iter().all(|probe| (200.0..400.0).contains(&probe.rps)),
+            "{probes:?}"
+        );
+        assert!(
+            found(&known)
+                .0
+                .is_some_and(|met| met <= 330.0 && met * 1.05 >= 330.0 * 0.99)
+        );
+    }
+
+    #[test]
+    fn what_all_repeats_overturn_moves_the_boundary() {
+        // A single repeat is too kind by a fifth.
+        let (_, known) = run(&search(50.0, 10_000.0, 0.05), Vec::new(), |probe| {
+            (probe.rps <= if probe.repeats == 5 { 300.0 } else { 360.0 }, true)
+        });
+        let (Some(met), Some(not_met)) = found(&known) else {
+            panic!("{known:?}")
+        };
+        assert!(
+            met <= 300.0 && not_met > 300.0 && not_met / met < 1.06,
+            "{met} {not_met}"
+        );
+    }
+
+    #[test]
+    fn looks_for_certainty_on_both_sides() {
+        // Within a tenth of the boundary nothing is certain.
+        let (_, known) = run(&search(50.0, 10_000.0, 0.05), Vec::new(), |probe| {
+            (probe.rps <= 330.0, (probe.rps / 330.0).ln().abs() > 0.1)
+        });
+        let certain = |met| {
+            known
+                .iter()
+                .filter(move |one| one.is_met() == met && one.certain && one.repeats == 5)
+        };
+        assert!(certain(true).any(|one| one.rps > 330.0 * 0.8), "{known:?}");
+        assert!(certain(false).any(|one| one.rps < 330.0 * 1.25), "{known:?}");
+    }
+
+    #[test]
+    fn a_low_rate_has_as_many_repeats_as_its_samples_need() {
+        let search = Search {
+            window_s: 1.0,
+            ..search(lowest_rate(368, 5, 1.0), 1_000.0, 0.05)
+        };
+        assert_eq!(search.lowest_rps, 74.0);
+        assert_eq!(search.next(&[]), Some(Probe { rps: 74.0, repeats: 5 }));
+        assert_eq!(search.coarse(200.0).repeats, 2);
+        assert_eq!(search.coarse(368.0).repeats, 1);
+    }
+
+    #[test]
+    fn rates_have_three_digits() {
+        let rates = [123.456, 99_960.0, 0.012_345, 1.0, 20_000.0].map(rounded);
+        assert_eq!(rates, [123.0, 100_000.0, 0.0123, 1.0, 20_000.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn brackets_any_boundary(
+            boundary in 10.0_f64..20_000.0, lowest in 1.0_f64..100.0, start in 0.0_f64..30_000.0, resolution in 0.01_f64..0.2,
+        ) {
+            let search = Search { start_rps: start, ..search(lowest, 20_000.0, resolution) };
+            let (_, known) = run(&search, Vec::new(), |probe| (probe.rps <= boundary, true));
+            match found(&known) {
+                (Some(met), Some(not_met)) => {
+                    prop_assert!(met <= boundary && not_met > boundary);
+                    prop_assert!(not_met / met <= 1.0 + resolution + 0.011, "{} {}", met, not_met);
+                    prop_assert!(known.iter().filter(|one| one.repeats == 5).count() >= 2);
+                }
+                (None, Some(not_met)) => prop_assert!(not_met > boundary && not_met == lowest),
+                (Some(met), None) => prop_assert!(met == 20_000.0 && boundary >= 20_000.0),
+                (None, None) => prop_assert!(false, "nothing was measured"),
+            }
+        }
+
+        /// A noisy server, whose every answer is wrong with a chance that falls with the distance from the boundary: the
+        /// search ends, and near it.
+        #[test]
+        fn noise_leaves_it_near(boundary in 100.0_f64..5_000.0, seed: u64) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (_, known) = run(&search(20.0, 20_000.0, 0.05), Vec::new(), |probe| {
+                let distance = (probe.rps / boundary).ln() * f64::from(probe.repeats).sqrt();
+                let met = 1.0 / (1.0 + (distance / 0.03).exp());
+                (rng.random_range(0.0..1.0) < met, distance.abs() > 0.1)
+            });
+            let (Some(met), Some(not_met)) = found(&known) else { return Err(TestCaseError::fail("nothing found")) };
+            prop_assert!((met / boundary).ln().abs() < 0.3 && (not_met / boundary).ln().abs() < 0.3, "{} {}", met, not_met);
+        }
+
+        /// An instrument that fails at random, on a server with a clear boundary: the search ends, on either side of it.
+        #[test]
+        fn failures_at_random_never_move_the_boundary(boundary in 20.0_f64..15_000.0, share in 0.0_f64..0.9, seed: u64) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (_, known) = run_in_vain(&search(20.0, 20_000.0, 0.05), boundary, |_, _| rng.random_range(0.0..1.0) < share);
+            let (met, not_met) = found_of(&known);
+            prop_assert!(met.is_none_or(|met| met <= boundary) && not_met.is_none_or(|not_met| not_met > boundary));
+        }
+
+        /// Whatever is told, it ends: each probe is a rate not yet known, or one that had fewer repeats.
+        #[test]
+        fn ends_whatever_is_told(answers in prop::collection::vec(any::<(bool, bool)>(), MAX_PROBES)) {
+            let mut answers = answers.into_iter();
+            let mut known: Vec<Evidence> = Vec::new();
+            let search = search(10.0, 5_000.0, 0.05);
+            while let Some(probe) = search.next(&known) {
+                let Some((met, certain)) = answers.next() else { break };
+                let before = known.iter().find(|one| one.rps == probe.rps).map_or(0, |one| one.repeats);
+                prop_assert!(probe.repeats > before);
+                known.retain(|one| one.rps != probe.rps);
+                known.push(said(probe, met, certain));
+                known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! Which points meet a service-level objective, and how far a curve goes under it.
+//!
+//! In: an objective, and summarised points of a curve. Out: what each point says of the objective, and the boundary that
+//! they say together. Knows nothing of how rates are chosen; [`crate::curves::search`] does.
+
+use super::curve::Curve;
+use crate::record::{
+    Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
+};
+use crate::statistics::percentile::{BlockTable, samples_needed};
+use hdrhistogram::Histogram;
+
+/// What one measured rate says of an objective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evidence {
+    /// Requests per second.
+    pub rps: f64,
+    /// Repeats that it rests on; at least one.
+    pub repeats: u32,
+    /// How often it was measured, the last time counted; at least once.
+    pub tries: u32,
+    /// Whether the rate meets the objective.
+    pub answer: Answer,
+    /// Whether that is certain: the whole 95 % interval lies on that side of the limit, or the server failed in another
+    /// way than by its latency.
+    pub certain: bool,
+}
+
+impl Evidence {
+    /// Whether it is known to meet the objective.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.answer == Answer::Met
+    }
+}
+
+/// Whether a rate meets an objective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Failures within their share, and the percentile as estimated below the limit. A late send counts against it, so that
+    /// it holds in spite of one.
+    Met,
+    /// The percentile at the limit or above, failures above their share, or a server that cannot keep up.
+    NotMet,
+    /// The instrument or the machine failed: nothing is known of the server.
+    Unknown,
+}
+
+/// What a point says of an objective; `None` where it was not summarised.
+#[must_use]
+pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
+    let summary = point.summary.as_ref()?;
+    let estimate_us = estimate_us(point, slo, |repeat| &repeat.histograms.latency);
+    let answer = answer(point, summary, estimate_us, slo);
+    let interval = interval(summary, slo.objective.percentile);
+    let limit_us = slo.objective.limit_us;
+    let certain = match (answer, interval) {
+        (Answer::Unknown, _) => false,
+        (Answer::NotMet, _) if is_refused(summary, slo) => true,
+        (Answer::Met, Some(interval)) => interval.hi < limit_us,
+        (Answer::NotMet, Some(interval)) => interval.lo >= limit_us,
+        (_, None) => false,
+    };
+    Some(Evidence {
+        rps: point.factors.offered_rps,
+        repeats: point.repeats.len() as u32,
+        tries: 1 + point.repeats.iter().map(|repeat| repeat.attempt).max().unwrap_or(0),
+        answer,
+        certain,
+    })
+}
+
+/// Whether the server failed in another way than by its latency.
+fn is_refused(summary: &Summary, slo: &Slo) -> bool {
+    summary.error_share > slo.error_share || matches!(summary.verdict, Verdict::Saturated(_))
+}
+
+fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo) -> Answer {
+    if is_refused(summary, slo) {
+        return Answer::NotMet;
+    }
+    let Some(estimate_us) = estimate_us else {
+        return Answer::Unknown;
+    };
+    let limit_us = slo.objective.limit_us;
+    let has = |faults: &[Fault]| summary.faults.iter().any(|fault| faults.contains(fault));
+    if summary.verdict == Verdict::Valid {
+        return if estimate_us < limit_us {
+            Answer::Met
+        } else {
+            Answer::NotMet
+        };
+    }
+    // What was measured is not what was asked for, whatever came out.
+    if has(&[Fault::Device, Fault::Schedule, Fault::Backlog, Fault::Drift]) || summary.faults.is_empty() {
+        return Answer::Unknown;
+    }
+    if estimate_us < limit_us {
+        // The wait for a user and a late send are in it.
+        return if has(&[Fault::Replies]) {
+            Answer::Unknown
+        } else {
+            Answer::Met
+        };
+    }
+    let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
+    // Every user was busy: the server is too slow only if its own time says so.
+    let service_us = self::estimate_us(point, slo, |repeat| &repeat.histograms.service);
+    let waited = has(&[Fault::InFlight]) && service_us.is_none_or(|us| us < limit_us);
+    if is_late || waited {
+        Answer::Unknown
+    } else {
+        Answer::NotMet
+    }
+}
+
+/// The percentile as it is, whether or not there is an interval to it: close to saturation requests depend on each other
+/// so much that there is none, and still a rate must be judged.
+fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
+    let quantile = slo.objective.percentile.quantile();
+    let table = BlockTable::new(point.repeats.iter().map(|repeat| of(repeat).as_slice()));
+    (table.samples() >= samples_needed(quantile))
+        .then(|| table.pooled_quantile(quantile))
+        .flatten()
+        .map(|us| us as f64)
+}
+
+const fn interval(summary: &Summary, percentile: Percentile) -> Option<Interval> {
+    match percentile {
+        Percentile::P50 => summary.p50_us,
+        Percentile::P95 => summary.p95_us,
+        Percentile::P99 => summary.p99_us,
+    }
+}
+
+/// How many of the lowest rates, all of which have an answer, lie on the side that meets the objective: the cut that contradicts the fewest repeats, of
+/// several the lowest. One slow minute at a low rate does not undo what many repeats at higher ones showed, and one lucky
+/// repeat at a high rate shows nothing against many.
+///
+/// The rate below the cut always meets the objective, and the one above does not.
+#[must_use]
+pub fn cut(evidence: &[Evidence]) -> usize {
+    let above: u64 = evidence
+        .iter()
+        .filter(|one| one.is_met())
+        .map(|one| u64::from(one.repeats))
+        .sum();
+    let (mut best, mut fewest, mut contradicted) = (0, above, above);
+    for (index, one) in evidence.iter().enumerate() {
+        if one.is_met() {
+            contradicted -= u64::from(one.repeats);
+        } else {
+            contradicted += u64::from(one.repeats);
+        }
+        if contradicted < fewest {
+            (best, fewest) = (index + 1, contradicted);
+        }
+    }
+    best
+}
+
+/// How far a curve goes; `None` where nothing was measured.
+#[must_use]
+pub fn finding(curve: &Curve<'_>, slo: &Slo) -> Option<SloFinding> {
+    let measured = curve
+        .points
+        .iter()
+        .filter_map(|point| Some((*point, evidence(point, slo)?)));
+    let (judged, unknown): (Vec<_>, Vec<_>) = measured.partition(|(_, evidence)| evidence.answer != Answer::Unknown);
+    let all: Vec<Evidence> = judged.iter().map(|(_, evidence)| *evidence).collect();
+    if all.is_empty() && unknown.is_empty() {
+        return None;
+    }
+    let cut = cut(&all);
+    let (below, above) = all.split_at(cut);
+    let highest_rps = below.last().map(|best| Interval {
+        value: best.rps,
+        lo: below
+            .iter()
+            .rev()
+            .find(|one| one.is_met() && one.certain)
+            .map_or(0.0, |one| one.rps),
+        hi: above
+            .iter()
+            .find(|one| !one.is_met() && one.certain)
+            .map_or(slo.highest_rps.max(best.rps), |one| one.rps),
+    });
+    let unknown: Vec<NotMet> = unknown
+        .iter()
+        .map(|(point, _)| NotMet {
+            rps: point.factors.offered_rps,
+            why: why_not(point, slo),
+        })
+        .collect();
+    Some(SloFinding {
+        outcome: outcome(below, above, &unknown, slo),
+        highest_rps,
+        not_met: judged.get(cut).map(|(point, _)| NotMet {
+            rps: point.factors.offered_rps,
+            why: why_not(point, slo),
+        }),
+        contradicting_rps: below
+            .iter()
+            .filter(|one| !one.is_met())
+            .chain(above.iter().filter(|one| one.is_met()))
+            .map(|one| one.rps)
+            .collect(),
+        unknown,
+    })
+}
+
+fn outcome(below: &[Evidence], above: &[Evidence], unknown: &[NotMet], slo: &Slo) -> SloOutcome {
+    match (below.last(), above.first()) {
+        (None, next) if unknown.iter().any(|one| next.is_none_or(|next| one.rps < next.rps)) => SloOutcome::Unknown,
+        (None, _) => SloOutcome::NeverMet,
+        (Some(best), None) if best.rps >= slo.highest_rps => SloOutcome::MetAtHighest,
+        (Some(_), None) => SloOutcome::MetAsFarAsMeasured,
+        // Rates are rounded to three digits, which moves each by at most half a percent.
+        (Some(best), Some(next)) if next.rps / best.rps <= 1.011 * (1.0 + slo.resolution) => SloOutcome::Found,
+        (Some(_), Some(_)) => SloOutcome::Coarse,
+    }
+}
+
+/// Why a point does not meet the objective, or why that is not known, in words.
+#[must_use]
+pub fn why_not(point: &Point, slo: &Slo) -> String {
+    let Some(summary) = &point.summary else {
+        return "not summarised".into();
+    };
+    if summary.verdict != Verdict::Valid {
+        return summary.verdict.to_string();
+    }
+    let Some(us) = estimate_us(point, slo, |repeat| &repeat.histograms.latency) else {
+        return format!("too few samples for a {}", slo.objective.percentile);
+    };
+    if summary.error_share > slo.error_share {
+        return format!(
+            "{:.2} % of the requests failed (limit {:.2} %)",
+            100.0 * summary.error_share,
+            100.0 * slo.error_share
+        );
+    }
+    format!("{} {}", slo.objective.percentile, milliseconds(us))
+}
+
+fn milliseconds(us: f64) -> String {
+    let ms = us / 1e3;
+    match ms {
+        ms if ms >= 100.0 => format!("{ms:.0} ms"),
+        ms if ms >= 1.0 => format!("{ms:.1} ms"),
+        ms => format!("{ms:.3} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Factors, Histograms, Limits, Mode, Objective};
+    use crate::statistics::histogram::histogram;
+    use crate::summarise;
+    use proptest::prelude::*;
+
+    fn said(rps: f64, repeats: u32, met: bool) -> Evidence {
+        Evidence {
+            rps,
+            repeats,
+            tries: 1,
+            answer: if met { Answer::Met } else { Answer::NotMet },
+            certain: true,
+        }
+    }
+
+    /// Requests of which one in fifty takes `slow_us`, the others 1 ms, each sent `lag_us` late.
+    fn point(rps: f64, slow_us: u64, lag_us: u64, change: impl FnOnce(&mut Repeat)) -> Point {
+        let service: Vec<u64> = (0..1_000).map(|i| if i % 50 == 0 { slow_us } else { 1_000 }).collect();
+        let blocks = |values: &[u64]| values.chunks(100).map(histogram).collect::<Vec<_>>();
+        let mut repeat = Repeat {
+            window_s: 1_000.0 / rps,
+            scheduled: 1_000,
+            completed: 1_000,
+            achieved_rps: rps,
+            histograms: Histograms {
+                block_s: 100.0 / rps,
+                latency: blocks(&service.iter().map(|us| us + lag_us).collect::<Vec<_>>()),
+                service: blocks(&service),
+                lag: blocks(&[lag_us; 1_000]),
+            },
+            ..Repeat::empty()
+        };
+        change(&mut repeat);
+        let factors = Factors {
+            tier: "t".into(),
+            cache: "off".into(),
+            cache_share: 0.0,
+            model: "m".into(),
+            mode: Mode::Realtime,
+            batch_size: 1,
+            offered_rps: rps,
+            arrivals: "constant".into(),
+            keys: "uniform".into(),
+            mix: None,
+        };
+        let mut points = [Point {
+            factors,
+            repeats: vec![repeat],
+            summary: None,
+        }];
+        summarise(&mut points, &Limits::default(), None);
+        let [point] = points;
+        point
+    }
+
+    const SLO: Slo = Slo {
+        objective: Objective {
+            percentile: Percentile::P99,
+            limit_us: 46_000.0,
+        },
+        error_share: 0.001,
+        lowest_rps: 10.0,
+        highest_rps: 1_000.0,
+        resolution: 0.05,
+    };
+
+    fn answered(point: &Point) -> Answer {
+        evidence(point, &SLO).unwrap().answer
+    }
+
+    #[test]
+    fn what_the_instrument_did_is_no_evidence_against_the_server() {
+        let fine = |_: &mut Repeat| ();
+        assert_eq!(answered(&point(100.0, 10_000, 0, fine)), Answer::Met);
+        assert_eq!(answered(&point(100.0, 60_000, 0, fine)), Answer::NotMet);
+        // Under the limit in spite of a late send, which is in the latency.
+        let late = point(100.0, 10_000, 20_000, fine);
+        assert!(matches!(late.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
+        assert_eq!(answered(&late), Answer::Met);
+        // Above it with one.
+        assert_eq!(answered(&point(100.0, 10_000, 60_000, fine)), Answer::Unknown);
+        assert_eq!(answered(&point(100.0, 60_000, 60_000, fine)), Answer::Unknown);
+        // The schedule did not hold what was asked.
+        let other = point(100.0, 10_000, 0, |repeat| repeat.window_s = 30.0);
+        assert_eq!(answered(&other), Answer::Unknown);
+        // Too few for a p95, and enough for the p50 that is asked for.
+        let p50 = Slo {
+            objective: Objective {
+                percentile: Percentile::P50,
+                limit_us: 500.0,
+            },
+            ..SLO
+        };
+        let few = point(100.0, 1_000, 0, |repeat| {
+            (repeat.scheduled, repeat.completed, repeat.window_s) = (50, 50, 0.5);
+            for clock in [
+                &mut repeat.histograms.latency,
+                &mut repeat.histograms.service,
+                &mut repeat.histograms.lag,
+            ] {
+                *clock = vec![histogram(&[1_000; 50])];
+            }
+        });
+        assert!(matches!(few.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
+        assert_eq!(evidence(&few, &p50).unwrap().answer, Answer::NotMet);
+    }
+
+    #[test]
+    fn every_user_busy_is_the_servers_doing_where_its_own_time_says_so() {
+        let busy = |repeat: &mut Repeat| repeat.in_flight_limit_hit = true;
+        assert_eq!(answered(&point(100.0, 60_000, 60_000, busy)), Answer::NotMet);
+        assert_eq!(answered(&point(100.0, 10_000, 60_000, busy)), Answer::Unknown);
+    }
+
+    #[test]
+    fn errors_above_their_share_are_the_servers_whatever_else_happened() {
+        let failed = |repeat: &mut Repeat| {
+            repeat.errors = [("wrong-reply".to_owned(), 1_000)].into();
+            (repeat.completed, repeat.achieved_rps) = (0, 0.0);
+        };
+        for lag_us in [0, 60_000] {
+            let found = evidence(&point(100.0, 500, lag_us, failed), &SLO).unwrap();
+            assert_eq!((found.answer, found.certain), (Answer::NotMet, true));
+        }
+    }
+
+    #[test]
+    fn never_met_is_said_where_it_is_known() {
+        let fine = |_: &mut Repeat| ();
+        let unknown = point(50.0, 10_000, 60_000, fine);
+        let (not_met, met) = (point(100.0, 60_000, 0, fine), point(20.0, 10_000, 0, fine));
+        let found = |points: &[&Point]| {
+            finding(
+                &Curve {
+                    points: points.to_vec(),
+                },
+                &SLO,
+            )
+            .unwrap()
+        };
+        assert_eq!(found(&[&not_met]).outcome, SloOutcome::NeverMet);
+        let below = found(&[&unknown, &not_met]);
+        assert_eq!(
+            (below.outcome, below.unknown.len(), below.highest_rps),
+            (SloOutcome::Unknown, 1, None)
+        );
+        assert!(below.unknown[0].why.contains("sent late"), "{below:?}");
+        assert_eq!(found(&[&unknown]).outcome, SloOutcome::Unknown);
+        let between = found(&[&met, &unknown, &not_met]);
+        assert_eq!(between.outcome, SloOutcome::Coarse);
+        assert_eq!(between.highest_rps.unwrap().value, 20.0);
+        assert_eq!(between.not_met.unwrap().rps, 100.0);
+    }
+
+    #[test]
+    fn the_cut_contradicts_the_fewest_repeats() {
+        assert_eq!(cut(&[]), 0);
+        assert_eq!(cut(&[said(1.0, 1, false)]), 0);
+        assert_eq!(cut(&[said(1.0, 1, true), said(2.0, 1, false)]), 1);
+        // A slow minute at the lowest rate against four rates of five repeats.
+        let mut hiccup = vec![said(1.0, 5, false)];
+        hiccup.extend((2..6).map(|rps| said(f64::from(rps), 5, true)));
+        assert_eq!(cut(&hiccup), 5);
+        // A lucky repeat above a rate that five repeats refused.
+        assert_eq!(cut(&[said(1.0, 5, true), said(2.0, 5, false), said(3.0, 1, true)]), 1);
+        // One against one: nothing is promised.
+        assert_eq!(cut(&[said(1.0, 1, false), said(2.0, 1, true)]), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_lies_at_the_cut_says_so(told in prop::collection::vec((1_u32..6, any::<bool>()), 0..20)) {
+            let evidence: Vec<Evidence> =
+                told.iter().enumerate().map(|(i, &(repeats, met))| said(i as f64, repeats, met)).collect();
+            let cut = cut(&evidence);
+            prop_assert!(cut == 0 || evidence[cut - 1].is_met());
+            prop_assert!(cut == evidence.len() || !evidence[cut].is_met());
+            let against = |cut: usize| -> u32 {
+                let wrong = |(index, one): (usize, &Evidence)| (one.is_met() != (index < cut)).then_some(one.repeats);
+                evidence.iter().enumerate().filter_map(wrong).sum()
+            };
+            prop_assert!((0..=evidence.len()).all(|other| against(other) >= against(cut)));
+        }
+
+        /// Where every rate up to a boundary meets the objective and none above does, the cut is the boundary.
+        #[test]
+        fn clean_evidence_is_cut_where_it_changes(met in 0_usize..10, not_met in 0_usize..10, repeats in 1_u32..6) {
+            let evidence: Vec<Evidence> = (0..met + not_met).map(|i| said(i as f64, repeats, i < met)).collect();
+            prop_assert_eq!(cut(&evidence), met);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What the points of a run say together, curve by curve: the highest valid rate, the knee, and the highest rate under
+//! a service-level objective.
+//!
+//! In: nothing; `analysis` fills these in from points. Out: plain data in `run.json`. Knows nothing of how rates were
+//! chosen.
+
+use super::{Factors, Interval, Percentile};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A service-level objective, and the range in which the highest rate that meets it was searched.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Slo {
+    /// What the latency must keep to.
+    pub objective: Objective,
+    /// Failed share of the requests above which a rate does not meet it.
+    pub error_share: f64,
+    /// The lowest rate asked, in requests per second.
+    pub lowest_rps: f64,
+    /// The highest rate asked, in requests per second.
+    pub highest_rps: f64,
+    /// How close, as a share, the highest rate that meets it and the next that does not were to come.
+    pub resolution: f64,
+}
+
+/// A percentile of the latency and what it must stay below; shown as `p99 < 20 ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Objective {
+    /// Which.
+    pub percentile: Percentile,
+    /// In microseconds.
+    pub limit_us: f64,
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, unit) = match self.limit_us {
+            us if us < 1e3 => (us, "us"),
+            us if us < 1e6 => (us / 1e3, "ms"),
+            us => (us / 1e6, "s"),
+        };
+        write!(f, "{} < {limit} {unit}", self.percentile)
+    }
+}
+
+/// What one curve says: the points of one tier, cache state, mode and batch size over the rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What its points share; `offered_rps` is 0.
+    pub factors: Factors,
+    /// The highest rate with the verdict `valid`; absent where none has it.
+    pub highest_valid_rps: Option<f64>,
+    /// The rate at which the p95 begins to turn upwards; absent where the valid points show no bend.
+    pub knee_rps: Option<f64>,
+    /// How far the curve goes under the run's objective; absent without one, and where no point could be judged by it.
+    pub slo: Option<SloFinding>,
+}
+
+/// How far a curve goes under an objective.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SloFinding {
+    /// How the search ended.
+    pub outcome: SloOutcome,
+    /// The highest measured rate that meets the objective: a point of the run, with its cost and its percentiles. `lo` is
+    /// the highest measured rate up to there whose whole 95 % interval keeps to the limit (0 where none does), `hi` the
+    /// lowest above it that certainly does not: its whole interval lies above the limit, or its verdict is not `valid`
+    /// (the highest rate asked where none does). Absent where the objective was never met.
+    pub highest_rps: Option<Interval>,
+    /// The next measured rate above, which does not meet the objective; where it was never met, the lowest measured one.
+    pub not_met: Option<NotMet>,
+    /// Measured rates that say otherwise: lower ones that do not meet the objective, higher ones that do. The result
+    /// contradicts as few repeats as possible.
+    pub contradicting_rps: Vec<f64>,
+    /// Measured rates that say nothing of the server, for the instrument or the machine had failed, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<NotMet>,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SloOutcome {
+    /// A rate meets the objective, and a higher one, as close as was asked, does not.
+    Found,
+    /// As `found`, but the two are further apart than was asked: the search did not come to its end, or was not made.
+    Coarse,
+    /// The highest rate asked meets it: what the server can do lies above.
+    MetAtHighest,
+    /// Every measured rate meets it, but the highest rate asked was not measured.
+    MetAsFarAsMeasured,
+    /// Not even the lowest measured rate meets it.
+    NeverMet,
+    /// No measured rate meets it, and lower ones, or all, could not be judged.
+    Unknown,
+}
+
+/// A rate that does not meet the objective, or is not known to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NotMet {
+    /// Requests per second.
+    pub rps: f64,
+    /// Why, in words: `p99 31 ms`, or the verdict.
+    pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_read_as_they_are_written() {
+        let objective = |percentile, limit_us| Objective { percentile, limit_us }.to_string();
+        assert_eq!(objective(Percentile::P99, 20_000.0), "p99 < 20 ms");
+        assert_eq!(objective(Percentile::P50, 300.0), "p50 < 300 us");
+        assert_eq!(objective(Percentile::P95, 1.5e6), "p95 < 1.5 s");
+    }
+}

@@ -1,0 +1,90 @@
+//! What a step did on GPUs, as results keep it: reads into device memory by the way that they took, what NVML saw, and where the
+//! time went.
+
+use serde::{Deserialize, Serialize};
+
+/// Reads into device memory over a step, by the driver's own counters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReads {
+    /// The way that the tier was asked for: `gds`, `compat`, `bounce`, `bounce-direct`, `pageable`.
+    pub path: String,
+    /// What GPUDirect Storage lacks on the server's machine, in words.
+    pub missing: String,
+    /// Whether cuFile counts its reads.
+    pub counted: bool,
+    /// From the disk to the device, by PCI peer to peer.
+    pub peer_to_peer: f64,
+    /// The same, by the nvidia-fs module.
+    pub nvidia_fs: f64,
+    /// Through the host's memory.
+    pub posix: f64,
+    /// Requests that the tier made in the step.
+    pub requests: f64,
+}
+
+/// One GPU over a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// Its number on the server's machine.
+    pub gpu: String,
+    /// Its name.
+    pub name: String,
+    /// Seconds of the step in which it ran a kernel.
+    pub busy_s: f64,
+    /// Joules that it took.
+    pub energy_j: f64,
+    /// Memory in use at the end, in bytes, by all processes.
+    pub memory_used_bytes: f64,
+    /// Of its streaming multiprocessors at the end, in hertz.
+    pub sm_clock_hz: f64,
+    /// Over the bus to it at the end, in bytes per second.
+    pub pcie_received_bytes_per_s: f64,
+    /// Over the bus from it at the end, in bytes per second.
+    pub pcie_sent_bytes_per_s: f64,
+}
+
+impl DeviceReads {
+    /// Why these reads are not what was asked for: GPUDirect Storage that the driver's counters do not prove. `None`
+    /// where something else was asked for, or nothing was read.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<String> {
+        if self.path != "gds" || self.requests == 0.0 {
+            return None;
+        }
+        let direct = self.peer_to_peer + self.nvidia_fs;
+        let what = if !self.counted {
+            "no counter says which way its reads took".to_owned()
+        } else if self.posix > 0.0 {
+            format!(
+                "{:.0} of {:.0} reads went through POSIX",
+                self.posix,
+                self.posix + direct
+            )
+        } else if direct == 0.0 {
+            format!("the driver counted none of {:.0} reads", self.requests)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "GPUDirect Storage was asked for and {what}; missing: {}",
+            self.missing
+        ))
+    }
+}
+
+/// Where the time of the GPUs went over the repeats of a point, as shares that sum to 1. What is neither a kernel nor a
+/// wait of a session's thread is time in which a session ran and the GPU did not: copies, launches, the host's part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct IdleByCause {
+    /// Running kernels.
+    pub busy: f64,
+    /// A session ran, the GPU did not: copies over the bus, launches, laying out.
+    pub copy_and_host: f64,
+    /// Idle while a request of the model was queued: waiting for company in its batch, or for the session to wake.
+    #[serde(default)]
+    pub queue_wait: f64,
+    /// Idle while a request of the model read its features, and none was queued.
+    pub storage_wait: f64,
+    /// Idle without anything to do.
+    pub no_requests: f64,
+}

@@ -1,0 +1,44 @@
+//! What a run leaves behind: the shape of `run.json`, and of one measured step in memory.
+//!
+//! In: measurements. Out: plain data that this crate summarises and `tierlab-report` shows. Knows nothing of how a
+//! measurement is made, nor of how it is shown. Latencies are microseconds, rates are per second.
+//!
+//! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, of which it keeps histograms,
+//! [`Band`]s and what the server counted; a [`Summary`] is what the repeats say together.
+
+mod attribution;
+mod certificate;
+mod check;
+mod cold_start;
+mod defaults;
+mod drift;
+mod environment;
+mod findings;
+mod gpu;
+mod interval;
+mod mix_share;
+mod percentile;
+mod point;
+mod prices;
+mod run;
+mod sample;
+mod server;
+mod summary;
+
+pub use attribution::{Band, Reads, Tail};
+pub use certificate::{Carried, Certificate, Machine, Program, VALID_DAYS};
+pub use check::Check;
+pub use cold_start::{ColdStart, ColdWay, PageCache};
+pub use drift::{Drift, DriftHow, DriftOf};
+pub use environment::Environment;
+pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
+pub use gpu::{DeviceReads, GpuUse, IdleByCause};
+pub use interval::Interval;
+pub use mix_share::{HourBy, MixShare};
+pub use percentile::Percentile;
+pub use point::{Factors, Histograms, Mode, Point, Repeat};
+pub use prices::{InstancePrice, Pricing};
+pub use run::{Resumption, Run, SCHEMA_VERSION};
+pub use sample::{Failure, Outcome, Sample};
+pub use server::ServerDelta;
+pub use summary::{Fault, Gap, Limits, Summary, Verdict};

@@ -1,0 +1,168 @@
+//! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
+
+use super::defaults::independent;
+use super::{Band, Interval, MixShare, ServerDelta, Summary};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Real-time sends one entity per request, batch sends many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One entity per request.
+    Realtime,
+    /// `batch_size` entities per request.
+    Batch,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Realtime => "realtime",
+            Self::Batch => "batch",
+        })
+    }
+}
+
+/// What tells one configuration from another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Factors {
+    /// The tier.
+    pub tier: String,
+    /// The cache state's name: `cold`, `warm`, …
+    pub cache: String,
+    /// The cache's capacity as share of the table; 0 is no cache.
+    pub cache_share: f64,
+    /// The model.
+    pub model: String,
+    /// Real-time or batch.
+    pub mode: Mode,
+    /// Entities per request.
+    pub batch_size: u32,
+    /// Requests per second offered.
+    pub offered_rps: f64,
+    /// Arrival process in words: `poisson`, `constant`.
+    pub arrivals: String,
+    /// Key distribution in words: `uniform`, `zipf(1.10)`.
+    pub keys: String,
+    /// What was sent at the same time, this part included, by weight: `8 realtime×1, 1 batch×16`; absent where this was
+    /// all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<String>,
+}
+
+/// One configuration with its repeats.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    /// What was measured.
+    pub factors: Factors,
+    /// Finished repeats, in order.
+    pub repeats: Vec<Repeat>,
+    /// What the repeats say together; made by `analysis`.
+    pub summary: Option<Summary>,
+}
+
+/// One step: one configuration, one seed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repeat {
+    /// Its index, from 0.
+    pub index: u32,
+    /// How often it was measured before, because the instrument or the machine had failed.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub attempt: u32,
+    /// Seed of its schedule and keys.
+    pub seed: u64,
+    /// UTC, RFC 3339: start of the measured window.
+    pub started_at: String,
+    /// Length of the measured window (by schedule), in seconds.
+    pub window_s: f64,
+    /// Requests scheduled inside the window.
+    pub scheduled: u64,
+    /// Of these, answered well.
+    pub completed: u64,
+    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`).
+    pub errors: BTreeMap<String, u64>,
+    /// Of reasons that do not say all by themselves (`wrong-reply`, `too-large`), what the first one was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub examples: BTreeMap<String, String>,
+    /// Good replies per second of the window, by the time at which they completed.
+    pub achieved_rps: f64,
+    /// Whether every user was busy at some ticket of the window.
+    pub in_flight_limit_hit: bool,
+    /// Mean number in flight over the window, as the pacer counted it.
+    pub mean_in_flight: f64,
+    /// The same from the requests' own times: the parts of their stays that lie in the window, over its length. `None`
+    /// in results made before it was kept.
+    #[serde(default)]
+    pub in_flight_by_stays: Option<f64>,
+    /// How many requests say as much as one independent one; 1 where they do not depend on each other.
+    #[serde(default = "independent")]
+    pub autocorrelation_time: f64,
+    /// The same of whether a request is among the slow ones, which is what the p95 and the p99 rest on; absent in results
+    /// made before it was told apart.
+    #[serde(default)]
+    pub tail_autocorrelation_time: Option<f64>,
+    /// Slope of the latency over the window, in microseconds per second, with its 95 % interval.
+    pub backlog_slope: Interval,
+    /// Where the time went, per percentile band of latency.
+    pub bands: Vec<Band>,
+    /// Counters of the server over the step, of a mix those of all its parts; absent where `/metrics` could not be read.
+    pub server: Option<ServerDelta>,
+    /// What this part of a mix has of them; absent where the step had no other parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix_share: Option<MixShare>,
+    /// File of the histograms, relative to the run's folder.
+    pub hdr_file: String,
+    /// The histograms; kept in `hdr_file`, not in `run.json`.
+    #[serde(skip)]
+    pub histograms: Histograms,
+}
+
+const fn is_first(attempt: &u32) -> bool {
+    *attempt == 0
+}
+
+/// The three clocks of a step, each one histogram per time block of the window, in microseconds.
+#[derive(Debug, Clone, Default)]
+pub struct Histograms {
+    /// Length of one block, in seconds.
+    pub block_s: f64,
+    /// Scheduled send to last byte. Errors count with their age.
+    pub latency: Vec<Histogram<u64>>,
+    /// Actual send to last byte.
+    pub service: Vec<Histogram<u64>>,
+    /// Scheduled to actual send.
+    pub lag: Vec<Histogram<u64>>,
+}
+
+impl Repeat {
+    /// A repeat of one second in which nothing was sent: what tests of every crate fill in.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            index: 0,
+            attempt: 0,
+            seed: 0,
+            started_at: "2026-11-20T12:00:00Z".into(),
+            window_s: 1.0,
+            scheduled: 0,
+            completed: 0,
+            errors: BTreeMap::new(),
+            examples: BTreeMap::new(),
+            achieved_rps: 0.0,
+            in_flight_limit_hit: false,
+            mean_in_flight: 0.0,
+            in_flight_by_stays: None,
+            autocorrelation_time: independent(),
+            tail_autocorrelation_time: None,
+            backlog_slope: Interval::default(),
+            bands: Vec::new(),
+            server: None,
+            mix_share: None,
+            hdr_file: String::new(),
+            histograms: Histograms::default(),
+        }
+    }
+}

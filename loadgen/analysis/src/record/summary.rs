@@ -1,0 +1,181 @@
+//! What the repeats of a point say together: figures with their intervals, and whether they may be used.
+
+use super::defaults::independent;
+use super::{Band, Drift, IdleByCause, Interval, MixShare, Percentile, Tail};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A gap of a latency distribution that a percentile lies on: it belongs to either side.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Which.
+    pub percentile: Percentile,
+    /// The share of the requests below the gap.
+    pub share: f64,
+    /// Its lower side, in microseconds.
+    pub from_us: f64,
+    /// Its upper side, in microseconds.
+    pub to_us: f64,
+}
+
+/// What the repeats of a point say together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Summary {
+    /// Requests in the percentiles.
+    pub samples: u64,
+    /// Latency percentiles, in microseconds; `None` where there are too few samples.
+    pub p50_us: Option<Interval>,
+    /// See `p50_us`.
+    pub p95_us: Option<Interval>,
+    /// See `p50_us`.
+    pub p99_us: Option<Interval>,
+    /// What the p95 does not exceed by MLPerf's early-stopping rule, in microseconds; `None` where there are too few
+    /// samples for it.
+    #[serde(default)]
+    pub p95_bound_us: Option<f64>,
+    /// See `p95_bound_us`.
+    #[serde(default)]
+    pub p99_bound_us: Option<f64>,
+    /// Mean of the repeats' autocorrelation times.
+    #[serde(default = "independent")]
+    pub autocorrelation_time: f64,
+    /// The same of whether requests are among the slow ones, which is what the p95 and the p99 count by; that of all
+    /// latencies in results made before it was told apart.
+    #[serde(default = "independent")]
+    pub tail_autocorrelation_time: f64,
+    /// What was assumed instead when it was decided which percentiles are printed; see `crate::latency::availability`.
+    #[serde(default = "independent")]
+    pub assumed_autocorrelation_time: f64,
+    /// The same for the p95 and the p99.
+    #[serde(default = "independent")]
+    pub assumed_tail_autocorrelation_time: f64,
+    /// Printed percentiles that lie on a gap of the distribution.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+    /// Service time p99, in microseconds.
+    pub service_p99_us: Option<f64>,
+    /// Send lag p99, in microseconds.
+    pub lag_p99_us: Option<f64>,
+    /// Good replies per second.
+    pub achieved_rps: Interval,
+    /// Rows per second.
+    pub inferences_per_s: Interval,
+    /// Failed share of the scheduled requests.
+    pub error_share: f64,
+    /// Failed requests.
+    pub errors: u64,
+    /// Hit ratio of the cache; `None` where nothing was looked up.
+    pub cache_hit_ratio: Option<f64>,
+    /// Tier requests per inference.
+    pub tier_requests_per_inference: Option<f64>,
+    /// Mean in flight, counted, and rate × mean latency (Little's law).
+    pub in_flight: (f64, f64),
+    /// What session threads spent their time on, as shares: compute, queue_wait, storage_wait, no_requests; empty where the server
+    /// did not say.
+    #[serde(default)]
+    pub session_shares: Vec<(String, f64)>,
+    /// $/10k inferences at this rate; `None` without prices or inferences.
+    pub usd_per_10k: Option<Interval>,
+    /// What a part of a mix pays of the whole, as means over the repeats; absent where there were no other parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix_share: Option<MixShare>,
+    /// Its parts in dollars: compute, cache memory, tier capacity, storage requests, bytes; absent where nothing is
+    /// charged.
+    pub usd_parts: Vec<(String, f64)>,
+    /// Energy of one inference in joules, of all GPUs; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joules_per_inference: Option<f64>,
+    /// Where the time of the GPUs went; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_time: Option<IdleByCause>,
+    /// Bands over all repeats.
+    pub bands: Vec<Band>,
+    /// What the slowest requests spend their time on; `None` without requests.
+    #[serde(default)]
+    pub tail: Option<Tail>,
+    /// How the latency drifted, within repeats or from one to the next; empty where it did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<Drift>,
+    /// What the verdict rests on, rule by rule; empty for a valid point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// Whether the point may be used.
+    pub verdict: Verdict,
+}
+
+/// Whether a point may be used, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", content = "reasons", rename_all = "lowercase")]
+pub enum Verdict {
+    /// It may.
+    Valid,
+    /// The server could not keep up: a finding, not a latency figure for this rate.
+    Saturated(Vec<String>),
+    /// The measurement did not hold its own rules.
+    Invalid(Vec<String>),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Valid => f.write_str("valid"),
+            Self::Saturated(why) => write!(f, "saturated: {}", why.join("; ")),
+            Self::Invalid(why) => write!(f, "invalid: {}", why.join("; ")),
+        }
+    }
+}
+
+/// What a rule of the verdict found: whether it lies with the server or with the measurement decides what a point is
+/// evidence of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// The bytes came by another way than was asked for.
+    Device,
+    /// The schedule did not hold the rate.
+    Schedule,
+    /// Latency grew over the window.
+    Backlog,
+    /// Fewer or more replies in the window than belong to it.
+    Replies,
+    /// Failed requests above the limit.
+    Errors,
+    /// Every user was busy.
+    InFlight,
+    /// Sent late.
+    Late,
+    /// The latency did not stay what it was.
+    Drift,
+    /// Too few samples.
+    Samples,
+}
+
+/// The limits that verdicts are given by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Achieved rate off the offered rate by more than this share is invalid.
+    pub rate_error_share: f64,
+    /// Send lag p99 above this share of the latency p99, and of an objective's limit …
+    pub lag_share_of_p99: f64,
+    /// … and above this many microseconds is invalid.
+    pub lag_us: u64,
+    /// Failed share of the requests above this is invalid.
+    pub error_share: f64,
+    /// The latency limit of the plan's objective, in microseconds: a send lag within the same share of it is none that
+    /// matters. Absent without an objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective_us: Option<f64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            rate_error_share: 0.01,
+            lag_share_of_p99: 0.10,
+            lag_us: 1_000,
+            error_share: 0.001,
+            objective_us: None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! How requests are spread over time: the process that their gaps follow, and how the rate varies over the window. Plain data;
+//! [`crate::schedule`] draws from it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The process and its profile.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Arrivals {
+    /// How gaps vary.
+    pub process: Process,
+    /// How the rate varies over the window.
+    pub shape: Shape,
+}
+
+/// How the gaps between requests vary.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Process {
+    /// A Poisson process: exponential gaps.
+    #[default]
+    Poisson,
+    /// Equal gaps.
+    Constant,
+    /// Gamma-distributed gaps.
+    Gamma {
+        /// Standard deviation of a gap over its mean: 0 is constant, 1 is Poisson, more is bursts.
+        cv: f64,
+    },
+    /// The gaps of recorded requests, in their order, at the load's own mean rate.
+    Trace(Arc<Trace>),
+}
+
+/// When recorded requests came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The file, as the plan names it.
+    pub file: PathBuf,
+    /// Seconds from the first one, ascending; at least two, and not all at once.
+    pub at_s: Vec<f64>,
+}
+
+/// How the rate varies over the window; the load's rate is its mean. The warm-up runs at the mean throughout.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Shape {
+    /// Not at all.
+    #[default]
+    Flat,
+    /// In pieces of equal length, each at its share of the mean rate.
+    Steps(Vec<f64>),
+    /// In a straight line between two shares of the mean rate, which average 1.
+    Ramp {
+        /// At the window's start.
+        from: f64,
+        /// At its end.
+        to: f64,
+    },
+}
+
+impl Arrivals {
+    /// Equal gaps at a constant rate.
+    #[must_use]
+    pub const fn constant() -> Self {
+        Self {
+            process: Process::Constant,
+            shape: Shape::Flat,
+        }
+    }
+}
+
+impl fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.process {
+            Process::Poisson => f.write_str("poisson")?,
+            Process::Constant => f.write_str("constant")?,
+            Process::Gamma { cv } => write!(f, "gamma(cv {cv:.2})")?,
+            Process::Trace(trace) => {
+                let name = trace.file.file_name().unwrap_or_default();
+                write!(f, "trace({})", name.to_string_lossy())?;
+            }
+        }
+        match &self.shape {
+            Shape::Flat => Ok(()),
+            Shape::Steps(pieces) => {
+                let pieces: Vec<String> = pieces.iter().map(|piece| format!("{piece:.2}")).collect();
+                write!(f, " in steps({})", pieces.join(" "))
+            }
+            Shape::Ramp { from, to } => write!(f, " on a ramp({from:.2} to {to:.2})"),
+        }
+    }
+}

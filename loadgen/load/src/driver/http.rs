@@ -1,0 +1,452 @@
+//! One request over HTTP/1.1 on a connection of the user's own. In: a body, and the connection of the last request where
+//! there is one. Out: the reply read to its last byte, and the connection where it can be used again.
+//!
+//! hyper speaks the protocol; it is polled in place, by whoever sends and then by the user, without a task or a pool
+//! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
+//! the system call that writes the request. Knows nothing of schedules.
+
+use super::stamp::Stamp;
+use crate::payload::Body;
+use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use reqwest::Url;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tierlab_analysis::record::Failure;
+use tierlab_protocol::infer::HEADER_LENGTH;
+use tierlab_protocol::timing::StageTimings;
+use tokio::net::TcpStream;
+use tokio::task::unconstrained;
+
+/// The most that the head of a reply may take, and what is read at a time; hyper's own default.
+const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
+/// The most that the server may say of its stages: it says less than 300.
+const TIMING_BYTES: usize = 4 << 10;
+
+/// Where infer requests are posted, taken apart once for all of them.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// HOST:PORT.
+    authority: String,
+    path: Uri,
+    headers: HeaderMap,
+    limit: Limit,
+}
+
+impl Target {
+    /// `None` for what no request can be sent to.
+    pub(super) fn new(url: &Url, limit: Limit) -> Option<Self> {
+        let authority = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+        let path = match url.query() {
+            None => url.path().parse().ok()?,
+            Some(query) => format!("{}?{query}", url.path()).parse().ok()?,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_str(&authority).ok()?);
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        Some(Self {
+            authority,
+            path,
+            headers,
+            limit,
+        })
+    }
+
+    fn request(&self, body: &Body) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body.bytes.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path.clone();
+        *request.headers_mut() = self.headers.clone();
+        describe(body, request.headers_mut());
+        request
+    }
+}
+
+/// The headers of an infer request with this body.
+#[must_use]
+pub fn headers(body: &Body) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(2);
+    describe(body, &mut headers);
+    headers
+}
+
+fn describe(body: &Body, headers: &mut HeaderMap) {
+    if let Some(json_len) = body.json_len {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(json_len));
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+}
+
+/// An open connection.
+pub(super) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    connection: http1::Connection<Wire, Full<Bytes>>,
+    over: bool,
+}
+
+impl Link {
+    async fn open(target: &Target, stamp: Arc<Stamp>) -> Result<Box<Self>, Failure> {
+        let connect = async {
+            let stream = TcpStream::connect(&target.authority).await?;
+            // Else small requests wait for the server's acknowledgement.
+            stream.set_nodelay(true)?;
+            let io = TokioIo::new(stream);
+            let mut http = http1::Builder::new();
+            http.max_buf_size(HEAD_BYTES);
+            http.handshake(Wire { io, stamp }).await.map_err(io::Error::other)
+        };
+        let (sender, connection) = connect.await.map_err(|_: io::Error| Failure::Connect)?;
+        Ok(Box::new(Self {
+            sender,
+            connection,
+            over: false,
+        }))
+    }
+
+    /// Whether nothing can be sent on it any more.
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether a request would be written at once. Until it is, the connection wakes nobody: handing it the request would
+    /// else wake up the task that has looked after it, for nothing.
+    pub(super) fn make_ready(&mut self) -> bool {
+        self.turn(&mut Context::from_waker(Waker::noop()));
+        !self.over && self.sender.is_ready()
+    }
+
+    /// Looks after a connection without request: whether the server has closed it.
+    pub(super) fn is_closed(&mut self, cx: &mut Context<'_>) -> bool {
+        self.turn(cx);
+        self.over
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) {
+        // What went wrong, the request on it learns for itself.
+        self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>, limit: &Limit) -> Result<Reply, Lost> {
+        let response = self.sender.send_request(request);
+        let response = async { response.await.map_err(Lost::of) };
+        let (head, body) = self.carry(response).await?.into_parts();
+        let body = async { reply::read(body, limit).await.map_err(Lost::of_body) };
+        Ok(Reply {
+            status: head.status,
+            headers: head.headers,
+            body: self.carry(body).await?,
+        })
+    }
+
+    /// Polls a future that waits for the connection, and the connection with it. A connection that is over answers nobody:
+    /// hyper keeps a request that it had not begun to write, neither sent nor refused.
+    async fn carry<T>(&mut self, waits: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
+        // Without a budget of polls: at its end a future waits for the wake-up that is withheld here.
+        let mut waits = pin!(unconstrained(waits));
+        poll_fn(|cx| {
+            // It is looked at whenever the connection has had its turn, and so need wake nobody.
+            let mut unwoken = Context::from_waker(Waker::noop());
+            // Before that too, since a body is not read until it is asked for.
+            if let Poll::Ready(done) = waits.as_mut().poll(&mut unwoken) {
+                return Poll::Ready(done);
+            }
+            self.turn(cx);
+            match waits.as_mut().poll(&mut unwoken) {
+                Poll::Ready(done) => Poll::Ready(done),
+                Poll::Pending if self.over => Poll::Ready(Err(Lost::Closed)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// Why there is no reply.
+#[derive(Debug, PartialEq, Eq)]
+enum Lost {
+    /// The connection was closed before the request was begun, as far as hyper knows.
+    Closed,
+    /// It broke in the middle.
+    Broken,
+    /// It is longer than replies may be.
+    TooLarge(TooLarge),
+}
+
+impl Lost {
+    #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+    fn of(error: hyper::Error) -> Self {
+        match error {
+            error if error.is_canceled() => Self::Closed,
+            error if error.is_parse_too_large() => Self::TooLarge(TooLarge::head(HEAD_BYTES)),
+            _ => Self::Broken,
+        }
+    }
+
+    fn of_body(cut: Cut<hyper::Error>) -> Self {
+        match cut {
+            Cut::Lost(error) => Self::of(error),
+            Cut::TooLarge(what) => Self::TooLarge(what),
+        }
+    }
+}
+
+impl From<Lost> for Missing {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Closed | Lost::Broken => Failure::Broken.into(),
+            Lost::TooLarge(what) => what.into(),
+        }
+    }
+}
+
+/// Sends a request and reads the whole reply, on `link` or else on a new connection. The stamp tells when it was sent; of
+/// a request that had to wait for its connection, that is when the connection was begun.
+pub(super) async fn exchange(
+    target: Arc<Target>,
+    body: Body,
+    link: Option<Box<Link>>,
+    stamp: Arc<Stamp>,
+) -> (Result<Reply, Missing>, Option<Box<Link>>) {
+    if let Some(mut link) = link {
+        match link.exchange(target.request(&body), &target.limit).await {
+            Ok(reply) => return (Ok(reply), Some(link)),
+            // The server closed it while it was idle, and nothing was written.
+            Err(Lost::Closed) if !stamp.is_set() => {}
+            Err(lost) => return (Err(lost.into()), None),
+        }
+    }
+    stamp.set();
+    // In a box, for few requests need it.
+    let opened = Box::pin(Link::open(&target, stamp)).await;
+    let mut link = match opened {
+        Ok(link) => link,
+        Err(failure) => return (Err(failure.into()), None),
+    };
+    match link.exchange(target.request(&body), &target.limit).await {
+        Ok(reply) => (Ok(reply), Some(link)),
+        Err(lost) => (Err(lost.into()), None),
+    }
+}
+
+/// A stream that takes the time in front of the first write of each request.
+struct Wire {
+    io: TokioIo<TcpStream>,
+    stamp: Arc<Stamp>,
+}
+
+impl Read for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.stamp.set();
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stamp.set();
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}
+
+/// A reply, whole, and not looked at yet.
+pub(super) struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Received,
+}
+
+impl Reply {
+    /// How long its body is.
+    pub(super) fn len(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// Its status, its structure, and what the server says of its stages.
+    pub(super) fn judge(&self, expected: &Expected) -> Judged {
+        let timing = self.headers.get("server-timing").map(HeaderValue::as_bytes);
+        let timings = timing
+            .filter(|text| text.len() <= TIMING_BYTES)
+            .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
+        if self.status != StatusCode::OK {
+            return Judged::failed(Failure::Status(self.status.as_u16()), timings);
+        }
+        let json_len = match self
+            .headers
+            .get(HEADER_LENGTH)
+            .map(|value| value.to_str().map(str::parse))
+        {
+            None => None,
+            Some(Ok(Ok(len))) => Some(len),
+            Some(_) => return Judged::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
+        };
+        match expected.check_http(&self.body.bytes, json_len) {
+            Ok(()) => Judged::ok(timings),
+            Err(wrong) => Judged::wrong(&wrong, timings),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Outcome;
+
+    const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+
+    fn reply(status: u16, json_len: Option<&str>, body: &'static str) -> Reply {
+        let mut headers = HeaderMap::new();
+        if let Some(len) = json_len {
+            headers.insert(HEADER_LENGTH, len.parse().unwrap());
+        }
+        headers.insert("server-timing", "infer;dur=1.5, rows;desc=\"2\"".parse().unwrap());
+        Reply {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers,
+            body: Received::whole(Bytes::from_static(body.as_bytes()), None),
+        }
+    }
+
+    #[test]
+    fn replies_are_judged_by_status_and_structure() {
+        let expected = Expected::new("m", &[], None);
+        let judged = |reply: &Reply| reply.judge(&expected).outcome;
+        let wrong = Outcome::Failed(Failure::WrongReply);
+        for (reply, outcome) in [
+            (reply(200, None, GOOD), Outcome::Ok),
+            (reply(200, None, "{}"), wrong),
+            (reply(200, None, ""), wrong),
+            (reply(200, None, &GOOD[..9]), wrong),
+            (reply(200, Some("900"), GOOD), wrong),
+            (reply(200, Some("x"), GOOD), wrong),
+            (reply(503, None, GOOD), Outcome::Failed(Failure::Status(503))),
+        ] {
+            assert_eq!(judged(&reply), outcome);
+        }
+        assert_eq!(reply(200, None, GOOD).judge(&expected).timings.unwrap().batch_rows, 2);
+    }
+
+    #[test]
+    fn what_a_server_says_of_its_stages_has_a_limit() {
+        let mut long = reply(200, None, GOOD);
+        let says = format!("infer;dur=1.5{}", ", x;dur=1".repeat(TIMING_BYTES));
+        long.headers.insert("server-timing", says.parse().unwrap());
+        let judged = long.judge(&Expected::new("m", &[], None));
+        assert_eq!((judged.outcome, judged.timings), (Outcome::Ok, None));
+    }
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        for (url, authority, path) in [
+            (
+                "http://localhost/v2/models/m/infer",
+                "localhost:80",
+                "/v2/models/m/infer",
+            ),
+            ("http://[::1]:8000/a%20b?c=d", "[::1]:8000", "/a%20b?c=d"),
+        ] {
+            let target = Target::new(&url.parse().unwrap(), Limit::of(100)).unwrap();
+            assert_eq!(
+                (target.authority.as_str(), target.path.to_string().as_str()),
+                (authority, path)
+            );
+        }
+    }
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+
+    fn answer(stream: &mut std::net::TcpStream) {
+        use std::io::{Read as _, Write as _};
+        let mut asked = Vec::new();
+        let mut byte = [0];
+        while !asked.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            asked.push(byte[0]);
+        }
+        stream.write_all(REPLY).unwrap();
+    }
+
+    /// A request on a connection that the server has closed since the last one, which `look` may have looked at.
+    async fn after_a_close(look: impl FnOnce(&mut Link) -> bool) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            answer(&mut first);
+            let (beacon, _) = listener.accept().unwrap();
+            drop(first);
+            drop(beacon);
+            answer(&mut listener.accept().unwrap().0);
+        });
+        let url = format!("http://{address}/v2/models/m/infer").parse().unwrap();
+        let target = Arc::new(Target::new(&url, Limit::of(100)).unwrap());
+        let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
+        let stamp = Arc::new(Stamp::new(clock));
+        let body = Body {
+            bytes: Bytes::new(),
+            json_len: None,
+        };
+        let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&stamp)).await;
+        let (Ok(_), Some(mut link)) = first else {
+            panic!("the first request failed")
+        };
+        // Closed after the connection was: once its end is seen here, that of the connection is known to the runtime too.
+        let beacon = TcpStream::connect(address).await.unwrap();
+        beacon.readable().await.unwrap();
+        stamp.clear();
+        let begun_us = clock.now_us();
+        assert!(look(&mut link));
+        let again = exchange(target, body, Some(link), Arc::clone(&stamp));
+        let limit = std::time::Duration::from_secs(20);
+        let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");
+        assert!(reply.is_ok());
+        assert!(
+            stamp
+                .sent_us()
+                .is_some_and(|sent_us| (begun_us..=clock.now_us()).contains(&sent_us))
+        );
+        server.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_seen_before_the_request_is_handed_over() {
+        after_a_close(|link| !link.make_ready() && link.is_over()).await;
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
+        after_a_close(|link| !link.is_over()).await;
+    }
+}

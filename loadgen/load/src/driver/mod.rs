@@ -1,0 +1,167 @@
+//! One step against one server. In: a schedule, bodies and an address. Out: one sample per ticket, unsorted.
+//!
+//! goose brings the population of users, and its frame costs a request nothing: a user is one transaction that takes
+//! tickets until there are none (`user`). Its throttle, its metrics, its clock and its client are not used: every
+//! request's times are read here, on the step's clock, with the end at the last byte of the body. Knows nothing of
+//! percentiles.
+
+mod http;
+mod shared;
+mod stamp;
+mod step;
+mod user;
+
+pub use http::headers;
+pub use step::{DriverError, Finished, Route, Step};
+
+use crate::interrupt::Interrupt;
+use crate::pacer::{self, Clock};
+use crate::tickets::Tickets;
+use goose::GooseAttack;
+use goose::client::GooseClientBuilder;
+use goose::config::GooseConfiguration;
+use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
+use shared::Shared;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Semaphore;
+use user::User;
+
+/// Between the last user's start and the step's zero.
+const LEAD: Duration = Duration::from_millis(10);
+/// How long goose may take to start its users.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// After the drain limit, how long users may take to notice.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs a step; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`].
+pub async fn run(step: Step, interrupt: &Interrupt) -> Result<Option<Finished>, DriverError> {
+    run_from(step, async { Ok(Instant::now() + LEAD) }, interrupt).await
+}
+
+/// Runs a step whose clock starts when `start`, asked once every user is up, says; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`]; also that of `start`.
+pub async fn run_from<E: From<DriverError>>(
+    step: Step,
+    start: impl Future<Output = Result<Instant, E>>,
+    interrupt: &Interrupt,
+) -> Result<Option<Finished>, E> {
+    let users = step.users;
+    let shared = Arc::new(Shared::new(step)?);
+    // However this ends, pacer and users end with it.
+    let _stop = Stop(&shared.tickets);
+    // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
+    let attack = Box::pin(attack(&shared)?.execute());
+    tokio::select! {
+        finished = conduct(&shared, users, start) => finished.map(Some),
+        ended = attack => Err(E::from(match ended {
+            Err(error) => DriverError::Goose(Box::new(error)),
+            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
+        })),
+        () = interrupt.raised() => Ok(None),
+    }
+}
+
+struct Stop<'a>(&'a Tickets);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Waits for the users, starts the pacer, and collects what the users deliver.
+async fn conduct<E: From<DriverError>>(
+    shared: &Arc<Shared>,
+    users: usize,
+    start: impl Future<Output = Result<Instant, E>>,
+) -> Result<Finished, E> {
+    wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
+    let start = start.await?;
+    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
+    let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
+    let window_began = SystemTime::now() + start.saturating_duration_since(Instant::now()) + warmup;
+    shared.step.watch.starts(&shared.tickets, clock);
+    let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
+    let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
+    wait_for_all(&shared.delivered, users, limit, "did not end").await?;
+    let observed = pacer
+        .join()
+        .map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
+    Ok(Finished {
+        samples: std::mem::take(&mut shared.samples.lock().unwrap_or_else(PoisonError::into_inner)),
+        observed,
+        window_began,
+        examples: std::mem::take(&mut shared.examples.lock().unwrap_or_else(PoisonError::into_inner)),
+    })
+}
+
+async fn wait_for_all(
+    arrived: &Semaphore,
+    users: usize,
+    limit: Duration,
+    what: &'static str,
+) -> Result<(), DriverError> {
+    let all = u32::try_from(users).unwrap_or(u32::MAX);
+    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
+    }
+}
+
+/// A goose user's whole life.
+async fn serve(shared: Arc<Shared>) {
+    let user = Arc::new(User::new(Arc::clone(&shared)));
+    shared.ready.add_permits(1);
+    let mut samples = user.serve().await;
+    shared
+        .samples
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .append(&mut samples);
+    shared.delivered.add_permits(1);
+}
+
+fn attack(shared: &Arc<Shared>) -> Result<GooseAttack, DriverError> {
+    let user = {
+        let shared = Arc::clone(shared);
+        let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
+            let shared = Arc::clone(&shared);
+            // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
+            user.config.iterations = Some(1);
+            Box::pin(async move {
+                serve(shared).await;
+                TransactionResult::Ok(())
+            })
+        });
+        Transaction::new(function)
+    };
+    GooseAttack::initialize_with_config(configuration(&shared.step))
+        // Nobody sends with it; but else goose makes one for each user.
+        .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
+        .map(|attack| attack.register_scenario(Scenario::new("tickets").register_transaction(user)))
+        .map_err(|error| DriverError::Goose(Box::new(error)))
+}
+
+/// All users at once, and not a line of output.
+fn configuration(step: &Step) -> GooseConfiguration {
+    // Field by field: some are private, so that no struct expression can be written.
+    let mut configuration = GooseConfiguration::default();
+    configuration.host = Some(step.route.host());
+    configuration.users = Some(step.users);
+    configuration.increase_rate = Some("1000000".into());
+    configuration.quiet = 1;
+    configuration.no_metrics = true;
+    configuration.no_print_metrics = true;
+    configuration.no_error_summary = true;
+    configuration.no_telnet = true;
+    configuration
+}
+
+#[cfg(test)]
+mod tests;

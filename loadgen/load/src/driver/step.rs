@@ -1,0 +1,104 @@
+//! What a step is made of, what it leaves behind, and why it may not be run.
+
+use crate::grpc::Connections;
+use crate::live::Watch;
+use crate::pacer::Observed;
+use crate::payload::Body;
+use crate::reply::{Expected, Limit};
+use crate::schedule::Schedule;
+use goose::GooseError;
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tierlab_analysis::record::{Failure, Sample};
+
+/// One step.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Where requests are sent, and how.
+    pub route: Route,
+    /// When.
+    pub schedule: Arc<Schedule>,
+    /// What, sent in turn.
+    pub bodies: Arc<Vec<Body>>,
+    /// What every reply must look like.
+    pub expected: Arc<Expected>,
+    /// How long it may be.
+    pub limit: Limit,
+    /// The most in flight.
+    pub users: usize,
+    /// The client's limit for one request, from its actual send.
+    pub timeout: Duration,
+    /// How long replies may come in after the window.
+    pub drain: Duration,
+    /// Who is told of it while it runs.
+    pub watch: Watch,
+}
+
+/// A way to the server.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// HTTP/1.1: the model's infer route.
+    Http(Url),
+    /// gRPC.
+    Grpc(Arc<Connections>),
+}
+
+/// What a step left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// One per ticket of the schedule, warm-up included, in no order.
+    pub samples: Vec<Sample>,
+    /// What the pacer saw.
+    pub observed: Observed,
+    /// When the measured window began.
+    pub window_began: SystemTime,
+    /// Of failures whose kind does not say all, the first one in words.
+    pub examples: BTreeMap<Failure, String>,
+}
+
+/// A step that could not be run; a server that does not answer is no such thing, its requests fail one by one.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// goose refused.
+    #[error("goose could not run the step: {0}")]
+    Goose(Box<GooseError>),
+    /// No request can be sent there.
+    #[error("{0}: no address of an infer route; give the server's as http://HOST:PORT")]
+    Address(Url),
+    /// The pacer's thread.
+    #[error("the pacer's thread failed: {0}")]
+    Pacer(std::io::Error),
+    /// Users that did not come up, or did not end.
+    #[error("{0} of {1} goose users {2}")]
+    Users(usize, usize, &'static str),
+}
+
+impl Step {
+    /// The part of a step that one of `of` load processes sends: every `of`-th request, from the `number`-th on, with as
+    /// many of the users.
+    #[must_use]
+    pub fn share(self, number: usize, of: usize) -> Self {
+        let requests = self.schedule.due_us.len();
+        let bodies = (number..requests)
+            .step_by(of)
+            .map(|i| self.bodies[i % self.bodies.len()].clone());
+        Self {
+            bodies: Arc::new(bodies.collect()),
+            schedule: Arc::new(self.schedule.share(number, of)),
+            users: self.users.div_ceil(of),
+            ..self
+        }
+    }
+}
+
+impl Route {
+    /// The server's address, for goose, which wants one.
+    pub(super) fn host(&self) -> String {
+        match self {
+            Self::Http(url) => url.origin().ascii_serialization(),
+            Self::Grpc(connections) => format!("http://{}", connections.authority()),
+        }
+    }
+}

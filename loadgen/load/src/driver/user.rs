@@ -1,0 +1,326 @@
+//! One goose user: at most one request in flight. In: tickets, as the pacer hands them. Out: a sample for each.
+//!
+//! A small request for a user whose connection is open is written by the pacer itself, on its own thread: the lag of its
+//! sending is then the pacer's own, and the user's task wakes up only when the reply is there. Whatever takes longer (a
+//! connection to be made, a large body, gRPC with its shared connections, a ticket that was waiting) the user's task does.
+//!
+//! A time limit costs no timer of its own either: the task's one alarm stands at the limit of some earlier request and
+//! is moved on when it goes off. It never stands later than the limit of the request in flight.
+
+use super::http::{self, Link};
+use super::shared::{Shared, Way};
+use super::stamp::Stamp;
+use crate::grpc;
+use crate::pacer::Clock;
+use crate::payload::Body;
+use crate::reply::{CHECKED_AT_ONCE_BYTES, Expected, Judged, Missing};
+use crate::tickets::{Next, Taker, Ticket};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tokio::runtime::Handle;
+use tokio::time::Sleep;
+
+/// The largest body that the pacer writes: copying it takes about as long as everything else does.
+const PACED_BYTES: usize = 16 << 10;
+/// No alarm is set.
+const NEVER: u64 = u64::MAX;
+
+/// A user, shared by its task and the pacer.
+pub(super) struct User {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    seat: Mutex<Seat>,
+}
+
+/// What a user is at.
+struct Seat {
+    doing: Doing,
+    link: Option<Box<Link>>,
+    stamp: Option<Arc<Stamp>>,
+    /// Wakes the user's task.
+    waker: Waker,
+    /// When the alarm goes off, on the step's clock.
+    alarm_us: u64,
+}
+
+enum Doing {
+    Nothing,
+    /// A ticket that the task has to begin with.
+    Given(Ticket),
+    Waiting(Call),
+    /// There are no more tickets.
+    Over,
+}
+
+/// A request under way.
+struct Call {
+    ticket: Ticket,
+    /// When it is given up.
+    limit_us: u64,
+    exchange: Exchange,
+}
+
+/// From the first byte sent to the last byte received.
+type Exchange = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+struct Ended {
+    reply: Result<Reply, Missing>,
+    link: Option<Box<Link>>,
+}
+
+/// A reply read to its last byte, and not looked at yet.
+enum Reply {
+    Http(http::Reply),
+    Grpc(grpc::Reply),
+}
+
+impl Reply {
+    fn judge(&self, expected: &Expected) -> Judged {
+        match self {
+            Self::Http(reply) => reply.judge(expected),
+            Self::Grpc(reply) => reply.judge(expected),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Http(reply) => reply.len(),
+            Self::Grpc(reply) => reply.len(),
+        }
+    }
+}
+
+/// A request that is over, its reply not looked at yet.
+struct Over {
+    ticket: Ticket,
+    sent_us: u64,
+    done_us: u64,
+    reply: Result<Reply, Missing>,
+}
+
+impl Way {
+    fn exchange(&self, body: &Body, link: Option<Box<Link>>, stamp: &Arc<Stamp>) -> Exchange {
+        match self {
+            Self::Http(target) => {
+                let exchange = http::exchange(Arc::clone(target), body.clone(), link, Arc::clone(stamp));
+                Box::pin(async move {
+                    let (reply, link) = exchange.await;
+                    Ended {
+                        reply: reply.map(Reply::Http),
+                        link,
+                    }
+                })
+            }
+            Self::Grpc(connections, limit) => {
+                stamp.set();
+                let (connections, message, limit) = (Arc::clone(connections), body.bytes.clone(), limit.clone());
+                Box::pin(async move {
+                    Ended {
+                        reply: connections.call(message, &limit).await.map(Reply::Grpc),
+                        link: None,
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Taker for User {
+    fn hand(&self, ticket: Ticket) {
+        let Some(clock) = self.shared.clock() else { return };
+        let mut seat = self.seat();
+        let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
+        let is_open = is_small && seat.link.as_mut().is_some_and(|link| link.make_ready());
+        if !is_open || clock.now_us() >= self.shared.drain_end_us {
+            seat.doing = Doing::Given(ticket);
+            return seat.waker.wake_by_ref();
+        }
+        let mut call = self.begin(&mut seat, ticket, clock);
+        // Should the connection turn out to be closed, another is begun.
+        let _runtime = self.runtime.enter();
+        let polled = call.exchange.as_mut().poll(&mut Context::from_waker(&seat.waker));
+        let is_over = polled.is_ready();
+        if let Poll::Ready(ended) = polled {
+            call.exchange = Box::pin(std::future::ready(ended));
+        }
+        if is_over || call.limit_us < seat.alarm_us {
+            seat.waker.wake_by_ref();
+        }
+        seat.doing = Doing::Waiting(call);
+    }
+
+    fn end(&self) {
+        let mut seat = self.seat();
+        seat.doing = Doing::Over;
+        seat.waker.wake_by_ref();
+    }
+}
+
+impl User {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            runtime: Handle::current(),
+            seat: Mutex::new(Seat {
+                doing: Doing::Nothing,
+                link: None,
+                stamp: None,
+                waker: Waker::noop().clone(),
+                alarm_us: NEVER,
+            }),
+        }
+    }
+
+    /// A goose user's whole life; the samples are its own part of the step's.
+    pub(super) async fn serve(self: Arc<Self>) -> Vec<Sample> {
+        let me: Arc<dyn Taker> = self.clone();
+        let mut samples = Vec::with_capacity(64);
+        let mut alarm = pin!(tokio::time::sleep_until(Instant::now().into()));
+        loop {
+            match self.shared.tickets.next(&me) {
+                Next::Ticket(ticket) => self.seat().doing = Doing::Given(ticket),
+                Next::Later => {}
+                Next::Never => return samples,
+            }
+            match poll_fn(|cx| self.poll(alarm.as_mut(), cx)).await {
+                Some(over) => samples.push(self.look_at(over).await),
+                None => return samples,
+            }
+        }
+    }
+
+    /// The end of the next request; `None` when there will be none.
+    fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Over>> {
+        let mut guard = self.seat();
+        let seat = &mut *guard;
+        seat.waker.clone_from(cx.waker());
+        if matches!(seat.doing, Doing::Over) {
+            return Poll::Ready(None);
+        }
+        // Set before the pacer's start, and so before the first ticket.
+        let Some(clock) = self.shared.clock() else {
+            return Poll::Pending;
+        };
+        if let Doing::Given(ticket) = seat.doing {
+            if clock.now_us() >= self.shared.drain_end_us {
+                seat.doing = Doing::Nothing;
+                let now_us = clock.now_us();
+                return Poll::Ready(Some(Over {
+                    ticket,
+                    sent_us: now_us,
+                    done_us: now_us,
+                    reply: Err(Failure::DrainLimit.into()),
+                }));
+            }
+            seat.doing = Doing::Waiting(self.begin(seat, ticket, clock));
+        }
+        let ended = match &mut seat.doing {
+            Doing::Waiting(call) => match call.exchange.as_mut().poll(cx) {
+                Poll::Ready(ended) => Some(ended),
+                Poll::Pending if seat.is_late(alarm, clock, cx) => None,
+                Poll::Pending => return Poll::Pending,
+            },
+            Doing::Nothing | Doing::Given(_) | Doing::Over => {
+                if seat.link.as_mut().is_some_and(|link| link.is_closed(cx)) {
+                    seat.link = None;
+                }
+                seat.is_late(alarm, clock, cx);
+                return Poll::Pending;
+            }
+        };
+        let done_us = clock.now_us();
+        let Doing::Waiting(call) = std::mem::replace(&mut seat.doing, Doing::Nothing) else {
+            return Poll::Pending;
+        };
+        // One that was never sent is given up now.
+        let sent_us = seat.stamp.as_ref().and_then(|stamp| stamp.sent_us()).unwrap_or(done_us);
+        let reply = match ended {
+            Some(ended) => {
+                seat.link = ended.link;
+                ended.reply
+            }
+            None if call.limit_us < self.shared.drain_end_us => Err(Failure::Timeout.into()),
+            None => Err(Failure::DrainLimit.into()),
+        };
+        Poll::Ready(Some(Over {
+            ticket: call.ticket,
+            sent_us,
+            done_us,
+            reply,
+        }))
+    }
+
+    fn begin(&self, seat: &mut Seat, ticket: Ticket, clock: Clock) -> Call {
+        let stamp = seat.stamp.get_or_insert_with(|| Arc::new(Stamp::new(clock)));
+        stamp.clear();
+        let step = &self.shared.step;
+        let link = seat.link.take().filter(|link| !link.is_over());
+        let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
+        let limit_us = clock.now_us().saturating_add(timeout_us);
+        Call {
+            ticket,
+            limit_us: limit_us.min(self.shared.drain_end_us),
+            exchange: self.shared.way.exchange(self.shared.body(ticket), link, stamp),
+        }
+    }
+
+    /// Makes a sample of it: all its times are taken, so that what is done here is in nobody's latency.
+    async fn look_at(&self, over: Over) -> Sample {
+        self.shared.tickets.finish();
+        let step = &self.shared.step;
+        let judged = match over.reply {
+            Err(missing) => missing.into(),
+            Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(&step.expected),
+            Ok(reply) => {
+                // Others wait for this thread.
+                let expected = Arc::clone(&step.expected);
+                let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
+                checking.await.unwrap_or_else(|error| Judged::wrong(&error, None))
+            }
+        };
+        if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
+            self.shared.note(failure, says);
+        }
+        let sample = Sample {
+            due_us: over.ticket.due_us,
+            sent_us: over.sent_us,
+            done_us: over.done_us,
+            outcome: judged.outcome,
+            timings: judged.timings,
+        };
+        step.watch.over(&sample, step.schedule.in_window(sample.due_us));
+        sample
+    }
+
+    fn seat(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// Whether the request in flight is past its limit; if not, the alarm stands no later than that.
+    fn is_late(&mut self, mut alarm: Pin<&mut Sleep>, clock: Clock, cx: &mut Context<'_>) -> bool {
+        let limit_us = match &self.doing {
+            Doing::Waiting(call) => call.limit_us,
+            Doing::Nothing | Doing::Given(_) | Doing::Over => NEVER,
+        };
+        loop {
+            if limit_us < self.alarm_us {
+                self.alarm_us = limit_us;
+                alarm.as_mut().reset(clock.at(limit_us).into());
+            }
+            if self.alarm_us == NEVER || alarm.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+            // It went off, and may have been that of an earlier request.
+            self.alarm_us = NEVER;
+            if limit_us <= clock.now_us() {
+                return true;
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Which entities are asked for. In: a distribution, the number of entities and a seed. Out: ids.
+//!
+//! A key is drawn as a rank of popularity, and ranks are scattered over the ids by a fixed permutation: else the
+//! popular entities would lie side by side in the table and share its blocks, which real ones do not.
+
+use crate::schedule::split_mix;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const KEY_STREAM: u64 = 2;
+/// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).
+const ROUNDS: u64 = 4;
+
+/// Which entities are asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyDistribution {
+    /// Each as often as any other.
+    Uniform,
+    /// The entity of rank r with a frequency proportional to r^-exponent.
+    Zipf {
+        /// The exponent, above 0.
+        exponent: f64,
+    },
+    /// One after the other through the table, over and over.
+    Sequential,
+    /// Those of a file, in its order, over and over.
+    File {
+        /// As the plan names it.
+        file: PathBuf,
+        /// At least one.
+        ids: Arc<[i64]>,
+    },
+}
+
+impl fmt::Display for KeyDistribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf({exponent:.2})"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::File { file, .. } => write!(f, "file({})", file.file_name().unwrap_or_default().to_string_lossy()),
+        }
+    }
+}
+
+/// The entities of a table and how popular each is.
+#[derive(Debug, Clone)]
+pub struct Population {
+    first_id: i64,
+    count: u64,
+    distribution: KeyDistribution,
+    scatter: Scatter,
+    /// Of a file of ids: each once, the most frequent first.
+    listed: Arc<[i64]>,
+}
+
+impl Population {
+    /// The entities `first_id .. first_id + count`; `seed` chooses which of them are popular.
+    ///
+    /// # Panics
+    /// When `count` is 0.
+    #[must_use]
+    pub fn new(first_id: i64, count: u64, distribution: KeyDistribution, seed: u64) -> Self {
+        assert!(count > 0, "a population has members");
+        Self {
+            first_id,
+            count,
+            scatter: Scatter::new(count, seed),
+            listed: match &distribution {
+                KeyDistribution::File { ids, .. } => by_frequency(ids),
+                _ => [].into(),
+            },
+            distribution,
+        }
+    }
+
+    /// An id of the file that the table does not have; `None` where there is none, or no file.
+    #[must_use]
+    pub fn stranger(&self) -> Option<i64> {
+        let last = self.first_id + (self.count - 1).cast_signed();
+        let known = self.first_id..=last;
+        self.listed.iter().copied().find(|id| !known.contains(id))
+    }
+
+    /// How many entities are asked for at all.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        if self.listed.is_empty() {
+            self.count
+        } else {
+            self.listed.len() as u64
+        }
+    }
+
+    /// The id of the entity of a rank, 0 being the most popular.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn by_rank(&self, rank: u64) -> i64 {
+        if let Some(id) = self.listed.get(rank as usize) {
+            return *id;
+        }
+        self.first_id + self.scatter.apply(rank).cast_signed()
+    }
+
+    /// `count` ids drawn with a step's seed.
+    #[must_use]
+    pub fn draw(&self, count: usize, seed: u64) -> Vec<i64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(KEY_STREAM);
+        match &self.distribution {
+            KeyDistribution::Uniform => (0..count)
+                .map(|_| self.by_rank(rng.random_range(0..self.count)))
+                .collect(),
+            KeyDistribution::Zipf { exponent } => {
+                let Ok(zipf) = Zipf::new(self.count as f64, *exponent) else {
+                    unreachable!("a plan's exponent is positive, and so is the count");
+                };
+                (0..count)
+                    .map(|_| {
+                        let rank = (zipf.sample(&mut rng) as u64).clamp(1, self.count) - 1;
+                        self.by_rank(rank)
+                    })
+                    .collect()
+            }
+            // Another place to begin with for every step: else each repeat would ask for the same few.
+            KeyDistribution::Sequential => {
+                let first = rng.random_range(0..self.count);
+                (first..)
+                    .take(count)
+                    .map(|index| self.first_id + (index % self.count).cast_signed())
+                    .collect()
+            }
+            KeyDistribution::File { ids, .. } => ids.iter().copied().cycle().take(count).collect(),
+        }
+    }
+}
+
+/// Every id once, the most frequent first, of equals the smaller.
+fn by_frequency(ids: &[i64]) -> Arc<[i64]> {
+    let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+    for id in ids {
+        *counts.entry(*id).or_default() += 1;
+    }
+    let mut listed: Vec<(i64, u64)> = counts.into_iter().collect();
+    listed.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    listed.into_iter().map(|(id, _)| id).collect()
+}
+
+/// A permutation of `0..count`: a Feistel network over the next even power of two, walked until it falls inside.
+#[derive(Debug, Clone, Copy)]
+struct Scatter {
+    count: u64,
+    half_bits: u32,
+    seed: u64,
+}
+
+impl Scatter {
+    fn new(count: u64, seed: u64) -> Self {
+        let bits = u64::BITS - (count - 1).leading_zeros();
+        Self {
+            count,
+            half_bits: bits.div_ceil(2).max(1),
+            seed,
+        }
+    }
+
+    fn apply(&self, rank: u64) -> u64 {
+        assert!(rank < self.count, "rank {rank} of {}", self.count);
+        let mut value = self.network(rank);
+        // Ends: the network is a bijection, so the walk returns to a value below `count` at the latest where it began.
+        while value >= self.count {
+            value = self.network(value);
+        }
+        value
+    }
+
+    fn network(&self, value: u64) -> u64 {
+        let mask = (1_u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (value >> self.half_bits, value & mask);
+        for round in 0..ROUNDS {
+            let mixed = split_mix(right ^ split_mix(self.seed ^ round)) & mask;
+            (left, right) = (right, left ^ mixed);
+        }
+        left << self.half_bits | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    proptest! {
+        #[test]
+        fn ranks_and_ids_are_one_to_one(first in -1_000_i64..1_000, count in 1_u64..3_000, seed: u64) {
+            let population = Population::new(first, count, KeyDistribution::Uniform, seed);
+            let ids: BTreeSet<i64> = (0..count).map(|rank| population.by_rank(rank)).collect();
+            let all: BTreeSet<i64> = (first..first + count.cast_signed()).collect();
+            prop_assert_eq!(ids, all);
+        }
+
+        #[test]
+        fn drawn_ids_exist_and_repeat_with_the_seed(count in 1_u64..5_000, seed: u64, exponent in 0.1_f64..3.0) {
+            for distribution in [KeyDistribution::Uniform, KeyDistribution::Zipf { exponent }] {
+                let population = Population::new(7, count, distribution, 1);
+                let ids = population.draw(200, seed);
+                prop_assert!(ids.iter().all(|id| (7..7 + count.cast_signed()).contains(id)));
+                prop_assert_eq!(&ids, &population.draw(200, seed));
+            }
+        }
+    }
+
+    #[test]
+    fn zipf_frequencies_follow_the_law() {
+        let population = Population::new(0, 1_000, KeyDistribution::Zipf { exponent: 1.0 }, 5);
+        let mut counts: BTreeMap<i64, f64> = BTreeMap::new();
+        for id in population.draw(200_000, 11) {
+            *counts.entry(id).or_default() += 1.0;
+        }
+        let share = |rank| counts[&population.by_rank(rank)];
+        // Rank 1 is twice as frequent as rank 2 and ten times as rank 10.
+        assert!((share(0) / share(1) - 2.0).abs() < 0.1);
+        assert!((share(0) / share(9) - 10.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn sequential_keys_pass_through_the_table() {
+        let population = Population::new(100, 10, KeyDistribution::Sequential, 5);
+        let ids = population.draw(25, 3);
+        assert!(ids.iter().all(|id| (100..110).contains(id)));
+        assert!(
+            ids.windows(2)
+                .all(|pair| pair[1] == if pair[0] == 109 { 100 } else { pair[0] + 1 })
+        );
+    }
+
+    #[test]
+    fn a_files_keys_come_in_its_order_and_strangers_are_found() {
+        let from = |ids: &[i64]| {
+            let distribution = KeyDistribution::File {
+                file: "ids.csv".into(),
+                ids: ids.into(),
+            };
+            Population::new(0, 10, distribution, 1)
+        };
+        let population = from(&[3, 1, 3]);
+        assert_eq!(population.draw(5, 9), [3, 1, 3, 3, 1]);
+        assert_eq!(
+            (population.count(), population.by_rank(0), population.by_rank(1)),
+            (2, 3, 1)
+        );
+        assert_eq!(population.stranger(), None);
+        assert_eq!(from(&[3, 10]).stranger(), Some(10));
+    }
+
+    #[test]
+    fn popular_entities_are_scattered() {
+        let population = Population::new(0, 100_000, KeyDistribution::Uniform, 5);
+        let neighbours = (0..1_000_u64)
+            .filter(|&rank| population.by_rank(rank).abs_diff(population.by_rank(rank + 1)) < 8)
+            .count();
+        assert!(
+            neighbours < 10,
+            "{neighbours} of 1000 neighbours in rank are neighbours in the table"
+        );
+    }
+}

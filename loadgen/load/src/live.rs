@@ -1,0 +1,357 @@
+//! The step under way, for a person at a terminal. In: counters of the step. Out: its figures so far, four times a second;
+//! [`tierlab_loadgen::progress`] puts them into words.
+//!
+//! Why looking does not disturb what is measured:
+//! - What was sent and what is over is read off counters that the line of tickets keeps in any case; the pacer's thread
+//!   does nothing for the view, and touches none of its memory.
+//! - For each reply a user adds one to a bucket of a fixed table, after the request's last time was read: a relaxed atomic
+//!   addition, without a lock, an allocation or a wait.
+//! - A thread of its own adds up and draws. The lock that it takes is taken once more at each step's start, by no user.
+//! - Off a terminal there is neither table nor thread.
+//!
+//! What the table says is for the eye: its buckets are 1/32 of their values wide. No result is made of it. As in results,
+//! latencies are of all requests due in the window, failures with their age, from the scheduled send.
+
+use crate::pacer::Clock;
+use crate::tickets::{Counts, Tickets};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tierlab_analysis::record::Sample;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Rates are of this long.
+const RATE_OVER_US: u64 = 1_000_000;
+/// Below it a bucket is 1 us wide; above, every power of two has half as many.
+const EXACT: u64 = 64;
+/// The largest latency told apart is 2^36 us, 19 hours.
+const OCTAVES: u64 = 30;
+const BUCKETS: usize = (EXACT + OCTAVES * EXACT / 2) as usize;
+
+/// What a step tells those who watch it; by default nobody does. Clones are of the same step.
+#[derive(Debug, Clone, Default)]
+pub struct Watch(Option<Arc<Meter>>);
+
+#[derive(Debug)]
+struct Meter {
+    /// More than one in a mix.
+    parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
+    /// Processes that send in place of this one.
+    processes: AtomicUsize,
+    errors: AtomicU64,
+    latencies: [AtomicU32; BUCKETS],
+}
+
+impl Watch {
+    /// Somebody watches.
+    #[must_use]
+    pub fn on() -> Self {
+        Self(Some(Arc::new(Meter {
+            parts: Mutex::default(),
+            processes: AtomicUsize::new(0),
+            errors: AtomicU64::new(0),
+            latencies: [const { AtomicU32::new(0) }; BUCKETS],
+        })))
+    }
+
+    /// A part of the step starts its clock.
+    pub fn starts(&self, tickets: &Arc<Tickets>, clock: Clock) {
+        if let Some(meter) = &self.0 {
+            let mut parts = meter.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.push((Arc::clone(tickets), clock));
+        }
+    }
+
+    /// The step is sent by other processes, whose samples are known once they hand them over.
+    pub fn sent_by(&self, processes: usize) {
+        if let Some(meter) = &self.0 {
+            meter.processes.store(processes, Ordering::Relaxed);
+        }
+    }
+
+    /// A request is over.
+    pub fn over(&self, sample: &Sample, in_window: bool) {
+        let Some(meter) = &self.0 else { return };
+        if !sample.is_ok() {
+            meter.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        if in_window {
+            meter.latencies[bucket(sample.latency_us())].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Meter {
+    /// The step so far, of all its parts together.
+    fn look(&self, past: &mut VecDeque<Moment>) -> Seen {
+        let processes = self.processes.load(Ordering::Relaxed);
+        if processes > 0 {
+            return Seen::Processes(processes);
+        }
+        // Before the counts: each error is one of those that are over.
+        let errors = self.errors.load(Ordering::Relaxed);
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, clock)) = parts.first() else {
+            return Seen::Preparing;
+        };
+        let at_us = clock.now_us();
+        let mut all = Counts::default();
+        for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {
+            all.due += counts.due;
+            all.sent += counts.sent;
+            all.over += counts.over;
+        }
+        drop(parts);
+        let now = Moment {
+            at_us,
+            sent: all.sent as u64,
+            answered: (all.over as u64).saturating_sub(errors),
+        };
+        let (sent_rps, answered_rps) = rates(past, now);
+        let latencies: Vec<u32> = self.latencies.iter().map(|one| one.load(Ordering::Relaxed)).collect();
+        Seen::Figures(Figures {
+            sent_rps,
+            answered_rps,
+            p50_us: quantile(&latencies, 0.5),
+            p99_us: quantile(&latencies, 0.99),
+            errors,
+            in_flight: all.due.saturating_sub(all.over),
+        })
+    }
+}
+
+/// What had happened by one moment of a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Moment {
+    at_us: u64,
+    sent: u64,
+    answered: u64,
+}
+
+/// Sent and answered per second over the last second, or over the step where it is younger.
+fn rates(past: &mut VecDeque<Moment>, now: Moment) -> (f64, f64) {
+    if past.is_empty() {
+        // At its clock's zero nothing had happened.
+        past.push_back(Moment::default());
+    }
+    past.push_back(now);
+    while past.len() > 2 && past[1].at_us + RATE_OVER_US <= now.at_us {
+        past.pop_front();
+    }
+    let since = past[0];
+    let seconds = (now.at_us.saturating_sub(since.at_us)).max(1) as f64 / 1e6;
+    (
+        now.sent.saturating_sub(since.sent) as f64 / seconds,
+        now.answered.saturating_sub(since.answered) as f64 / seconds,
+    )
+}
+
+fn bucket(us: u64) -> usize {
+    let us = us.min((1 << (OCTAVES + u64::from(EXACT.ilog2()))) - 1);
+    if us < EXACT {
+        return us as usize;
+    }
+    let shift = us.ilog2() - EXACT.ilog2() + 1;
+    let half = EXACT / 2;
+    (EXACT + u64::from(shift - 1) * half + (us >> shift) - half) as usize
+}
+
+/// The middle of a bucket's values, in microseconds.
+fn middle_us(bucket: usize) -> f64 {
+    let (bucket, half) = (bucket as u64, EXACT / 2);
+    if bucket < EXACT {
+        return bucket as f64;
+    }
+    let shift = (bucket - EXACT) / half + 1;
+    let lowest = ((bucket - EXACT) % half + half) << shift;
+    lowest as f64 + ((1_u64 << shift) - 1) as f64 / 2.0
+}
+
+/// The latency that the share `q` of requests stay within, in microseconds; `None` without any request.
+fn quantile(latencies: &[u32], q: f64) -> Option<f64> {
+    let all: u64 = latencies.iter().map(|&count| u64::from(count)).sum();
+    let rank = ((q * all as f64).ceil() as u64).max(1);
+    let mut seen = 0;
+    let reached = latencies.iter().position(|&count| {
+        seen += u64::from(count);
+        seen >= rank
+    });
+    reached.map(middle_us)
+}
+
+/// What a look finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Seen {
+    /// Requests are being made, users start.
+    Preparing,
+    /// As many processes send, and say nothing before they are done.
+    Processes(usize),
+    /// Counts of this process.
+    Figures(Figures),
+}
+
+/// A step so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    /// Requests sent per second over the last second.
+    pub sent_rps: f64,
+    /// Requests answered without an error, likewise.
+    pub answered_rps: f64,
+    /// Median latency of the window so far, in microseconds.
+    pub p50_us: Option<f64>,
+    /// 99th percentile, likewise.
+    pub p99_us: Option<f64>,
+    /// Failed requests of the step, its warm-up included.
+    pub errors: u64,
+    /// Requests due and not over, whether sent or waiting for a user.
+    pub in_flight: usize,
+}
+
+/// The thread that looks at a step; it ends when this is dropped.
+#[derive(Debug)]
+pub struct View {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl View {
+    /// Has `draw` called with what there is to see, at once and then four times a second.
+    ///
+    /// # Errors
+    /// Nobody watches, or no thread could be started.
+    pub fn start(watch: &Watch, draw: impl Fn(Seen) + Send + 'static) -> io::Result<Self> {
+        let meter = watch.0.clone().ok_or(io::ErrorKind::NotFound)?;
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::Builder::new().name("live view".into()).spawn(move || {
+            let mut past = VecDeque::new();
+            loop {
+                draw(meter.look(&mut past));
+                if stopped.recv_timeout(LOOK_EVERY) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrivals::Arrivals;
+    use crate::schedule::Schedule;
+    use crate::tickets::tests::Clerk;
+    use crate::tickets::{Next, Taker};
+    use proptest::prelude::*;
+    use std::time::Instant;
+    use tierlab_analysis::record::{Failure, Outcome};
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_near_its_values_and_in_their_order(us in 0_u64..1 << 36, more in 0_u64..1 << 30) {
+            let bucket_of = bucket(us);
+            prop_assert!((middle_us(bucket_of) - us as f64).abs() <= us as f64 / 32.0);
+            prop_assert_eq!(bucket(middle_us(bucket_of) as u64), bucket_of);
+            prop_assert!(bucket(us + more) >= bucket_of && bucket(us + more) < BUCKETS);
+        }
+
+        #[test]
+        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(0_u64..10_000_000, 1..400), q in 0.01_f64..1.0) {
+            let mut latencies = vec![0_u32; BUCKETS];
+            for &us in &values {
+                latencies[bucket(us)] += 1;
+            }
+            values.sort_unstable();
+            let exact = values[(q * values.len() as f64).ceil() as usize - 1];
+            prop_assert_eq!(quantile(&latencies, q), Some(middle_us(bucket(exact))));
+        }
+    }
+
+    #[test]
+    fn the_longest_latency_has_a_bucket_too_and_none_has_no_quantile() {
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(quantile(&[0; BUCKETS], 0.5), None);
+    }
+
+    #[test]
+    fn rates_are_of_the_last_second() {
+        let mut past = VecDeque::new();
+        let moment = |at_us, sent, answered| Moment { at_us, sent, answered };
+        assert_eq!(rates(&mut past, moment(250_000, 100, 50)), (400.0, 200.0));
+        for quarter in 2..=8 {
+            rates(&mut past, moment(quarter * 250_000, quarter * 100, quarter * 50));
+        }
+        // From here on nothing is answered any more.
+        for quarter in 9..=12 {
+            let (sent, answered) = rates(&mut past, moment(quarter * 250_000, quarter * 100, 400));
+            assert_eq!((sent, answered), (400.0, (12 - quarter) as f64 * 50.0));
+        }
+        assert!(past.len() <= 6, "{past:?}");
+    }
+
+    #[test]
+    fn a_look_adds_up_the_parts_of_a_step() {
+        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
+        let watch = Watch::on();
+        let meter = watch.0.clone().unwrap();
+        assert_eq!(meter.look(&mut VecDeque::new()), Seen::Preparing);
+        for _ in 0..2 {
+            let window = Duration::from_millis(10);
+            let schedule = Schedule::new(&Arrivals::constant(), 1_000.0, Duration::ZERO, window, 1);
+            let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
+            let clock = Clock::starting_at(Instant::now());
+            watch.starts(&tickets, clock);
+            crate::pacer::start(Arc::clone(&tickets), clock)
+                .unwrap()
+                .join()
+                .unwrap();
+            for (outcome, in_window) in [
+                (Outcome::Ok, true),
+                (Outcome::Failed(Failure::Timeout), true),
+                (Outcome::Ok, false),
+            ] {
+                let Next::Ticket(ticket) = tickets.next(&taker) else {
+                    panic!("none waits")
+                };
+                tickets.finish();
+                let (sent_us, done_us) = (ticket.due_us, ticket.due_us + if in_window { 20 } else { 900 });
+                let timings = None;
+                let sample = Sample {
+                    due_us: ticket.due_us,
+                    sent_us,
+                    done_us,
+                    outcome,
+                    timings,
+                };
+                watch.over(&sample, in_window);
+            }
+            assert!(matches!(tickets.next(&taker), Next::Ticket(_)));
+        }
+        let Seen::Figures(figures) = meter.look(&mut VecDeque::new()) else {
+            panic!("not begun")
+        };
+        // Of ten due in each part three are over and one is on its way.
+        assert_eq!((figures.errors, figures.in_flight), (2, 14));
+        assert_eq!((figures.p50_us, figures.p99_us), (Some(20.0), Some(20.0)));
+        let share = figures.answered_rps / figures.sent_rps;
+        assert!((share - 0.5).abs() < 1e-9, "{share}");
+        watch.sent_by(3);
+        assert_eq!(meter.look(&mut VecDeque::new()), Seen::Processes(3));
+    }
+}

@@ -1,0 +1,293 @@
+//! Releases tickets at their due times. In: a schedule. Out: tickets handed to goose users, and what the pacer saw.
+//!
+//! The pacer owns a named OS thread, sleeps to absolute deadlines with a timer slack of 1 ns (and wakes up a little before
+//! them, for a fiftieth of the time at most), and never waits for anybody:
+//! a ticket that finds every user busy waits in the line, its due time unchanged, so that its wait counts as latency
+//! (open loop). Due times are the schedule's; the moment of waking is never read as one.
+
+use crate::schedule::Schedule;
+use crate::tickets::{Next, Taker, Ticket, Tickets};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tierlab_analysis::record::Sample;
+
+/// The in-flight count is sampled about so often in a window: once in every span of equal length, at a random point of
+/// it, so that samples cannot fall into step with constant arrivals.
+const SAMPLES: u64 = 500;
+/// Lengths of such a span: every sample wakes the thread.
+const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
+/// The longest sleep between two looks at the stop flag.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// Of a sleep before a ticket, what is spent awake at its end: so much at most, and at most this share of it. A core that
+/// has been idle takes tens of microseconds to come back, a virtual one more.
+const LONGEST_VIGIL: Duration = Duration::from_micros(50);
+const VIGIL_SHARE: u32 = 50;
+
+/// The one clock of a step: microseconds since its start, monotonic.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// A clock whose zero is `start`, which may lie ahead.
+    #[must_use]
+    pub const fn starting_at(start: Instant) -> Self {
+        Self(start)
+    }
+
+    /// Microseconds since the start; 0 before it.
+    #[must_use]
+    pub fn now_us(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The instant of a time on this clock.
+    #[must_use]
+    pub fn at(self, us: u64) -> Instant {
+        self.0 + Duration::from_micros(us)
+    }
+}
+
+/// What the pacer saw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observed {
+    /// Whether some ticket of the window found as many in flight as there are users.
+    pub limit_hit: bool,
+    /// Mean number of requests released and not finished over the window, sampled apart from the latencies.
+    pub mean_in_flight: f64,
+}
+
+/// Starts the pacer's thread. It ends after the window's last ticket and the window's end, or when stopped.
+///
+/// # Errors
+/// No thread could be started.
+pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Observed>> {
+    thread::Builder::new().name("pacer".into()).spawn(move || {
+        // Without it the kernel may wake the thread up to 50 us late; that shows in the send lag, so it is no error.
+        let _ = minimal_timer_slack();
+        pace(&tickets, clock)
+    })
+}
+
+fn pace(tickets: &Tickets, clock: Clock) -> Observed {
+    let schedule = tickets.schedule();
+    let mut looks = Looks::new(schedule);
+    let mut limit_hit = false;
+    let mut released = 0;
+    while !tickets.is_stopped() {
+        let now_us = clock.now_us();
+        let mut due = 0;
+        while let Some(&due_us) = schedule.due_us.get(released + due).filter(|&&due_us| due_us <= now_us) {
+            limit_hit |= schedule.in_window(due_us) && tickets.in_flight(released + due) >= tickets.takers();
+            due += 1;
+        }
+        if due > 0 {
+            released += due;
+            tickets.release(due);
+        }
+        looks.look(now_us, || tickets.in_flight(released));
+        let next_due = schedule.due_us.get(released).copied();
+        let Some(wake_us) = next_due.into_iter().chain(looks.next_us()).min() else {
+            break;
+        };
+        sleep_until(clock.at(wake_us), next_due == Some(wake_us));
+    }
+    tickets.close();
+    Observed {
+        limit_hit,
+        mean_in_flight: looks.mean(),
+    }
+}
+
+/// Sleeps until then, or for the longest sleep; before a ticket, the end of it is spent awake.
+fn sleep_until(wake: Instant, before_ticket: bool) {
+    let left = wake.saturating_duration_since(Instant::now());
+    if left > LONGEST_SLEEP {
+        return thread::sleep(LONGEST_SLEEP);
+    }
+    let vigil = if before_ticket {
+        (left / VIGIL_SHARE).min(LONGEST_VIGIL)
+    } else {
+        Duration::ZERO
+    };
+    if left > vigil {
+        thread::sleep(left - vigil);
+    }
+    while before_ticket && Instant::now() < wake {
+        // Whoever has work for this core goes first.
+        thread::yield_now();
+    }
+}
+
+/// Looks at the in-flight count over a window.
+struct Looks {
+    rng: ChaCha8Rng,
+    end_us: u64,
+    every_us: u64,
+    span_us: u64,
+    at_us: u64,
+    seen: u64,
+    count: u64,
+}
+
+impl Looks {
+    fn new(schedule: &Schedule) -> Self {
+        let window_us = schedule.window_end_us - schedule.window_start_us;
+        let every_us = (window_us / SAMPLES).clamp(*SAMPLE_SPAN_US.start(), *SAMPLE_SPAN_US.end());
+        let mut rng = ChaCha8Rng::seed_from_u64(schedule.due_us.len() as u64);
+        Self {
+            at_us: schedule.window_start_us + rng.random_range(0..every_us),
+            span_us: schedule.window_start_us,
+            end_us: schedule.window_end_us,
+            every_us,
+            rng,
+            seen: 0,
+            count: 0,
+        }
+    }
+
+    /// When to look next.
+    fn next_us(&self) -> Option<u64> {
+        Some(self.at_us).filter(|&at_us| at_us < self.end_us)
+    }
+
+    fn look(&mut self, now_us: u64, in_flight: impl FnOnce() -> usize) {
+        if self.next_us().is_none_or(|at_us| now_us < at_us) {
+            return;
+        }
+        self.seen += in_flight() as u64;
+        self.count += 1;
+        // A late wake-up skips the spans that it slept through.
+        self.span_us += self.every_us * ((now_us - self.span_us) / self.every_us).max(1);
+        self.at_us = self.span_us + self.rng.random_range(0..self.every_us);
+    }
+
+    fn mean(&self) -> f64 {
+        self.seen as f64 / self.count.max(1) as f64
+    }
+}
+
+/// Asks the kernel to wake this thread as close to its deadline as it can. Linux keeps the slack of each thread in
+/// `/proc/TID/timerslack_ns`, which a thread may write for itself.
+///
+/// # Errors
+/// No such file, or no right to write it; deadlines are then kept to within 50 us or so.
+pub fn minimal_timer_slack() -> io::Result<()> {
+    let thread = std::fs::read_link("/proc/thread-self")?;
+    let id = thread.file_name().ok_or(io::ErrorKind::NotFound)?;
+    std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1")
+}
+
+/// The release lag of a pacer without users, as samples without service: for `selfcheck`.
+///
+/// # Errors
+/// No thread could be started, or it panicked.
+pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> {
+    let tickets = Arc::new(Tickets::new(Arc::new(schedule), 1));
+    let clock = Clock::starting_at(Instant::now() + Duration::from_millis(20));
+    let probe = Arc::new_cyclic(|me| Probe {
+        me: Weak::clone(me),
+        clock,
+        samples: Mutex::new(Vec::with_capacity(tickets.schedule().due_us.len())),
+        tickets: Arc::clone(&tickets),
+    });
+    let taker: Arc<dyn Taker> = probe.clone();
+    tickets.next(&taker);
+    let pacer = start(tickets, clock)?;
+    let joined = tokio::task::spawn_blocking(|| pacer.join()).await?;
+    joined.map_err(|_| io::Error::other("the pacer panicked"))?;
+    Ok(std::mem::take(&mut probe.samples()))
+}
+
+/// A user that looks at the clock and is done.
+struct Probe {
+    me: Weak<Self>,
+    clock: Clock,
+    tickets: Arc<Tickets>,
+    samples: Mutex<Vec<Sample>>,
+}
+
+impl Probe {
+    fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taker for Probe {
+    fn hand(&self, ticket: Ticket) {
+        let Some(me) = self.me.upgrade() else { return };
+        let me: Arc<dyn Taker> = me;
+        let mut next = Next::Ticket(ticket);
+        while let Next::Ticket(ticket) = next {
+            let now_us = self.clock.now_us();
+            self.samples().push(Sample {
+                due_us: ticket.due_us,
+                sent_us: now_us,
+                done_us: now_us,
+                outcome: tierlab_analysis::record::Outcome::Ok,
+                timings: None,
+            });
+            self.tickets.finish();
+            next = self.tickets.next(&me);
+        }
+    }
+
+    fn end(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrivals::Arrivals;
+    use crate::tickets::tests::Clerk;
+
+    fn schedule(rate: f64, millis: u64) -> Arc<Schedule> {
+        let window = Duration::from_millis(millis);
+        Arc::new(Schedule::new(&Arrivals::default(), rate, Duration::ZERO, window, 1))
+    }
+
+    #[tokio::test]
+    async fn every_ticket_comes_once_in_order_and_never_early() {
+        let schedule = schedule(2_000.0, 200);
+        let samples = measure_release_lag((*schedule).clone()).await.unwrap();
+        let due: Vec<u64> = samples.iter().map(|sample| sample.due_us).collect();
+        assert_eq!(due, schedule.due_us);
+        assert!(samples.iter().all(|sample| sample.sent_us >= sample.due_us));
+    }
+
+    #[test]
+    fn a_user_that_never_finishes_hits_the_limit_and_later_tickets_wait() {
+        let tickets = Arc::new(Tickets::new(schedule(500.0, 100), 1));
+        let clerk = Arc::new(Clerk::default());
+        let taker: Arc<dyn Taker> = clerk.clone();
+        assert_eq!(tickets.next(&taker), Next::Later);
+        let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
+        let observed = pacer.join().unwrap();
+        assert_eq!(*clerk.handed.lock().unwrap(), [0]);
+        assert!(observed.limit_hit);
+        assert!(observed.mean_in_flight > 1.0, "{observed:?}");
+        for index in 1..50 {
+            assert!(matches!(tickets.next(&taker), Next::Ticket(ticket) if ticket.index == index));
+        }
+        assert_eq!(tickets.next(&taker), Next::Never);
+    }
+
+    #[test]
+    fn stopping_ends_pacer_and_takers() {
+        let tickets = Arc::new(Tickets::new(schedule(1.0, 3_600_000), 2));
+        let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
+        tickets.stop();
+        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
+        assert_eq!(tickets.next(&taker), Next::Never);
+        pacer.join().unwrap();
+    }
+
+    #[test]
+    fn the_timer_slack_can_be_set() {
+        thread::spawn(|| minimal_timer_slack().unwrap()).join().unwrap();
+    }
+}

@@ -1,0 +1,177 @@
+//! What a reply must look like, by a model's metadata, and which of its outputs came.
+
+use super::found::{Found, Wrong, quoted, wrong};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// What a reply must look like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expected {
+    model: String,
+    /// In the metadata's order; empty where the metadata declares none.
+    outputs: Vec<Output>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Output {
+    name: String,
+    dtype: DataType,
+    /// `None` where it is free.
+    dims: Vec<Option<u64>>,
+}
+
+impl Expected {
+    /// Of a model with these outputs, asked for `rows` rows. A free first dimension is the rows, or with `rows` unknown as
+    /// free as the others.
+    #[must_use]
+    pub fn new(model: &str, outputs: &[TensorSpec], rows: Option<u32>) -> Self {
+        let dims = |shape: &[i64]| {
+            let dim = |(axis, &dim): (usize, &i64)| match (axis, u64::try_from(dim)) {
+                (_, Ok(dim)) => Some(dim),
+                (0, Err(_)) => rows.map(u64::from),
+                (_, Err(_)) => None,
+            };
+            shape.iter().enumerate().map(dim).collect()
+        };
+        Self {
+            model: model.to_owned(),
+            outputs: outputs
+                .iter()
+                .map(|spec| Output {
+                    name: spec.name.clone(),
+                    dtype: spec.dtype,
+                    dims: dims(&spec.shape),
+                })
+                .collect(),
+        }
+    }
+
+    /// Elements of all outputs together; `None` where a dimension is free or elements have no fixed size.
+    #[must_use]
+    pub fn elements(&self) -> Option<u64> {
+        let of = |output: &Output| {
+            output.dtype.size()?;
+            output.dims.iter().try_fold(1_u64, |all, dim| all.checked_mul((*dim)?))
+        };
+        let all = self
+            .outputs
+            .iter()
+            .try_fold(0_u64, |all, output| all.checked_add(of(output)?));
+        all.filter(|_| !self.outputs.is_empty())
+    }
+
+    pub(super) fn model_is(&self, name: &[u8]) -> Result<(), Wrong> {
+        if name == self.model.as_bytes() {
+            return Ok(());
+        }
+        Err(wrong(format_args!(
+            "the reply is of model `{}`, asked was `{}`",
+            quoted(name),
+            self.model
+        )))
+    }
+
+    /// Holds the next tensor against what is declared, and says its type and how many elements it must have.
+    pub(super) fn tensor(&self, found: &Found<'_>, seen: &mut Seen) -> Result<(DataType, u64), Wrong> {
+        let name = || quoted(found.name);
+        let read = std::str::from_utf8(found.dtype)
+            .ok()
+            .and_then(|text| text.parse::<DataType>().ok());
+        let dtype = read.ok_or_else(|| {
+            wrong(format_args!(
+                "output `{}` has no data type: `{}`",
+                name(),
+                quoted(found.dtype)
+            ))
+        })?;
+        let elements = found
+            .shape
+            .elements()
+            .ok_or_else(|| wrong(format_args!("output `{}` has shape {:?}", name(), found.shape.dims())))?;
+        if self.outputs.is_empty() {
+            seen.count += 1;
+            return Ok((dtype, elements));
+        }
+        let output = self.declared(found.name, seen)?;
+        if output.dtype != dtype {
+            return Err(wrong(format_args!(
+                "output `{}` is {dtype}, declared is {}",
+                name(),
+                output.dtype
+            )));
+        }
+        let dims = found.shape.dims();
+        let fits = |(dim, declared): (&u64, &Option<u64>)| declared.is_none_or(|declared| declared == *dim);
+        if dims.len() != output.dims.len() || !dims.iter().zip(&output.dims).all(fits) {
+            let declared = output
+                .dims
+                .iter()
+                .map(|dim| dim.map_or_else(|| "free".to_owned(), |dim| dim.to_string()));
+            let declared = declared.collect::<Vec<_>>().join(", ");
+            return Err(wrong(format_args!(
+                "output `{}` has shape {dims:?}, not [{declared}]",
+                name()
+            )));
+        }
+        Ok((dtype, elements))
+    }
+
+    /// The declared output of a name; each comes once.
+    fn declared(&self, name: &[u8], seen: &mut Seen) -> Result<&Output, Wrong> {
+        let is = |output: &Output| output.name.as_bytes() == name;
+        // They mostly come in the metadata's order.
+        let at = if self.outputs.get(seen.count).is_some_and(is) {
+            Some(seen.count)
+        } else {
+            self.outputs.iter().position(is)
+        };
+        let Some((at, output)) = at.and_then(|at| Some((at, self.outputs.get(at)?))) else {
+            return Err(wrong(format_args!("output `{}` is none of the model's", quoted(name))));
+        };
+        if !seen.add(at) {
+            return Err(wrong(format_args!("output `{}` came twice", quoted(name))));
+        }
+        Ok(output)
+    }
+
+    pub(super) fn all_came(&self, seen: &Seen) -> Result<(), Wrong> {
+        if seen.count == 0 {
+            return Err(wrong("the reply has no outputs"));
+        }
+        if self.outputs.is_empty() || seen.count == self.outputs.len() {
+            return Ok(());
+        }
+        let missing = self.outputs.iter().enumerate().find(|(at, _)| !seen.has(*at));
+        Err(wrong(format_args!(
+            "output `{}` is missing",
+            missing.map_or("", |(_, output)| &output.name)
+        )))
+    }
+}
+
+/// Which declared outputs came, told apart up to the 128th.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) count: usize,
+    which: u128,
+}
+
+impl Seen {
+    /// `false` where it came already.
+    fn add(&mut self, at: usize) -> bool {
+        let is_new = !self.has(at);
+        self.which |= Self::bit(at);
+        self.count += 1;
+        is_new
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.which & Self::bit(at) != 0
+    }
+
+    fn bit(at: usize) -> u128 {
+        u32::try_from(at)
+            .ok()
+            .and_then(|at| 1_u128.checked_shl(at))
+            .unwrap_or(0)
+    }
+}

@@ -1,0 +1,85 @@
+//! What was found in a reply: its tensors one by one, and what is wrong with them in words.
+
+use std::fmt::Display;
+use tierlab_protocol::tensor::DataType;
+
+/// What a server says is quoted up to so many characters.
+const QUOTED: usize = 120;
+
+/// What is wrong with a reply, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Wrong(String);
+
+/// One tensor of a reply, as far as it has been read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) dtype: &'a [u8],
+    pub(super) shape: Shape,
+}
+
+/// Tensors have few dimensions: no allocation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    dims: [u64; Self::MOST],
+    rank: usize,
+}
+
+impl Shape {
+    const MOST: usize = 16;
+
+    pub(super) fn push(&mut self, dim: u64) -> Result<(), Wrong> {
+        let place = self.dims.get_mut(self.rank);
+        *place.ok_or_else(|| wrong(format_args!("a shape of more than {} dimensions", Self::MOST)))? = dim;
+        self.rank += 1;
+        Ok(())
+    }
+
+    pub(super) fn dims(&self) -> &[u64] {
+        &self.dims[..self.rank]
+    }
+
+    /// `None` where it overflows.
+    pub(super) fn elements(&self) -> Option<u64> {
+        self.dims().iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim))
+    }
+}
+
+pub(super) fn wrong(what: impl Display) -> Wrong {
+    Wrong(what.to_string())
+}
+
+/// The start of what a server says, fit for a line of text.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(4 * QUOTED)];
+    let text = String::from_utf8_lossy(start);
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(QUOTED).collect()
+}
+
+/// Data of `elements` elements of a type, as raw bytes.
+pub(super) fn check_raw(name: &[u8], dtype: DataType, elements: u64, raw: &[u8]) -> Result<(), Wrong> {
+    let bytes = raw.len() as u64;
+    let fits = match dtype.size() {
+        Some(size) => elements.checked_mul(size as u64) == Some(bytes),
+        None => strings(raw) == Some(elements),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(wrong(format_args!(
+        "output `{}` has {bytes} bytes for {elements} elements of {dtype}",
+        quoted(name)
+    )))
+}
+
+/// How many strings, each behind its length; `None` where they do not end with the bytes.
+fn strings(mut raw: &[u8]) -> Option<u64> {
+    let mut count = 0;
+    while let Some((len, rest)) = raw.split_first_chunk::<4>() {
+        raw = rest.get(u32::from_le_bytes(*len) as usize..)?;
+        count += 1;
+    }
+    raw.is_empty().then_some(count)
+}

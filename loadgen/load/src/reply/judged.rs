@@ -1,0 +1,82 @@
+//! How a request ended, with what stands in the result about it. In: a reply that was checked, or why there is none.
+
+use super::received::TooLarge;
+use tierlab_analysis::record::{Failure, Outcome};
+
+use std::fmt::Display;
+use tierlab_protocol::timing::StageTimings;
+
+/// A request without a reply.
+#[derive(Debug)]
+pub struct Missing {
+    /// Why.
+    pub failure: Failure,
+    /// What the reader of the result should know beside its kind.
+    pub says: Option<String>,
+}
+
+impl From<Failure> for Missing {
+    fn from(failure: Failure) -> Self {
+        Self { failure, says: None }
+    }
+}
+
+impl From<TooLarge> for Missing {
+    fn from(what: TooLarge) -> Self {
+        Self {
+            failure: Failure::TooLarge,
+            says: Some(what.to_string()),
+        }
+    }
+}
+
+/// What a reply, or its absence, comes to.
+#[derive(Debug)]
+pub struct Judged {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The server's own stages.
+    pub timings: Option<StageTimings>,
+    /// An example for the result, of what its kind alone does not say.
+    pub says: Option<String>,
+}
+
+impl Judged {
+    /// Answered well.
+    #[must_use]
+    pub const fn ok(timings: Option<StageTimings>) -> Self {
+        Self {
+            outcome: Outcome::Ok,
+            timings,
+            says: None,
+        }
+    }
+
+    /// Not.
+    #[must_use]
+    pub const fn failed(failure: Failure, timings: Option<StageTimings>) -> Self {
+        Self {
+            outcome: Outcome::Failed(failure),
+            timings,
+            says: None,
+        }
+    }
+
+    /// Answered with what is no reply.
+    #[must_use]
+    pub fn wrong(what: &impl Display, timings: Option<StageTimings>) -> Self {
+        Self {
+            says: Some(what.to_string()),
+            ..Self::failed(Failure::WrongReply, timings)
+        }
+    }
+}
+
+impl From<Missing> for Judged {
+    fn from(Missing { failure, says }: Missing) -> Self {
+        Self {
+            says,
+            ..Self::failed(failure, None)
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Whether a reply is one: what it must look like, and whether it does.
+//!
+//! In: what a model's metadata declares, and every reply of a step, whole. Out: nothing, or what is wrong with it in words.
+//! The model's name, each output's name, type and shape and the amount of its data are compared; values are not. Bytes are
+//! walked once and nothing is built, so that a small reply costs well below a microsecond; it is done after a request's last
+//! time was read. Knows neither connections nor what becomes of a wrong reply.
+
+mod expected;
+mod found;
+mod grpc;
+mod json;
+mod judged;
+mod received;
+
+pub use expected::Expected;
+pub use found::Wrong;
+pub use judged::{Judged, Missing};
+pub use received::{Cut, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
+
+/// A reply up to this long is checked at once; a longer one on a thread that nobody waits for.
+pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
+impl Expected {
+    /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON where there are any.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_http(&self, body: &[u8], json_len: Option<usize>) -> Result<(), Wrong> {
+        json::check(self, body, json_len)
+    }
+
+    /// Checks the message of a gRPC reply.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_grpc(&self, message: &[u8]) -> Result<(), Wrong> {
+        grpc::check(self, message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Bodies that a server sends, read to their end or to their limit. In: a body. Out: its bytes, in memory that a server
+//! cannot make larger than was agreed, whatever lengths it announces and into however many frames it cuts them.
+
+use super::expected::Expected;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame};
+use hyper::header::HeaderMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Metadata of a model, or what a server says of loading it.
+pub const METADATA_BYTES: usize = 4 << 20;
+/// One reading of `/metrics`.
+pub const METRICS_BYTES: usize = 16 << 20;
+/// A reply where nothing says how long it may be.
+const REPLY_BYTES: usize = 64 << 20;
+/// What a reply has beside its elements.
+const REPLY_HEAD_BYTES: u64 = 64 << 10;
+/// The most that an element takes: in JSON, with white space around it.
+const ELEMENT_BYTES: u64 = 64;
+/// All replies that are being read together, at least.
+const TOGETHER_BYTES: usize = 512 << 20;
+/// In replies of the plan's own limit, how many of that length.
+const TOGETHER_REPLIES: usize = 8;
+/// A reply up to this long is not counted among those read together.
+const SMALL_BYTES: usize = 64 << 10;
+/// Capacity taken for an announced length at once.
+const RESERVED_BYTES: usize = 1 << 20;
+
+/// How much may be read.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    /// Of one body.
+    bytes: usize,
+    /// The plan's key, or what else the limit is.
+    says: &'static str,
+    together: Arc<Together>,
+}
+
+#[derive(Debug)]
+struct Together {
+    held: AtomicUsize,
+    most: usize,
+}
+
+/// What a server sent beyond its limit, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLarge(String);
+
+/// Why a body was not read to its end.
+#[derive(Debug)]
+pub enum Cut<E> {
+    /// It is longer than it may be.
+    TooLarge(TooLarge),
+    /// Its connection broke.
+    Lost(E),
+}
+
+impl TooLarge {
+    /// The head of a reply, which may take so many bytes.
+    #[must_use]
+    pub fn head(bytes: usize) -> Self {
+        Self(format!("headers of more than {bytes} bytes (a fixed limit)"))
+    }
+}
+
+impl Limit {
+    /// Of one body that is no infer reply.
+    #[must_use]
+    pub fn of(bytes: usize) -> Self {
+        Self::new(bytes, "a fixed limit", TOGETHER_BYTES)
+    }
+
+    /// Of infer replies: what the plan says, or else what the declared outputs can take, or else 64 MiB.
+    #[must_use]
+    pub fn of_replies(planned: Option<usize>, expected: &Expected) -> Self {
+        const SAYS: &str = "`reply_limit_bytes` in the plan raises it";
+        if let Some(bytes) = planned {
+            return Self::new(bytes, SAYS, TOGETHER_BYTES.max(bytes.saturating_mul(TOGETHER_REPLIES)));
+        }
+        let declared = expected
+            .elements()
+            .map(|elements| elements.saturating_mul(ELEMENT_BYTES));
+        let bytes = declared.map_or(u64::MAX, |bytes| bytes.saturating_add(REPLY_HEAD_BYTES));
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(REPLY_BYTES);
+        Self::new(bytes, SAYS, TOGETHER_BYTES)
+    }
+
+    fn new(bytes: usize, says: &'static str, together: usize) -> Self {
+        Self {
+            bytes,
+            says,
+            together: Arc::new(Together {
+                held: AtomicUsize::new(0),
+                most: together,
+            }),
+        }
+    }
+
+    /// Of one body.
+    #[cfg(test)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_together(self, together: usize) -> Self {
+        Self::new(self.bytes, self.says, together)
+    }
+
+    fn refuse(&self, what: impl Display) -> TooLarge {
+        TooLarge(format!("{what} ({})", self.says))
+    }
+}
+
+/// A body, whole.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// What came behind them.
+    pub trailers: Option<HeaderMap>,
+    /// Given back with it.
+    _held: Held,
+}
+
+#[cfg(test)]
+impl Received {
+    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self {
+            bytes,
+            trailers,
+            ..Self::default()
+        }
+    }
+}
+
+/// What one body has of the bytes read together: nothing while it is small.
+#[derive(Debug, Default)]
+struct Held(Option<(Arc<Together>, usize)>);
+
+impl Held {
+    fn grow(&mut self, together: &Arc<Together>, bytes: usize) -> bool {
+        let (together, held) = self.0.get_or_insert_with(|| (Arc::clone(together), 0));
+        *held += bytes;
+        together.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= together.most
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((together, held)) = &self.0 {
+            together.held.fetch_sub(*held, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads a body, and the trailers behind it.
+///
+/// # Errors
+/// See [`Cut`].
+pub async fn read<B>(mut body: B, limit: &Limit) -> Result<Received, Cut<B::Error>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let too_long = || Cut::TooLarge(limit.refuse(format_args!("a body of more than {} bytes", limit.bytes)));
+    let announced = body.size_hint().lower();
+    if announced > limit.bytes as u64 {
+        return Err(too_long());
+    }
+    let (mut first, mut more, mut trailers) = (Bytes::new(), Vec::new(), None);
+    let mut held = Held::default();
+    while let Some(frame) = body.frame().await {
+        let data = match frame.map_err(Cut::Lost)?.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                trailers = Frame::into_trailers(frame).ok();
+                continue;
+            }
+        };
+        let len = first.len() + more.len() + data.len();
+        if len > limit.bytes {
+            return Err(too_long());
+        }
+        if len > SMALL_BYTES && !held.grow(&limit.together, data.len()) {
+            let most = limit.together.most;
+            return Err(Cut::TooLarge(
+                limit.refuse(format_args!("replies of more than {most} bytes at a time")),
+            ));
+        }
+        if more.is_empty() && first.is_empty() {
+            first = data;
+        } else {
+            // One piece: a list of frames would weigh more than the bytes in them.
+            if more.is_empty() {
+                more.reserve_exact((announced as usize).clamp(len, len.max(RESERVED_BYTES)));
+                more.extend_from_slice(&std::mem::take(&mut first));
+            }
+            more.extend_from_slice(&data);
+        }
+    }
+    Ok(Received {
+        bytes: if more.is_empty() { first } else { more.into() },
+        trailers,
+        _held: held,
+    })
+}

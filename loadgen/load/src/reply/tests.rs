@@ -1,0 +1,309 @@
+//! Replies as servers send them, right and wrong.
+
+use super::*;
+use http_body_util::{Full, StreamBody};
+use hyper::body::Bytes;
+use proptest::prelude::*;
+use prost::Message as _;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::infer::{InferReply, Tensor};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+fn spec(name: &str, dtype: DataType, shape: &[i64]) -> TensorSpec {
+    TensorSpec {
+        name: name.into(),
+        dtype,
+        shape: shape.into(),
+    }
+}
+
+/// Two rows of a model with two outputs.
+fn expected() -> Expected {
+    let outputs = [
+        spec("y", DataType::Fp32, &[-1, 2]),
+        spec("label", DataType::Bytes, &[-1]),
+    ];
+    Expected::new("m", &outputs, Some(2))
+}
+
+const Y: &str = r#"{"name":"y","datatype":"FP32","shape":[2,2],"data":[0.5,-1e-3,null,NaN]}"#;
+const LABEL: &str = r#"{"name":"label","datatype":"BYTES","shape":[2],"data":["a\"b","\u00e9"]}"#;
+
+fn document(outputs: &[&str]) -> String {
+    format!(
+        r#"{{"model_name":"m","model_version":"1","outputs":[{}],"parameters":{{"a":[1,{{}}]}}}}"#,
+        outputs.join(",")
+    )
+}
+
+fn check(text: &str) -> Result<(), Wrong> {
+    expected().check_http(text.as_bytes(), None)
+}
+
+#[track_caller]
+fn says(checked: Result<(), Wrong>, what: &str) {
+    let wrong = checked.expect_err(what).to_string();
+    assert!(wrong.contains(what), "`{wrong}` does not say `{what}`");
+}
+
+#[test]
+fn good_replies_pass_in_any_order_and_with_white_space() {
+    let nested = Y.replace("[0.5,-1e-3,null,NaN]", "[ [0.5, -Infinity],\n[1, 2E+5] ]");
+    for text in [
+        document(&[Y, LABEL]),
+        document(&[LABEL, Y]),
+        document(&[&nested, LABEL]).replace(':', " :\t"),
+        format!(r#" {{"outputs":[{Y},{LABEL}],"id":"7","model_name":"m"}} "#),
+        document(&[Y, LABEL]).replace("\"y\"", "\"\\u0079\""),
+    ] {
+        assert_eq!(check(&text), Ok(()), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_reply_is_told_apart() {
+    let good = document(&[Y, LABEL]);
+    for (text, what) in [
+        (
+            r#"{"error": "the model is asleep"}"#,
+            "the reply is an error: `\"the model is asleep\"`",
+        ),
+        ("<html><body>502 Bad Gateway</body></html>", "no JSON object: `<html>"),
+        ("", "no JSON object"),
+        ("[]", "no JSON object"),
+        ("{}", "no `model_name`"),
+        (r#"{"model_name":"m"}"#, "no outputs"),
+        (r#"{"model_name":"m","outputs":[]}"#, "no outputs"),
+        (
+            &good.replacen("\"m\"", "\"other\"", 1),
+            "of model `other`, asked was `m`",
+        ),
+        (&document(&[Y]), "output `label` is missing"),
+        (&document(&[Y, Y]), "output `y` came twice"),
+        (
+            &document(&[Y, LABEL, &Y.replace("\"y\"", "\"z\"")]),
+            "output `z` is none of the model's",
+        ),
+        (&good.replace("FP32", "FP64"), "output `y` is FP64, declared is FP32"),
+        (&good.replace("FP32", "float"), "output `y` has no data type: `float`"),
+        (&good.replace("[2,2]", "[4]"), "output `y` has shape [4], not [2, 2]"),
+        (
+            &good.replace("[2,2]", "[1,2]"),
+            "output `y` has shape [1, 2], not [2, 2]",
+        ),
+        (&good.replace("null,NaN", "0"), "output `y` has 3 values for 4 elements"),
+        (&good.replace("null", "\"0\""), "output `y` holds what is no FP32"),
+        (
+            &good.replace(r#","data":[0.5,-1e-3,null,NaN]"#, ""),
+            "output `y` has no data",
+        ),
+        (&good[..good.len() - 1], "cut off"),
+        (&good.replace("0.5", "0.5."), "no JSON at byte"),
+        (&good.replace("0.5", "05"), "no JSON at byte"),
+        (&format!("{good}x"), "no JSON at byte"),
+        (&good.replace("[1,{}]", &"[".repeat(100)), "nested deeper than 32"),
+        (&good.replace("[0.5", &"[".repeat(100)), "nested deeper than 32"),
+        (&good.replace("[2,2]", "[99999999999999999999]"), "a number too large"),
+        (
+            &good.replace("[2,2]", "[4294967296,4294967296,4294967296]"),
+            "has shape",
+        ),
+        (
+            &good.replace("[2,2]", &format!("[{}1]", "1,".repeat(40))),
+            "more than 16 dimensions",
+        ),
+    ] {
+        says(check(text), what);
+    }
+    let bare = Expected::new("m", &[], None);
+    assert_eq!(bare.check_http(good.as_bytes(), None), Ok(()));
+    says(
+        bare.check_http(good.replace("null,NaN", "0").as_bytes(), None),
+        "3 values for 4",
+    );
+}
+
+fn tensors() -> Vec<Tensor> {
+    vec![
+        Tensor {
+            name: "y".into(),
+            dtype: DataType::Fp32,
+            shape: vec![2, 2],
+            data: vec![0; 16].into(),
+        },
+        Tensor {
+            name: "label".into(),
+            dtype: DataType::Bytes,
+            shape: vec![2],
+            data: b"\x01\0\0\0a\0\0\0\0".to_vec().into(),
+        },
+    ]
+}
+
+fn binary(sizes: (usize, usize), raw: &[u8]) -> (Vec<u8>, usize) {
+    let size = |text: &str, size: usize| {
+        let (head, _) = text.split_once("\"data\"").unwrap();
+        format!(r#"{head}"parameters":{{"binary_data_size":{size}}}}}"#)
+    };
+    let head = document(&[&size(Y, sizes.0), &size(LABEL, sizes.1)]);
+    ([head.as_bytes(), raw].concat(), head.len())
+}
+
+#[test]
+fn binary_tensors_have_the_length_of_their_shape() {
+    let raw = [&[0; 16][..], b"\x01\0\0\0a\0\0\0\0"].concat();
+    let check = |(body, len): (Vec<u8>, usize)| expected().check_http(&body, Some(len));
+    assert_eq!(check(binary((16, 9), &raw)), Ok(()));
+    says(
+        check(binary((12, 13), &raw)),
+        "output `y` has 12 bytes for 4 elements of FP32",
+    );
+    says(
+        check(binary((16, 9), &raw[..20])),
+        "bytes of output `label` are cut off",
+    );
+    says(
+        check(binary((16, 9), &[&raw[..], b"x"].concat())),
+        "1 bytes behind the last tensor",
+    );
+    says(
+        check(binary((16, 5), &raw[..21])),
+        "output `label` has 5 bytes for 2 elements",
+    );
+    says(check(binary((16, usize::MAX), &raw)), "cut off");
+    says(expected().check_http(b"{}", Some(9)), "says that its JSON has 9");
+}
+
+fn message(change: impl FnOnce(&mut ModelInferResponse)) -> Vec<u8> {
+    let mut message = ModelInferResponse::from(InferReply {
+        model_name: "m".into(),
+        model_version: "1".into(),
+        id: None,
+        outputs: tensors(),
+    });
+    change(&mut message);
+    message.encode_to_vec()
+}
+
+#[test]
+fn messages_are_held_to_the_same() {
+    let check = |bytes: &[u8]| expected().check_grpc(bytes);
+    assert_eq!(check(&message(|_| ())), Ok(()));
+    says(check(&message(|m| m.model_name = "other".into())), "of model `other`");
+    says(check(&message(|m| m.outputs.truncate(1))), "output `label` is missing");
+    says(check(&message(|m| m.outputs.clear())), "no outputs");
+    says(
+        check(&message(|m| m.outputs[0].shape = vec![1, 2])),
+        "output `y` has shape [1, 2]",
+    );
+    says(
+        check(&message(|m| m.outputs[0].shape = vec![-1, 2])),
+        "output `y` has shape",
+    );
+    says(
+        check(&message(|m| m.outputs[0].datatype = "INT8".into())),
+        "output `y` is INT8",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents[0].truncate(12))),
+        "12 bytes for 4 elements",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents.truncate(1))),
+        "output `label` has no data",
+    );
+    says(
+        check(&message(|m| m.raw_output_contents.push(Bytes::new()))),
+        "belong to no output",
+    );
+    says(check(b"{\"error\":\"x\"}"), "no protobuf message");
+    let whole = message(|_| ());
+    says(check(&whole[..whole.len() - 1]), "cut off");
+    // 2 bytes each, which a message library would make some hundred of.
+    says(check(&[0x2a, 0].repeat(100_000)), "output `` has no data type");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), len in prop::option::of(0_usize..400)) {
+        let _ = expected().check_http(&bytes, len);
+        let _ = expected().check_grpc(&bytes);
+    }
+
+    /// A byte of a good reply changed, or its end cut off.
+    #[test]
+    fn damaged_replies_are_taken_or_refused(at in 0_usize..1_000, byte: u8, cut: bool) {
+        let mut text = document(&[Y, LABEL]).into_bytes();
+        let mut message = message(|_| ());
+        for bytes in [&mut text, &mut message] {
+            let at = at % bytes.len();
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+        }
+        let (text, message) = (expected().check_http(&text, None), expected().check_grpc(&message));
+        prop_assert!(!cut || (text.is_err() && message.is_err()));
+    }
+
+    /// What our own encoders make of any tensor is a good reply, and what serde reads is.
+    #[test]
+    fn what_is_encoded_passes(rows in 0_usize..5, columns in 0_usize..5, values in prop::collection::vec(any::<f32>(), 25)) {
+        let data: Vec<u8> = values[..rows * columns].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let reply = InferReply {
+            model_name: "m".into(),
+            model_version: "1".into(),
+            id: None,
+            outputs: vec![Tensor { name: "y".into(), dtype: DataType::Fp32, shape: vec![rows as i64, columns as i64], data: data.into() }],
+        };
+        let expected = Expected::new("m", &[spec("y", DataType::Fp32, &[-1, columns as i64])], Some(rows as u32));
+        let (json, _) = reply.encode(&[false]);
+        prop_assert_eq!(expected.check_http(&json, None), Ok(()));
+        prop_assert_eq!(expected.check_grpc(&ModelInferResponse::from(reply).encode_to_vec()), Ok(()));
+    }
+}
+
+#[test]
+fn limits_follow_the_declared_outputs() {
+    let of =
+        |planned, outputs: &[TensorSpec]| Limit::of_replies(planned, &Expected::new("m", outputs, Some(2))).bytes();
+    let small = [spec("y", DataType::Fp32, &[-1, 3])];
+    assert_eq!(of(None, &small), (64 << 10) + 6 * 64);
+    assert_eq!(of(Some(2_000), &small), 2_000);
+    for unknown in [
+        vec![],
+        vec![spec("y", DataType::Fp32, &[-1, -1])],
+        vec![spec("y", DataType::Bytes, &[-1, 3])],
+        vec![spec("y", DataType::Fp32, &[1 << 40, 1 << 40])],
+    ] {
+        assert_eq!(of(None, &unknown), 64 << 20);
+    }
+}
+
+/// A body in frames of one byte.
+fn frames(count: usize) -> impl hyper::body::Body<Data = Bytes, Error = std::convert::Infallible> + Unpin {
+    let frame = |_| Ok(hyper::body::Frame::data(Bytes::from_static(b"x")));
+    StreamBody::new(futures::stream::iter((0..count).map(frame)))
+}
+
+#[tokio::test]
+async fn bodies_are_read_to_their_end_or_to_their_limit() {
+    let limit = Limit::of(1_000);
+    assert_eq!(read(frames(1_000), &limit).await.unwrap().bytes.len(), 1_000);
+    let Err(Cut::TooLarge(what)) = read(frames(1_001), &limit).await else {
+        panic!("it was read")
+    };
+    assert!(what.to_string().contains("more than 1000 bytes"), "{what}");
+    let announced = Full::new(Bytes::from(vec![0; 1_001]));
+    assert!(matches!(read(announced, &limit).await, Err(Cut::TooLarge(_))));
+}
+
+#[tokio::test]
+async fn all_replies_together_have_a_limit_that_those_read_give_back() {
+    let limit = Limit::of_replies(Some(200_000), &Expected::default()).with_together(500_000);
+    let body = || Full::new(Bytes::from(vec![0; 200_000]));
+    let held = [read(body(), &limit).await.unwrap(), read(body(), &limit).await.unwrap()];
+    let Err(Cut::TooLarge(what)) = read(body(), &limit).await else {
+        panic!("it was read")
+    };
+    assert!(what.to_string().contains("`reply_limit_bytes`"), "{what}");
+    drop(held);
+    assert!(read(body(), &limit).await.is_ok());
+}

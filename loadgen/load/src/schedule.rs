@@ -1,0 +1,370 @@
+//! When requests are due. In: a rate, a warm-up, a window and a seed. Out: every due time of a step, before it starts.
+//!
+//! The Poisson process is conditioned on its count: a warm-up of `w` seconds and a window of `t` seconds at rate `r`
+//! hold exactly `round(r w)` and `round(r t)` arrivals, placed as sorted independent uniforms. That is how the arrivals of
+//! a Poisson process lie once their number is known (Cox and Lewis, 1966, section 2.1), so bursts and gaps
+//! are a Poisson process's own, while two seeds offer the same number of requests and the achieved rate can be
+//! held against the offered one without the noise of the count. The other processes keep to the same count: a gamma
+//! renewal process is stretched to its span (for exponential gaps that is the same as placing uniforms), a trace is
+//! stretched so that as many of its requests as are wanted fill the span. A profile then bends time: an arrival at the
+//! share `u` of a span's requests comes when the profile has let the share `u` of its rate pass.
+
+use crate::arrivals::{Arrivals, Process, Shape, Trace};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Gamma};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Streams of one step's seed, so that arrivals and keys do not depend on each other.
+const ARRIVAL_STREAM: u64 = 1;
+
+/// The due times of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// Microseconds since the step's start, ascending.
+    pub due_us: Vec<u64>,
+    /// Where the measured window begins, in microseconds since the step's start.
+    pub window_start_us: u64,
+    /// Where it ends (exclusive).
+    pub window_end_us: u64,
+}
+
+impl Schedule {
+    /// Makes a step's schedule; the same arguments give the same schedule.
+    #[must_use]
+    pub fn new(arrivals: &Arrivals, rate: f64, warmup: Duration, window: Duration, seed: u64) -> Self {
+        let window_start_us = micros(warmup);
+        let window_end_us = window_start_us + micros(window);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(ARRIVAL_STREAM);
+        let count = |span: &Range<u64>| (rate * (span.end - span.start) as f64 / 1e6).round() as usize;
+        let (before, window) = (0..window_start_us, window_start_us..window_end_us);
+        let (first, measured) = (count(&before), count(&window));
+        // A trace begins with the window; the warm-up replays what comes before that, its end.
+        let mut due_us = place(
+            &shares(&arrivals.process, first, Start::Before, &mut rng),
+            &Shape::Flat,
+            &before,
+        );
+        due_us.extend(place(
+            &shares(&arrivals.process, measured, Start::Here, &mut rng),
+            &arrivals.shape,
+            &window,
+        ));
+        Self {
+            due_us,
+            window_start_us,
+            window_end_us,
+        }
+    }
+
+    /// Every `of`-th request, from the `number`-th on, over the same window.
+    #[must_use]
+    pub fn share(&self, number: usize, of: usize) -> Self {
+        Self {
+            due_us: self.due_us.iter().skip(number).step_by(of).copied().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a due time lies in the measured window.
+    #[must_use]
+    pub const fn in_window(&self, due_us: u64) -> bool {
+        due_us >= self.window_start_us && due_us < self.window_end_us
+    }
+
+    /// Length of the measured window in seconds.
+    #[must_use]
+    pub fn window_s(&self) -> f64 {
+        (self.window_end_us - self.window_start_us) as f64 / 1e6
+    }
+}
+
+/// Which part of a trace a span replays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Before,
+    Here,
+}
+
+/// Where the arrivals of a span lie if its rate is constant: ascending shares of its length, below 1.
+fn shares(process: &Process, count: usize, start: Start, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    match process {
+        // Half a gap in, so that no arrival lies on the edge of the span.
+        Process::Constant => (0..count).map(|i| (i as f64 + 0.5) / count as f64).collect(),
+        Process::Poisson => {
+            let mut shares: Vec<f64> = (0..count).map(|_| rng.random_range(0.0..1.0)).collect();
+            shares.sort_unstable_by(f64::total_cmp);
+            shares
+        }
+        Process::Gamma { cv } => {
+            let shape = 1.0 / (cv * cv);
+            let Ok(gaps) = Gamma::new(shape, 1.0) else {
+                unreachable!("a plan's coefficient of variation is positive, and so is its shape");
+            };
+            let ends: Vec<f64> = std::iter::repeat_with(|| gaps.sample(rng))
+                .take(count + 1)
+                .scan(0.0, |sum, gap: f64| {
+                    *sum += gap;
+                    Some(*sum)
+                })
+                .collect();
+            // One gap more than arrivals: the last ends with the span.
+            let all = ends.last().copied().filter(|all| *all > 0.0).unwrap_or(1.0);
+            ends.iter()
+                .take(count)
+                .map(|end| (end / all).min(1.0 - f64::EPSILON))
+                .collect()
+        }
+        Process::Trace(trace) => replay(trace, count, start),
+    }
+}
+
+/// `count` requests of a trace, over and over where it has fewer, from its beginning or up to it.
+fn replay(trace: &Trace, count: usize, start: Start) -> Vec<f64> {
+    let recorded = trace.at_s.len();
+    let (Some(&first), Some(&last)) = (trace.at_s.first(), trace.at_s.last()) else {
+        return Vec::new();
+    };
+    // Between two rounds lies a mean gap.
+    let round_s = (last - first) * recorded as f64 / (recorded as f64 - 1.0);
+    let skipped = match start {
+        Start::Here => 0,
+        Start::Before => (recorded - count % recorded) % recorded,
+    };
+    let at = |index: usize| trace.at_s[index % recorded] + (index / recorded) as f64 * round_s;
+    let (from, to) = (at(skipped), at(skipped + count));
+    let length = if to > from { to - from } else { 1.0 };
+    (skipped..skipped + count)
+        .map(|index| ((at(index) - from) / length).min(1.0 - f64::EPSILON))
+        .collect()
+}
+
+/// Shares of a span's requests as times in it.
+fn place(shares: &[f64], shape: &Shape, span: &Range<u64>) -> Vec<u64> {
+    let length = (span.end - span.start) as f64;
+    shares
+        .iter()
+        .map(|&share| (span.start + (bend(share, shape) * length).round() as u64).min(span.end.saturating_sub(1)))
+        .collect()
+}
+
+/// The share of the span's time by which the share `passed` of its requests has come.
+fn bend(passed: f64, shape: &Shape) -> f64 {
+    match shape {
+        Shape::Flat => passed,
+        Shape::Steps(pieces) => {
+            let length = 1.0 / pieces.len() as f64;
+            let (mut before, mut start) = (0.0, 0.0);
+            for piece in pieces {
+                if passed < before + piece * length {
+                    return start + (passed - before) / piece;
+                }
+                before += piece * length;
+                start += length;
+            }
+            1.0
+        }
+        // The rate's integral is `from t + (to - from) t² / 2`; solved for t without losing digits where they are equal.
+        Shape::Ramp { from, to } => {
+            let root = (from * from + 2.0 * (to - from) * passed).max(0.0).sqrt();
+            if from + root > 0.0 {
+                2.0 * passed / (from + root)
+            } else {
+                0.0
+            }
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A step's own seed. The same for every tier and cache state in a repeat, so that tiers are compared on the same
+/// arrivals and keys; another for every repeat and load.
+#[must_use]
+pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
+    let mixed = split_mix(plan_seed) ^ split_mix(u64::from(repeat) << 32 | load_index as u64);
+    split_mix(mixed)
+}
+
+/// A step's seed on one of several hosts: that of the step on the first, numbered 0, and another on each other.
+#[must_use]
+pub fn host_seed(step_seed: u64, host: u32) -> u64 {
+    match host {
+        0 => step_seed,
+        host => split_mix(step_seed ^ split_mix(u64::from(host))),
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): neighbouring inputs to unrelated outputs.
+#[must_use]
+pub const fn split_mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn process(process: Process) -> Arrivals {
+        Arrivals {
+            process,
+            shape: Shape::Flat,
+        }
+    }
+
+    /// Standard deviation of the gaps over their mean.
+    fn variation(schedule: &Schedule) -> f64 {
+        let gaps: Vec<f64> = schedule
+            .due_us
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        variance.sqrt() / mean
+    }
+
+    #[test]
+    fn gamma_gaps_vary_as_they_should() {
+        for cv in [0.3, 1.0, 2.0] {
+            let arrivals = process(Process::Gamma { cv });
+            let schedule = Schedule::new(&arrivals, 1_000.0, Duration::ZERO, Duration::from_secs(100), 3);
+            let found = variation(&schedule);
+            assert!((found / cv - 1.0).abs() < 0.05, "{cv}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_profile_moves_requests_and_keeps_their_number() {
+        let share_before = |shape: Shape, seconds: u64| {
+            let arrivals = Arrivals {
+                process: Process::Poisson,
+                shape,
+            };
+            let schedule = Schedule::new(&arrivals, 1_000.0, Duration::ZERO, Duration::from_secs(100), 3);
+            let before = schedule.due_us.iter().filter(|&&due| due < seconds * 1_000_000).count();
+            assert_eq!(schedule.due_us.len(), 100_000);
+            before as f64 / 1e5
+        };
+        // Shares of the mean: 0.5 for the first quarter, 2 for the second, 0.75 then.
+        let steps = || Shape::Steps(vec![0.5, 2.0, 0.75, 0.75]);
+        for (seconds, share) in [(25, 0.125), (50, 0.625), (75, 0.8125)] {
+            assert!((share_before(steps(), seconds) - share).abs() < 0.01, "{seconds}");
+        }
+        // From nothing to twice the mean: the integral is t².
+        assert!((share_before(Shape::Ramp { from: 0.0, to: 2.0 }, 50) - 0.25).abs() < 0.01);
+        assert!((share_before(Shape::Ramp { from: 1.0, to: 1.0 }, 50) - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_trace_keeps_its_order_of_gaps() {
+        let trace = Trace {
+            file: "t.csv".into(),
+            at_s: vec![0.0, 1.0, 1.5, 3.0],
+        };
+        let arrivals = process(Process::Trace(Arc::new(trace)));
+        // Eight requests: two rounds of four seconds each, squeezed into one.
+        let schedule = Schedule::new(&arrivals, 8.0, Duration::ZERO, Duration::from_secs(1), 3);
+        let expected = [0.0, 1.0, 1.5, 3.0, 4.0, 5.0, 5.5, 7.0].map(|at: f64| (at / 8.0 * 1e6) as u64);
+        assert_eq!(schedule.due_us, expected);
+        // A warm-up of a quarter round is the trace's last request, and the window begins with its first.
+        let schedule = Schedule::new(&arrivals, 4.0, Duration::from_millis(250), Duration::from_secs(1), 3);
+        assert_eq!(schedule.due_us, [0, 250_000, 500_000, 625_000, 1_000_000]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_the_whole(rate in 1.0_f64..500.0, of in 1_usize..8, seed: u64) {
+            let second = Duration::from_secs(1);
+            let whole = Schedule::new(&Arrivals::default(), rate, second, second, seed);
+            let mut all: Vec<u64> = (0..of).flat_map(|number| whole.share(number, of).due_us).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, whole.due_us);
+        }
+
+        #[test]
+        fn a_schedule_is_sorted_counted_and_repeatable(
+            rate in 1.0_f64..2_000.0, warmup_ms in 0_u64..2_000, window_ms in 1_000_u64..4_000, seed: u64,
+            process in 0_usize..5, shape in 0_usize..4,
+        ) {
+            let trace = Trace { file: "t.csv".into(), at_s: vec![0.0, 0.5, 0.5, 4.0] };
+            let process = [
+                Process::Poisson,
+                Process::Constant,
+                Process::Gamma { cv: 0.3 },
+                Process::Gamma { cv: 3.0 },
+                Process::Trace(Arc::new(trace)),
+            ][process].clone();
+            let shape = [
+                Shape::Flat,
+                Shape::Steps(vec![0.0, 2.0, 1.0]),
+                Shape::Ramp { from: 0.0, to: 2.0 },
+                Shape::Ramp { from: 1.5, to: 0.5 },
+            ][shape].clone();
+            let arrivals = &Arrivals { process, shape };
+            let (warmup, window) = (Duration::from_millis(warmup_ms), Duration::from_millis(window_ms));
+            let schedule = Schedule::new(arrivals, rate, warmup, window, seed);
+            prop_assert!(schedule.due_us.is_sorted());
+            prop_assert!(schedule.due_us.last().is_none_or(|&due| due < schedule.window_end_us));
+            let inside = schedule.due_us.iter().filter(|&&due| schedule.in_window(due)).count() as f64;
+            prop_assert_eq!(inside, (rate * window.as_secs_f64()).round());
+            prop_assert_eq!(&schedule, &Schedule::new(arrivals, rate, warmup, window, seed));
+            let warm = schedule.due_us.len() as f64 - inside;
+            prop_assert_eq!(warm, (rate * warmup.as_secs_f64()).round());
+        }
+
+        #[test]
+        fn neighbouring_steps_have_unrelated_seeds(seed: u64, repeat in 0_u32..100, load in 0_usize..100) {
+            let here = step_seed(seed, repeat, load);
+            prop_assert_ne!(here, step_seed(seed, repeat + 1, load));
+            prop_assert_ne!(here, step_seed(seed, repeat, load + 1));
+            prop_assert_ne!(here, step_seed(seed.wrapping_add(1), repeat, load));
+        }
+    }
+
+    #[test]
+    fn constant_gaps_are_equal() {
+        let schedule = Schedule::new(
+            &process(Process::Constant),
+            500.0,
+            Duration::ZERO,
+            Duration::from_secs(2),
+            9,
+        );
+        assert!(schedule.due_us.windows(2).all(|pair| pair[1] - pair[0] == 2_000));
+    }
+
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        let schedule = Schedule::new(
+            &process(Process::Poisson),
+            1_000.0,
+            Duration::ZERO,
+            Duration::from_secs(100),
+            3,
+        );
+        let gaps: Vec<f64> = schedule
+            .due_us
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        // Of an exponential, a share of e^-1 is above the mean and e^-3 above three of them.
+        for (times, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
+            let above = gaps.iter().filter(|&&gap| gap > times * mean).count() as f64 / gaps.len() as f64;
+            assert!(
+                (above - share).abs() < 0.01,
+                "{above} of the gaps are above {times} means"
+            );
+        }
+    }
+}

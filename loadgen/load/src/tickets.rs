@@ -1,0 +1,294 @@
+//! The line between the pacer and the users. In: how many requests of a schedule are due. Out: each as a [`Ticket`], in
+//! the schedule's order, to a user that has nothing to do, or to the next one that has not.
+//!
+//! The user that came to the line last is called first: what it needs, its connection above all, is warm, and no more
+//! connections are in use than requests are in flight. A taker is called on the pacer's thread. Knows no time.
+
+use crate::schedule::Schedule;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Leave to send one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Which request of the schedule.
+    pub index: usize,
+    /// When it is due, on the step's clock.
+    pub due_us: u64,
+}
+
+/// Whoever stands in the line.
+pub trait Taker: Send + Sync {
+    /// Takes a ticket, on the thread of the pacer, which does nothing else meanwhile.
+    fn hand(&self, ticket: Ticket);
+
+    /// There are no more tickets.
+    fn end(&self);
+}
+
+/// What a taker without work finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A ticket that was waiting.
+    Ticket(Ticket),
+    /// None yet: the taker stands in the line, and will be called.
+    Later,
+    /// None any more.
+    Never,
+}
+
+/// The tickets of a step. Those released wait without bound but for the schedule's length; each that is taken must be
+/// [`Tickets::finish`]ed.
+pub struct Tickets {
+    schedule: Arc<Schedule>,
+    takers: usize,
+    line: Mutex<Line>,
+    taken: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Line {
+    released: usize,
+    taken: usize,
+    closed: bool,
+    stopped: bool,
+    idle: Vec<Arc<dyn Taker>>,
+}
+
+impl Tickets {
+    /// A line for `takers` takers.
+    #[must_use]
+    pub fn new(schedule: Arc<Schedule>, takers: usize) -> Self {
+        Self {
+            schedule,
+            takers,
+            line: Mutex::default(),
+            taken: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks for a ticket, and joins the line where none waits.
+    pub fn next(&self, taker: &Arc<dyn Taker>) -> Next {
+        let mut line = self.line();
+        if line.stopped {
+            Next::Never
+        } else if let Some(ticket) = self.take(&mut line) {
+            Next::Ticket(ticket)
+        } else if line.closed {
+            Next::Never
+        } else {
+            line.idle.push(Arc::clone(taker));
+            Next::Later
+        }
+    }
+
+    /// Says that a ticket's request is over.
+    pub fn finish(&self) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the step early: tickets that nobody has taken are void.
+    pub fn stop(&self) {
+        self.line().stopped = true;
+        self.close();
+    }
+
+    /// What has happened by `now_us` on the step's clock; a few loads, which nobody waits for.
+    #[must_use]
+    pub fn counts(&self, now_us: u64) -> Counts {
+        // In this order, so that no request is over before it is sent.
+        let over = self.finished.load(Ordering::Acquire);
+        Counts {
+            due: self.schedule.due_us.partition_point(|&due_us| due_us <= now_us),
+            sent: self.taken.load(Ordering::Relaxed),
+            over,
+        }
+    }
+
+    pub(crate) fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub(crate) const fn takers(&self) -> usize {
+        self.takers
+    }
+
+    /// Of so many released, those that are not finished.
+    pub(crate) fn in_flight(&self, released: usize) -> usize {
+        released.saturating_sub(self.finished.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.line().stopped
+    }
+
+    /// The next `due` tickets: each to an idle taker, while there is one.
+    pub(crate) fn release(&self, due: usize) {
+        self.line().released += due;
+        loop {
+            let mut line = self.line();
+            let Some(taker) = line.idle.pop() else { return };
+            let Some(ticket) = self.take(&mut line) else {
+                line.idle.push(taker);
+                return;
+            };
+            // Not under the lock: takers send, and others finish meanwhile.
+            drop(line);
+            taker.hand(ticket);
+        }
+    }
+
+    /// No further ticket is released.
+    pub(crate) fn close(&self) {
+        let idle = {
+            let mut line = self.line();
+            line.closed = true;
+            std::mem::take(&mut line.idle)
+        };
+        for taker in idle {
+            taker.end();
+        }
+    }
+
+    fn take(&self, line: &mut Line) -> Option<Ticket> {
+        if line.stopped || line.taken == line.released {
+            return None;
+        }
+        let index = line.taken;
+        let due_us = *self.schedule.due_us.get(index)?;
+        line.taken += 1;
+        self.taken.store(line.taken, Ordering::Relaxed);
+        Some(Ticket { index, due_us })
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tickets")
+            .field("takers", &self.takers)
+            .field("taken", &self.taken)
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Requests of a step by one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Whose due time had come.
+    pub due: usize,
+    /// That users had taken.
+    pub sent: usize,
+    /// That were over.
+    pub over: usize,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::arrivals::Arrivals;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// Writes down what it is handed.
+    #[derive(Default)]
+    pub(crate) struct Clerk {
+        pub(crate) handed: Mutex<Vec<usize>>,
+        pub(crate) ended: Mutex<bool>,
+    }
+
+    impl Taker for Clerk {
+        fn hand(&self, ticket: Ticket) {
+            self.handed.lock().unwrap().push(ticket.index);
+        }
+
+        fn end(&self) {
+            *self.ended.lock().unwrap() = true;
+        }
+    }
+
+    fn tickets(count: u64) -> Tickets {
+        let window = Duration::from_millis(count);
+        let schedule = Schedule::new(&Arrivals::constant(), 1_000.0, Duration::ZERO, window, 1);
+        Tickets::new(Arc::new(schedule), 2)
+    }
+
+    fn index(next: Next) -> Option<usize> {
+        match next {
+            Next::Ticket(ticket) => Some(ticket.index),
+            Next::Later | Next::Never => None,
+        }
+    }
+
+    #[test]
+    fn the_last_to_come_is_called_first_and_who_comes_late_finds_what_waits() {
+        let tickets = tickets(4);
+        let clerks: [Arc<Clerk>; 2] = Default::default();
+        let takers: Vec<Arc<dyn Taker>> = clerks.iter().map(|clerk| Arc::clone(clerk) as _).collect();
+        assert!(takers.iter().all(|taker| tickets.next(taker) == Next::Later));
+        tickets.release(1);
+        assert_eq!(*clerks[1].handed.lock().unwrap(), [0]);
+        tickets.release(3);
+        assert_eq!(*clerks[0].handed.lock().unwrap(), [1]);
+        tickets.close();
+        assert_eq!(index(tickets.next(&takers[1])), Some(2));
+        tickets.finish();
+        let counts = Counts {
+            due: 4,
+            sent: 3,
+            over: 1,
+        };
+        assert_eq!(tickets.counts(4_000), counts);
+        assert_eq!(index(tickets.next(&takers[0])), Some(3));
+        assert_eq!(tickets.next(&takers[0]), Next::Never);
+        assert!(!*clerks[0].ended.lock().unwrap());
+    }
+
+    #[test]
+    fn stopping_ends_those_who_wait_and_voids_what_nobody_took() {
+        let tickets = tickets(4);
+        let clerk = Arc::new(Clerk::default());
+        let taker: Arc<dyn Taker> = clerk.clone();
+        assert_eq!(tickets.next(&taker), Next::Later);
+        tickets.stop();
+        assert!(*clerk.ended.lock().unwrap() && tickets.is_stopped());
+        tickets.release(4);
+        assert_eq!(tickets.next(&taker), Next::Never);
+        assert!(clerk.handed.lock().unwrap().is_empty());
+        assert_eq!(Arc::strong_count(&taker), 2);
+    }
+
+    proptest! {
+        /// Whatever the order of releases and questions, each ticket goes out once, and in order.
+        #[test]
+        fn each_ticket_goes_out_once(steps in prop::collection::vec(prop::option::of(1_usize..4), 1..60)) {
+            let tickets = tickets(40);
+            let clerk = Arc::new(Clerk::default());
+            let taker: Arc<dyn Taker> = clerk.clone();
+            let mut released = 0;
+            for step in steps {
+                match step {
+                    Some(due) => {
+                        let due = due.min(40 - released);
+                        released += due;
+                        tickets.release(due);
+                    }
+                    None => if let Next::Ticket(ticket) = tickets.next(&taker) {
+                        clerk.hand(ticket);
+                    },
+                }
+            }
+            tickets.release(40 - released);
+            while let Next::Ticket(ticket) = tickets.next(&taker) {
+                clerk.hand(ticket);
+            }
+            prop_assert_eq!(&*clerk.handed.lock().unwrap(), &(0..40).collect::<Vec<_>>());
+        }
+    }
+}

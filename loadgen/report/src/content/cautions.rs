@@ -1,0 +1,126 @@
+//! What a reader has to know before using the numbers of a run.
+//!
+//! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
+//! them. Knows nothing of markup.
+
+use super::instrument::Instrument;
+use super::percentiles;
+use super::words::{is_emulated, name, origin, tiers};
+use crate::units::{digits3, latency};
+use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
+use tierlab_analysis::validity::littles_law;
+
+/// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
+pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
+    let mut cautions = Vec::new();
+    if run.interrupted {
+        cautions.push("The run was stopped before its last point; what is here was finished.".to_owned());
+    }
+    if let Some(why) = &run.search_stopped {
+        cautions.push(format!(
+            "The search for the highest rate stopped before its end, for {why}: what it had not measured is unknown."
+        ));
+    }
+    for resumed in &run.resumed {
+        let mut text = format!(
+            "Gone on with at {} after {} steps, servers and caches as they were then",
+            resumed.at, resumed.finished_steps
+        );
+        for difference in &resumed.differences {
+            text += &format!("; {difference}");
+        }
+        cautions.push(text + ".");
+    }
+    for failed in run.selfcheck.iter().filter(|check| !check.passed) {
+        cautions.push(format!(
+            "Self-check failed: {} (expected {}, measured {})",
+            failed.name, failed.expected, failed.measured
+        ));
+    }
+    cautions.extend(instrument.refused().map(|refused| format!("{refused}.")));
+    for tier in tiers(run) {
+        let what = match origin(run, tier) {
+            _ if is_emulated(run, tier) => "latencies are drawn from a distribution, not measured on a service",
+            "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
+            _ => continue,
+        };
+        cautions.push(format!("{tier} is {}: {what}.", run.environment.origins[tier]));
+    }
+    if !run.environment.shared_cores.is_empty() {
+        cautions.push(format!(
+            "On the same cores ran: {}.",
+            run.environment.shared_cores.join(", ")
+        ));
+    }
+    cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
+    cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
+    for point in &run.points {
+        cautions.extend(point_cautions(run, point));
+    }
+    cautions
+}
+
+fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
+    let name = name(run, &point.factors);
+    let Some(summary) = &point.summary else {
+        return vec![format!("{name}: not summarised")];
+    };
+    let mut cautions = Vec::new();
+    if summary.verdict == Verdict::Valid {
+        cautions.extend(littles_law::broken(&point.repeats).next().map(|(index, (counted, by_stays))| {
+            format!(
+                "{name}: in repeat {} {counted:.2} in flight counted, {by_stays:.2} by Little's law: one of them is wrong",
+                index + 1
+            )
+        }));
+    } else {
+        cautions.push(format!("{name}: {}{}", summary.verdict, gone_on_with(run, point)));
+    }
+    cautions.extend(summary.gaps.iter().map(|gap| {
+        let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
+            format!(" (hit ratio {:.1} %)", 100.0 * hits)
+        });
+        format!(
+            "{name}: the {} lies on a gap of the distribution: {:.1} % of the requests take at most {}, the next {}{hits}. It \
+             belongs to either side; its interval is by order statistics",
+            gap.percentile,
+            100.0 * gap.share,
+            latency(gap.from_us),
+            latency(gap.to_us)
+        )
+    }));
+    cautions.extend(summary.tail.as_ref().and_then(|tail| tail.exceeds).map(|times| {
+        format!(
+            "{name}: the stages that the server tells sum to {} times the latency of the slowest requests: its Server-Timing \
+             is wrong, or another clock's; where their time went is not known",
+            digits3(times)
+        )
+    }));
+    cautions
+}
+
+/// Where repeats change at once just where a run was gone on with, that is likely why.
+fn gone_on_with(run: &Run, point: &Point) -> String {
+    let drifts = point.summary.iter().flat_map(|summary| &summary.drifts);
+    let changes = drifts.filter_map(|drift| match drift.how {
+        DriftHow::After(count) => Some(count as usize),
+        DriftHow::Within | DriftHow::Across => None,
+    });
+    let mut repeats: Vec<&Repeat> = point.repeats.iter().collect();
+    repeats.sort_by_key(|repeat| repeat.index);
+    for place in changes {
+        // Times are written alike, so that they are in the order of their text.
+        let between = |at: &str| {
+            let (before, after) = (repeats.get(place.wrapping_sub(1)), repeats.get(place));
+            before.is_some_and(|repeat| repeat.started_at.as_str() < at)
+                && after.is_some_and(|repeat| at <= repeat.started_at.as_str())
+        };
+        if let Some(resumed) = run.resumed.iter().find(|resumed| between(&resumed.at)) {
+            return format!(
+                "; between the two the run was gone on with ({}): the server or the machine is not what it was, measure anew",
+                resumed.at
+            );
+        }
+    }
+    String::new()
+}

@@ -1,0 +1,89 @@
+//! A point as a row of a table: who it is in words, and its figures.
+
+use super::words;
+use crate::units::rate;
+use tierlab_analysis::record::{Point, Run, Summary, Verdict};
+
+/// A tier by name, and what stands behind it.
+#[derive(Debug, Clone)]
+pub(crate) struct Tier {
+    /// As the run names it.
+    pub(crate) name: String,
+    /// As printed where nothing else says that it is emulated.
+    pub(crate) printed: String,
+    /// Its number among those of the run.
+    pub(crate) number: usize,
+    /// What stands behind it where that is not the real thing.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What stands behind a tier that is not the real thing.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// `emulated` or `embedded`.
+    pub(crate) kind: &'static str,
+    /// All that is known of it.
+    pub(crate) says: String,
+}
+
+impl Tier {
+    /// A tier of a run.
+    pub(crate) fn of(run: &Run, name: &str) -> Self {
+        let says = run.environment.origins.get(name).map_or("", String::as_str);
+        let kind = ["emulated", "embedded"].into_iter().find(|kind| says.contains(kind));
+        Self {
+            name: name.to_owned(),
+            printed: words::tier(run, name),
+            number: words::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
+            origin: kind.map(|kind| Origin {
+                kind,
+                says: says.to_owned(),
+            }),
+        }
+    }
+}
+
+/// A point as a row.
+pub(crate) struct PointRow<'a> {
+    /// Its full name within the run.
+    pub(crate) name: String,
+    /// Its tier.
+    pub(crate) tier: Tier,
+    /// Its cache state with its size.
+    pub(crate) cache: String,
+    /// Requests offered per second.
+    pub(crate) offered: String,
+    /// Its figures; absent where it was not summarised.
+    pub(crate) figures: Option<Figures<'a>>,
+}
+
+/// The figures of a row: numbers with their intervals, which every renderer writes in its own way.
+pub(crate) struct Figures<'a> {
+    /// All of them.
+    pub(crate) summary: &'a Summary,
+    /// The verdict in one word.
+    pub(crate) verdict: &'static str,
+    /// What the verdict rests on; empty for a valid point.
+    pub(crate) reasons: &'a [String],
+}
+
+impl<'a> PointRow<'a> {
+    /// A point of a run.
+    pub(crate) fn of(run: &Run, point: &'a Point) -> Self {
+        let factors = &point.factors;
+        Self {
+            name: words::name(run, factors),
+            tier: Tier::of(run, &factors.tier),
+            cache: words::cache(factors),
+            offered: rate(factors.offered_rps),
+            figures: point.summary.as_ref().map(|summary| Figures {
+                summary,
+                verdict: words::verdict(&summary.verdict),
+                reasons: match &summary.verdict {
+                    Verdict::Valid => &[],
+                    Verdict::Saturated(reasons) | Verdict::Invalid(reasons) => reasons,
+                },
+            }),
+        }
+    }
+}

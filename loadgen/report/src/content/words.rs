@@ -1,0 +1,329 @@
+//! A run in words: names of parts and verdicts, one sentence per tier, and what to beware of.
+//!
+//! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
+
+use super::best::{self, Best};
+use crate::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
+use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
+use tierlab_analysis::latency::bands;
+use tierlab_analysis::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
+
+/// A part of the latency as people say it.
+pub(crate) fn part(name: &str) -> &str {
+    match name {
+        bands::SEND_LAG => "send lag",
+        bands::NETWORK => "network and HTTP",
+        bands::UNATTRIBUTED => "failed, no timing",
+        bands::UNTOLD => "not told by the server",
+        "admit" => "admission",
+        "cache" => "cache",
+        "tier" => "tier wait",
+        "join" => "joining rows",
+        "batch" => "waiting for a batch",
+        "infer" => "inference",
+        other => other,
+    }
+}
+
+/// The verdict in one word.
+pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Valid => "valid",
+        Verdict::Saturated(_) => "saturated",
+        Verdict::Invalid(_) => "invalid",
+    }
+}
+
+/// What stands behind a tier in this run, in one word: `embedded`, `emulated`, `real`, or `unknown`.
+pub(crate) fn origin<'a>(run: &'a Run, tier: &str) -> &'a str {
+    let text = run.environment.origins.get(tier).map_or("unknown", String::as_str);
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .next()
+        .unwrap_or("unknown")
+}
+
+/// Whether what is measured on the tier was drawn from a distribution, wholly or in part.
+pub(crate) fn is_emulated(run: &Run, tier: &str) -> bool {
+    run.environment
+        .origins
+        .get(tier)
+        .is_some_and(|origin| origin.contains("emulated"))
+}
+
+/// The tier as printed: what is measured through emulation says so wherever it is named.
+pub(crate) fn tier(run: &Run, tier: &str) -> String {
+    if is_emulated(run, tier) {
+        format!("{tier} (emulated)")
+    } else {
+        tier.to_owned()
+    }
+}
+
+/// What a table or a chart holds together: everything but tier, cache and rate.
+pub(crate) fn group(factors: &Factors) -> String {
+    format!(
+        "{} · {} · {} per request · {} arrivals · {} keys",
+        factors.mode,
+        factors.model,
+        if factors.batch_size == 1 {
+            "1 row".to_owned()
+        } else {
+            format!("{} rows", factors.batch_size)
+        },
+        arrivals(factors),
+        factors.keys
+    )
+}
+
+/// The arrival process, and what was sent at the same time.
+pub(crate) fn arrivals(factors: &Factors) -> String {
+    match &factors.mix {
+        Some(mix) => format!("{} (in a mix of {mix})", factors.arrivals),
+        None => factors.arrivals.clone(),
+    }
+}
+
+/// The cache state with its size, where it has one: `warm 10 %`.
+pub(crate) fn cache(factors: &Factors) -> String {
+    if factors.cache_share > 0.0 {
+        format!("{} {}", factors.cache, percent(factors.cache_share))
+    } else {
+        factors.cache.clone()
+    }
+}
+
+/// What the slowest requests spend most of their time on, with its share.
+pub(crate) fn slowest(summary: &Summary) -> Option<(&str, Interval)> {
+    let tail = summary.tail.as_ref().filter(|tail| tail.exceeds.is_none())?;
+    let (part, share) = tail.parts.first()?;
+    Some((part, *share))
+}
+
+/// What dominates, in words: `92 % [88–95] tier wait`, or the first few parts where none stands out.
+pub(crate) fn dominance(tail: &Tail) -> String {
+    let share = |share: &Interval| {
+        if share.hi > share.lo {
+            format!(
+                "{} [{}–{}]",
+                percent(share.value),
+                percent_digits(share.lo),
+                percent_digits(share.hi)
+            )
+        } else {
+            percent(share.value)
+        }
+    };
+    if let Some(times) = tail.exceeds {
+        return format!(
+            "not known: the parts that the server tells are {} times the latency",
+            digits3(times)
+        );
+    }
+    match &tail.parts[..] {
+        [] => "nothing".to_owned(),
+        [(name, first), ..] if tail.clear => format!("{} {}", share(first), part(name)),
+        several => {
+            let few = several.iter().take(3);
+            let few: Vec<String> = few
+                .map(|(name, share)| format!("{} {}", percent(share.value), part(name)))
+                .collect();
+            // Of several repeats at least one had another part first.
+            if several[0].1.value > 0.5 {
+                format!("{}, though not in every repeat", few.join(", "))
+            } else {
+                format!("several things: {}", few.join(", "))
+            }
+        }
+    }
+}
+
+/// The curves of a run by group, in the order in which they first appear.
+pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
+    let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();
+    for curve in curves(&run.points) {
+        let mut name = group(curve.factors());
+        if run.protocol != "http" {
+            name += &format!(" · over {}", run.protocol);
+        }
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, curves)) => curves.push(curve),
+            None => groups.push((name, vec![curve])),
+        }
+    }
+    groups
+}
+
+/// A curve in one sentence, at its highest rate ([`best`]): what dominates its tail, and how long that is.
+pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
+    let factors = curve.factors();
+    let who = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
+    let best = best::best(run, curve);
+    let Some(point) = best.as_ref().map(|best| best.point).or_else(|| curve.highest_valid()) else {
+        return format!("{who}: {}", nothing_valid(curve));
+    };
+    let mut text = format!("{who}: {}", attribution(point));
+    if let Some(cost) = best.as_ref().and_then(Best::cost) {
+        text += &format!(
+            "; {} {}: {cost} per 10k inferences",
+            best::title(run),
+            best.as_ref().map_or_else(String::new, Best::text)
+        );
+    }
+    if run.slo.is_none()
+        && let Some(knee) = knee::knee(curve)
+    {
+        text += &format!("; p95 turns up at {} rps", rate(knee));
+    }
+    text
+}
+
+/// Why a curve has no highest valid rate.
+fn nothing_valid(curve: &Curve<'_>) -> String {
+    let above: Vec<String> = curve
+        .points
+        .iter()
+        .filter(|point| is_valid(point))
+        .map(|point| rate(point.factors.offered_rps))
+        .collect();
+    let lowest = rate(curve.factors().offered_rps);
+    if above.is_empty() {
+        format!("no valid point at any of {} rates", curve.points.len())
+    } else {
+        format!(
+            "no highest valid rate: the lowest, {lowest} rps, is not valid (above it {} rps are)",
+            above.join(", ")
+        )
+    }
+}
+
+/// What dominates the tail of a point: `p99 at 400 rps is 92 % [88–95] tier wait (p99 14.2 ms [13.1–15.0]; the slowest
+/// 1 % take 20.1 ms on average)`.
+pub(crate) fn attribution(point: &Point) -> String {
+    let at = rate(point.factors.offered_rps);
+    let Some(summary) = &point.summary else {
+        return format!("at {at} rps: not summarised");
+    };
+    let (name, interval) = match (&summary.p99_us, &summary.p95_us) {
+        (Some(p99), _) => ("p99", Some(p99)),
+        (None, Some(p95)) => ("p95", Some(p95)),
+        (None, None) => ("the tail", None),
+    };
+    let figure = interval.map_or_else(
+        || "too few independent samples for a percentile".to_owned(),
+        |us| format!("{name} {}", latency_interval(Some(us))),
+    );
+    let Some(tail) = &summary.tail else {
+        return format!("at {at} rps: {figure}");
+    };
+    let which = if tail.band == "p99-100" {
+        "slowest 1 %"
+    } else {
+        "slowest"
+    };
+    let mut details = vec![figure];
+    if let Some(band) = summary.bands.iter().find(|band| band.name == tail.band) {
+        let mean = band.over_repeats_us.as_ref();
+        let mean = mean.map_or_else(|| latency(band.mean_us), |interval| latency_interval(Some(interval)));
+        details.push(format!("the {which} take {mean} on average"));
+        details.extend(tier_wait(tail, band));
+        details.extend(misses(summary, band));
+    }
+    format!("{name} at {at} rps is {} ({})", dominance(tail), details.join("; "))
+}
+
+/// Where the tier spent the wait, if the wait is what dominates.
+fn tier_wait(tail: &Tail, band: &Band) -> Option<String> {
+    let wait = band.parts_us.iter().find(|(name, _)| name == "tier")?.1;
+    let Reads {
+        queue_us,
+        device_us,
+        copy_us,
+        ..
+    } = band.reads;
+    let (what, us) = [
+        ("queueing for the tier", queue_us),
+        ("with the device or its far side", device_us),
+        ("copying", copy_us),
+    ]
+    .into_iter()
+    .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let dominates = tail.parts.first().is_some_and(|(name, _)| name == "tier") && us > 0.0;
+    dominates.then(|| format!("{} of {} tier wait {what}", latency(us), latency(wait)))
+}
+
+/// What the session threads did, in words; `None` where the server did not say.
+pub(crate) fn sessions(summary: &Summary) -> Option<String> {
+    let said: Vec<String> = summary
+        .session_shares
+        .iter()
+        .map(|(state, share)| {
+            let what = match state.as_str() {
+                "compute" => "computing",
+                "queue_wait" => "idle with requests queued",
+                "storage_wait" => "waiting for storage",
+                "no_requests" => "without requests",
+                other => other,
+            };
+            format!("{} {what}", percent(*share))
+        })
+        .collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// How the cache fared for the slowest, beside how it fared for all.
+fn misses(summary: &Summary, band: &Band) -> Option<String> {
+    let all = summary.cache_hit_ratio?;
+    let rows = band.reads.cache_hits + band.reads.cache_misses;
+    (rows > 0.0).then(|| {
+        format!(
+            "{} of their rows came from the cache, {} of all",
+            percent(band.reads.cache_hits / rows),
+            percent(all)
+        )
+    })
+}
+
+/// A point's full name within a run.
+pub(crate) fn name(run: &Run, factors: &Factors) -> String {
+    let Factors {
+        mode,
+        model,
+        batch_size,
+        ..
+    } = factors;
+    format!(
+        "{} {} {mode} {model} ×{batch_size} at {} rps",
+        tier(run, &factors.tier),
+        cache(factors),
+        rate(factors.offered_rps)
+    )
+}
+
+/// Requests in the percentiles of a run, all points together.
+pub(crate) fn requests(run: &Run) -> u64 {
+    let summaries = run.points.iter().filter_map(|point| point.summary.as_ref());
+    summaries.map(|summary| summary.samples).sum()
+}
+
+/// The tiers of a run, in order.
+pub(crate) fn tiers(run: &Run) -> Vec<&str> {
+    let mut tiers: Vec<&str> = Vec::new();
+    for point in &run.points {
+        if !tiers.contains(&point.factors.tier.as_str()) {
+            tiers.push(&point.factors.tier);
+        }
+    }
+    tiers
+}
+
+/// The noise floor in one sentence; `None` where it was not measured.
+pub(crate) fn noise_floor(run: &Run) -> Option<String> {
+    let point = run.noise_floor.as_ref()?;
+    let summary = point.summary.as_ref()?;
+    let [p50, p99] = [&summary.p50_us, &summary.p99_us].map(|p| latency_interval(p.as_ref()));
+    Some(format!(
+        "Noise floor (the same load on a null endpoint, {} rps, {} samples): p50 {p50}, p99 {p99}",
+        rate(point.factors.offered_rps),
+        thousands(summary.samples)
+    ))
+}

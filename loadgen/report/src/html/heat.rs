@@ -1,0 +1,153 @@
+//! Latency over time: a heat map per series, repeats side by side, each with as many columns as an eye tells apart.
+//!
+//! In: the series of a group and the rate to show. Out: a card per series. Knows nothing of other figures.
+//!
+//! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
+//! group.
+
+use super::chart::{log_ticks, tick_label};
+use super::markup::escape;
+use super::series::Series;
+use crate::units::{digits3, percent, rate};
+use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
+use tierlab_analysis::record::Point;
+
+const BANDS: usize = 24;
+const WIDTH: f64 = 340.0;
+const HEIGHT: f64 = 170.0;
+/// Where the cells lie: left, top, right, bottom.
+const AREA: (f64, f64, f64, f64) = (52.0, 6.0, WIDTH - 4.0, HEIGHT - 22.0);
+/// Between two repeats.
+const GAP: f64 = 6.0;
+/// The least width of a column.
+const COLUMN: f64 = 2.2;
+/// Strengths told apart: cells of one strength are one path, which keeps the page small.
+const STRENGTHS: usize = 12;
+
+/// The cards of a group; nothing without a valid point.
+pub(super) fn cards(series: &[Series<'_>], common: Option<f64>) -> String {
+    let shown: Vec<(&Series<'_>, &Point)> = series
+        .iter()
+        .filter_map(|one| Some((one, one.shown_at(common)?)))
+        .collect();
+    let all = shown.iter().filter_map(|(_, point)| range(point));
+    let Some((low, high)) = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
+        return String::new();
+    };
+    let grid = Grid {
+        from_us: low / 1.05,
+        to_us: high * 1.05,
+        bands: BANDS,
+    };
+    let mut out = String::from("<div class=\"cards\">");
+    for (one, point) in shown {
+        out += &card(one, point, &grid);
+    }
+    out + "</div>"
+}
+
+fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> String {
+    let count = point.repeats.len().max(1);
+    let (left, _, right, bottom) = AREA;
+    let width = (right - left - GAP * (count - 1) as f64) / count as f64;
+    let repeats = over_time(point, grid, (width / COLUMN) as usize);
+    let window_s = point.repeats.first().map_or(0.0, |repeat| repeat.window_s);
+    let mut out = format!(
+        "<div class=\"card\"><h4>{}</h4><p>at {} requests per second; {} of {} s each, a column for {} s</p>\
+         <svg class=\"heat\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"latency over time\">",
+        escape(&one.label),
+        rate(point.factors.offered_rps),
+        if repeats.len() == 1 {
+            "one repeat".to_owned()
+        } else {
+            format!("{} repeats", repeats.len())
+        },
+        rate(window_s),
+        digits3(repeats.first().map_or(0.0, |repeat| repeat.column_s))
+    );
+    out += &axis(grid);
+    for (index, repeat) in repeats.iter().enumerate() {
+        let from = left + index as f64 * (width + GAP);
+        out += &format!(
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            from + width / 2.0,
+            bottom + 15.0,
+            if width > 60.0 {
+                format!("repeat {}", index + 1)
+            } else {
+                (index + 1).to_string()
+            }
+        );
+        out += &cells(repeat, (from, width));
+    }
+    out + "</svg></div>"
+}
+
+fn axis(grid: &Grid) -> String {
+    let (left, _, right, _) = AREA;
+    let mut out = String::new();
+    let ticks = log_ticks(grid.from_us, grid.to_us);
+    // Two labels never touch.
+    let every = ticks.len().div_ceil(6).max(1);
+    for us in ticks.into_iter().step_by(every) {
+        let at = place(grid, us);
+        out += &format!(
+            "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{}</text>",
+            left - 5.0,
+            at + 4.0,
+            escape(&tick_label(us))
+        );
+    }
+    out
+}
+
+/// The height at which a latency lies.
+fn place(grid: &Grid, us: f64) -> f64 {
+    let (_, top, _, bottom) = AREA;
+    bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
+}
+
+fn cells(repeat: &OverTime, (from, width): (f64, f64)) -> String {
+    let (_, top, _, bottom) = AREA;
+    let (cell_w, cell_h) = (
+        width / repeat.columns.len().max(1) as f64,
+        (bottom - top) / BANDS as f64,
+    );
+    let mut paths = vec![String::new(); STRENGTHS + 1];
+    for (column, shares) in repeat.columns.iter().enumerate() {
+        for (band, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            let strength = (opacity(*share) * STRENGTHS as f64).round() as usize;
+            paths[strength.min(STRENGTHS)] += &format!(
+                "M{:.1} {:.1}h{cell_w:.2}v-{cell_h:.2}h-{cell_w:.2}z",
+                from + column as f64 * cell_w,
+                bottom - band as f64 * cell_h
+            );
+        }
+    }
+    let mut out = format!("<path class=\"heat-ground\" d=\"M{from:.1} {top}h{width:.1}V{bottom}h-{width:.1}z\"/>");
+    for (strength, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+        let opacity = strength as f64 / STRENGTHS as f64;
+        out += &format!("<path class=\"heat-cell\" fill-opacity=\"{opacity:.2}\" d=\"{path}\"/>");
+    }
+    out
+}
+
+/// The square root lifts the few slow requests, which are what is looked for, above the ground.
+fn opacity(share: f64) -> f64 {
+    (0.12 + 0.88 * share.sqrt()).min(1.0)
+}
+
+/// What the strengths mean.
+pub(super) fn legend() -> String {
+    let mut out = String::from("<div class=\"legend heat-scale\"><span>share of a column's requests:</span>");
+    for share in [0.01_f64, 0.05, 0.2, 0.5, 1.0] {
+        out += &format!(
+            "<span><svg viewBox=\"0 0 18 12\" aria-hidden=\"true\"><rect class=\"heat-cell\" width=\"18\" height=\"12\" \
+             fill-opacity=\"{:.2}\"/></svg>{}</span>",
+            opacity(share),
+            percent(share)
+        );
+    }
+    out + "</div>"
+}

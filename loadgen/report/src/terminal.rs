@@ -1,0 +1,140 @@
+//! The terminal table of a run.
+//!
+//! In: a summarised run. Out: text of at most 160 columns: a table per mode, model and batch size, then the legend, a
+//! sentence per tier, and what to beware of. Knows nothing of files.
+
+use crate::content::Report;
+use crate::content::group::Group;
+use crate::content::point_row::PointRow;
+use crate::content::reach::REACH;
+use crate::text_tables::{STYLE, cold_starts};
+use crate::units::{NONE, dollars_spread, latency_interval, percent, rate, thousands};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use tierlab_analysis::record::Run;
+
+const HEADER: [&str; 11] = [
+    "tier",
+    "cache",
+    "offered/s",
+    "p50",
+    "p95",
+    "p99",
+    "good/s",
+    "hits",
+    "errors",
+    "$/10k inferences",
+    "verdict",
+];
+
+const LEGEND: &str = "Latency runs from the scheduled send to the last byte of the reply; [lo–hi] and ± are 95 % intervals; \
+                      n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
+                      measurement broke one of its own rules (reasons below).";
+
+/// The table of a run, with what it says and what to beware of.
+#[must_use]
+pub fn table(run: &Run) -> String {
+    let report = Report::of(run);
+    let mut text = report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
+    for group in &report.groups {
+        text += &format!("{}\n{}\n\n", group.name, grid(group));
+    }
+    text += LEGEND;
+    text += "\n\n";
+    for group in &report.groups {
+        text += &list(&group.sentences);
+        text += &list(&group.mix_shares);
+    }
+    if !report.reached.is_empty() {
+        text += &format!("\n{REACH}\n{}\n", list(&report.reached));
+    }
+    let instrument = &report.instrument;
+    if instrument.has_noise_floor {
+        text += &format!("• {}\n", instrument.noise_floor);
+    }
+    // Those that prove nothing stand among what to beware of.
+    for sentence in instrument.not_refused() {
+        text += &format!("• {sentence}\n");
+    }
+    if let Some(sources) = report.price_sources {
+        text += "\nPrices:\n";
+        for source in sources {
+            text += &format!("  {source}\n");
+        }
+    }
+    if !report.cautions.is_empty() {
+        text += "\nBeware:\n";
+        for caution in &report.cautions {
+            text += &format!("  {caution}\n");
+        }
+    }
+    text
+}
+
+fn list(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("• {line}\n")).collect()
+}
+
+fn grid(group: &Group<'_>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(HEADER);
+    for (number, curve) in group.rows.iter().enumerate() {
+        if number > 0 {
+            table.add_row([""; 11]);
+        }
+        for (index, point) in curve.points.iter().enumerate() {
+            table.add_row(row(point, index == 0));
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    for index in 2..10 {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn row(point: &PointRow<'_>, is_first: bool) -> [String; 11] {
+    // A curve is named once: the eye finds the next one by the name.
+    let [tier, cache] = if is_first {
+        [point.tier.printed.clone(), point.cache.clone()]
+    } else {
+        [String::new(), String::new()]
+    };
+    let offered = point.offered.clone();
+    let Some(figures) = &point.figures else {
+        let none = || NONE.to_owned();
+        return [
+            tier,
+            cache,
+            offered,
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            "not summarised".to_owned(),
+        ];
+    };
+    let summary = figures.summary;
+    [
+        tier,
+        cache,
+        offered,
+        latency_interval(summary.p50_us.as_ref()),
+        latency_interval(summary.p95_us.as_ref()),
+        latency_interval(summary.p99_us.as_ref()),
+        rate(summary.achieved_rps.value),
+        summary.cache_hit_ratio.map_or_else(|| "–".to_owned(), percent),
+        thousands(summary.errors),
+        dollars_spread(summary.usd_per_10k.as_ref()),
+        figures.verdict.to_owned(),
+    ]
+}

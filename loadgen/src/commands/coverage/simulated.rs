@@ -1,0 +1,70 @@
+//! Repeats and points that never were, as the recorder would make them. In: latencies. Out: [`Repeat`]s and [`Point`]s.
+//! Knows nothing of laws.
+
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{Factors, Histograms, Interval, Mode, Point, Repeat};
+use tierlab_analysis::statistics::histogram::histogram;
+
+/// Time blocks of a repeat: enough for thirds and for the course within a window.
+const BLOCKS: usize = 12;
+
+/// A repeat in which every request was sent in time and answered.
+pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
+    let latencies: Vec<u64> = latencies_us.iter().map(|us| us.round() as u64).collect();
+    let window_s = latencies.len() as f64 / rps;
+    let in_flight = latencies.iter().sum::<u64>() as f64 / 1e6 / window_s;
+    let block = latencies.len().div_ceil(BLOCKS).max(1);
+    Repeat {
+        index: index as u32,
+        attempt: 0,
+        seed: index as u64,
+        started_at: String::new(),
+        window_s,
+        scheduled: latencies.len() as u64,
+        completed: latencies.len() as u64,
+        errors: BTreeMap::new(),
+        examples: BTreeMap::new(),
+        achieved_rps: rps,
+        in_flight_limit_hit: false,
+        mean_in_flight: in_flight,
+        in_flight_by_stays: Some(in_flight),
+        autocorrelation_time: 1.0,
+        tail_autocorrelation_time: Some(1.0),
+        backlog_slope: Interval::default(),
+        bands: Vec::new(),
+        server: None,
+        mix_share: None,
+        hdr_file: String::new(),
+        histograms: Histograms {
+            block_s: window_s / BLOCKS as f64,
+            latency: latencies.chunks(block).map(histogram).collect(),
+            service: Vec::new(),
+            lag: Vec::new(),
+        },
+    }
+}
+
+/// A point of these repeats.
+pub(super) fn point(rps: f64, repeats: Vec<Repeat>) -> Point {
+    Point {
+        factors: factors(rps),
+        repeats,
+        summary: None,
+    }
+}
+
+/// What tells a simulated point from others: its rate.
+pub(super) fn factors(rps: f64) -> Factors {
+    Factors {
+        tier: "simulated".into(),
+        cache: "none".into(),
+        cache_share: 0.0,
+        model: "none".into(),
+        mode: Mode::Realtime,
+        batch_size: 1,
+        offered_rps: rps,
+        arrivals: "poisson".into(),
+        keys: "none".into(),
+        mix: None,
+    }
+}

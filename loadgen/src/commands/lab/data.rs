@@ -1,0 +1,187 @@
+//! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
+//! What is there already is used again; a stamp beside it says how it was made.
+
+use super::bench::Bench;
+use super::places::Places;
+use crate::children;
+use crate::error::RunError;
+use crate::plan::Data;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tierlab_formats::model::{CONFIG_FILE, ModelConfig};
+use tierlab_formats::table::EXTENSION;
+
+/// What servers will read.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Holds `NAME/VERSION/model.onnx`.
+    pub(super) repository: PathBuf,
+    /// Holds `TABLE.rows`.
+    pub(super) features: PathBuf,
+    /// Bytes of the table that the model joins; 0 where it joins none.
+    pub(super) table_bytes: u64,
+    /// How the data came about.
+    stamp: String,
+}
+
+/// Generates what is not there yet.
+pub(super) fn prepare(bench: &Bench<'_>) -> Result<Prepared, RunError> {
+    let Bench { plan, lab, .. } = bench;
+    fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
+    let (repository, features, stamp) = match &lab.data {
+        Data::Given { repository, features } => {
+            let stamp = format!("given {} {}", repository.display(), features.display());
+            (repository.clone(), features.clone(), stamp)
+        }
+        Data::Generated { rows, model_size } => {
+            let made = Generated {
+                folder: lab.work.join("generated"),
+                model: &plan.model,
+                size: model_size,
+                rows: *rows,
+                seed: plan.seed,
+            };
+            made.make(bench)?;
+            (made.repository(), made.features(), made.stamp())
+        }
+    };
+    let table_bytes = match joined_table(&repository, &plan.model)? {
+        None => 0,
+        Some(table) => {
+            let file = features.join(format!("{table}.{EXTENSION}"));
+            fs::metadata(&file).map_err(RunError::io(&file))?.len()
+        }
+    };
+    Ok(Prepared {
+        repository,
+        features,
+        table_bytes,
+        stamp,
+    })
+}
+
+/// Writes repository and tables to every tier that does not hold them yet.
+pub(super) fn publish(bench: &Bench<'_>, prepared: &Prepared, places: &Places) -> Result<(), RunError> {
+    let lab = bench.lab;
+    for tier in lab.tiers.iter().filter(|tier| tier.publish) {
+        let place = places.of(&tier.name);
+        let stamp = format!("{}\n{}\n", prepared.stamp, place.identity);
+        let stamp_file = lab.work.join(format!("published-{}", tier.name));
+        if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
+            continue;
+        }
+        eprintln!("publishing models and features to {}", tier.name);
+        let mut command = Command::new(&bench.programs.models);
+        command.arg("publish");
+        command.arg("--repository").arg(&prepared.repository);
+        command.arg("--features").arg(&prepared.features);
+        command.arg("--to").arg(lab.tier_file(&tier.name));
+        for pair in &place.set {
+            command.arg("--set").arg(pair);
+        }
+        command.envs(place.environment.iter().copied());
+        children::run_to_end(&format!("publishing to {}", tier.name), command, bench.interrupt)?;
+        fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
+    }
+    Ok(())
+}
+
+struct Generated<'a> {
+    folder: PathBuf,
+    model: &'a str,
+    size: &'a str,
+    rows: u64,
+    seed: u64,
+}
+
+impl Generated<'_> {
+    fn repository(&self) -> PathBuf {
+        self.folder.join("repository")
+    }
+
+    fn features(&self) -> PathBuf {
+        self.folder.join("features")
+    }
+
+    fn stamp(&self) -> String {
+        format!(
+            "model {} {}, {} rows, seed {}, version {}",
+            self.model,
+            self.size,
+            self.rows,
+            self.seed,
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    fn make(&self, bench: &Bench<'_>) -> Result<(), RunError> {
+        let stamp_file = self.folder.join("stamp");
+        if fs::read_to_string(&stamp_file).is_ok_and(|found| found == self.stamp()) {
+            return Ok(());
+        }
+        // The lab's own folder: what lies there was made by another plan or is half made.
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder).map_err(RunError::io(&self.folder))?;
+        }
+        for folder in [self.repository(), self.features()] {
+            fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+        }
+        eprintln!("generating {}", self.stamp());
+        let mut generate = Command::new(&bench.programs.models);
+        generate.args(["generate", "--model", self.model, "--size", self.size]);
+        generate.args(["--seed", &self.seed.to_string()]);
+        generate.arg("--repository").arg(self.repository());
+        children::run_to_end("generating the model", generate, bench.interrupt)?;
+        if let Some(table) = joined_table(&self.repository(), self.model)? {
+            let mut features = Command::new(&bench.programs.models);
+            features.args(["features", "--table", &table, "--rows", &self.rows.to_string()]);
+            features.args(["--seed", &self.seed.to_string()]);
+            features.arg("--out").arg(self.features());
+            children::run_to_end("generating the feature table", features, bench.interrupt)?;
+        }
+        fs::write(&stamp_file, self.stamp()).map_err(RunError::io(&stamp_file))
+    }
+}
+
+/// The table that a model's config joins; none without a config or without joined inputs.
+fn joined_table(repository: &Path, model: &str) -> Result<Option<String>, RunError> {
+    let folder = repository.join(model);
+    if !folder.is_dir() {
+        return Err(RunError::Usage(format!(
+            "{} is not there: no model `{model}` in the repository",
+            folder.display()
+        )));
+    }
+    let file = folder.join(CONFIG_FILE);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(RunError::io(&file)(error)),
+    };
+    let config = ModelConfig::parse(&text).map_err(|error| RunError::Usage(format!("{}: {error}", file.display())))?;
+    Ok(config.joined.into_values().next().map(|joined| joined.table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_joined_table_is_read_from_the_models_config() {
+        let repository = tempfile::tempdir().unwrap();
+        let folder = repository.path().join("m");
+        assert!(joined_table(repository.path(), "m").is_err());
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(joined_table(repository.path(), "m").unwrap(), None);
+        fs::write(folder.join(CONFIG_FILE), "[joined.dense]\ntable = \"ctr\"\n").unwrap();
+        assert_eq!(joined_table(repository.path(), "m").unwrap().as_deref(), Some("ctr"));
+        fs::write(folder.join(CONFIG_FILE), "nonsense = 1\n").unwrap();
+        assert!(
+            joined_table(repository.path(), "m")
+                .unwrap_err()
+                .to_string()
+                .contains("nonsense")
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! The `lab` command: every tier in every cache state, from nothing to a report.
+//!
+//! In: a plan with `[lab]`. Out: a run in its folder, and no process left behind. It makes the data, starts origins,
+//! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
+//! hands the targets to the [`runner`](crate::runner).
+
+mod bench;
+mod cold_start;
+mod data;
+mod places;
+mod prefill;
+mod servers;
+
+use crate::error::RunError;
+use crate::plan::{LabPlan, Origin, Plan, PlanError};
+use crate::runner::check_reply::check_reply;
+use crate::runner::{Runner, Senders};
+use crate::selfcheck::certificate::CertificateStore;
+use crate::selfcheck::prove::prove;
+use crate::store::new_folder::{new_folder, sha256};
+use crate::store::preamble::Preamble;
+use crate::store::resume::Earlier;
+use crate::{environment, page_cache, pricing};
+use bench::{Bench, programs};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tierlab_analysis::record::{Environment, PageCache};
+use tierlab_load::interrupt::Interrupt;
+
+/// What `lab` is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The plan's file.
+    pub plan: PathBuf,
+    /// Where results go.
+    pub out: PathBuf,
+    /// The result's folder there; made from plan and time when absent.
+    pub name: Option<String>,
+    /// The folder of a run to go on with, instead of both.
+    pub resume: Option<PathBuf>,
+    /// Where the project's other programs are; beside this one when absent.
+    pub bin_dir: Option<PathBuf>,
+    /// Seconds that searches may take, in place of the plan's.
+    pub search_limit_s: Option<u32>,
+    /// Load processes on this host.
+    pub workers: u32,
+    /// Whether to run the self-check whatever the plan says.
+    pub selfcheck: bool,
+    /// Where the self-check's certificate is kept.
+    pub certificates: CertificateStore,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+    let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
+    plan.selfcheck |= options.selfcheck;
+    let Some(lab) = plan.lab.clone() else {
+        return Err(RunError::Usage(format!(
+            "{} has no `[lab]`; run it with `tierlab-loadgen sweep --url`, or add one",
+            plan.file.display()
+        )));
+    };
+    let earlier = options
+        .resume
+        .as_deref()
+        .map(|folder| Earlier::open(folder, &plan))
+        .transpose()?;
+    if let Some(other) = plan.other_models().first() {
+        return Err(plan
+            .refuse(format!(
+                "`mix`: a part asks for the model `{other}`, but a lab makes and serves one model, `{}`; sweep a server that \
+                 has both",
+                plan.model
+            ))
+            .into());
+    }
+    let bench = Bench {
+        plan: &plan,
+        lab: &lab,
+        programs: programs(&lab, options.bin_dir.as_deref())?,
+        interrupt: &interrupt,
+    };
+    let configs = config_files(&plan, &lab)?;
+    let tiers: Vec<String> = lab.tiers.iter().map(|tier| tier.name.clone()).collect();
+    let pricing = match &plan.prices {
+        Some((file, instance)) => Some(pricing::load(file, instance, &tiers)?),
+        None => None,
+    };
+    let prepared = data::prepare(&bench)?;
+    let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    let places = places::open(&bench)?;
+    data::publish(&bench, &prepared, &places)?;
+    let mut environment = environment::inspect(&places.folders);
+    environment.shared_cores = shared_cores(&lab, options.workers);
+    let mut fleet = servers::Fleet::new(places);
+    let mut targets = Vec::new();
+    for tier in &lab.tiers {
+        for cache in &lab.caches {
+            eprintln!("starting the {} server, {} cache", tier.name, cache.name);
+            let setting = servers::Setting { tier, cache };
+            let target = fleet.start(&bench, &prepared, setting).await?;
+            check_reply(&plan, &target, &plan.model).await?;
+            if cache.prefill {
+                prefill::fill(&plan, &target, &interrupt).await?;
+            }
+            let scrape = target.control.scrape().await?;
+            environment::add_server(&mut environment, &tier.name, &origin_note(tier.origin), &scrape);
+            targets.push(target);
+        }
+    }
+    let cold_starts = match (&earlier, &lab.cold_start) {
+        (Some(earlier), _) => earlier.run.cold_starts.clone(),
+        (None, Some(plan)) => Box::pin(cold_start::measure(&bench, plan, &prepared, &fleet, &targets)).await?,
+        (None, None) => Vec::new(),
+    };
+    let dropped = pages_to_drop(&lab, &fleet)?;
+    note_drops(&lab, &mut environment);
+    let folder = match &earlier {
+        Some(earlier) => earlier.folder.clone(),
+        None => new_folder(&options.out, options.name.as_deref(), &plan)?,
+    };
+    let preamble = Preamble {
+        environment,
+        config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
+        pricing,
+        instrument,
+        cold_starts,
+    };
+    let senders = Senders::new(&plan, options.workers, 0).await?;
+    let ended = {
+        let runner = Runner {
+            plan: &plan,
+            targets,
+            folder,
+            earlier,
+            interrupt: interrupt.clone(),
+            senders,
+            alive: Box::new(|| fleet.check()),
+            prepare: Box::new(
+                |target| match dropped.get(&(target.tier.clone(), target.cache.clone())) {
+                    Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
+                    None => Ok(()),
+                },
+            ),
+        };
+        Box::pin(runner.run(preamble)).await
+    };
+    fleet.stop();
+    ended.map(|_| ())
+}
+
+/// Folders whose page cache is dropped before a step, by tier and cache state.
+fn pages_to_drop(lab: &LabPlan, fleet: &servers::Fleet) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
+    let mut folders = BTreeMap::new();
+    for cache in lab.caches.iter().filter(|cache| cache.page_cache == PageCache::Dropped) {
+        for tier in &lab.tiers {
+            folders.insert((tier.name.clone(), cache.name.clone()), fleet.folder(tier)?);
+        }
+    }
+    Ok(folders)
+}
+
+/// Says in the result which states were measured with the page cache dropped.
+fn note_drops(lab: &LabPlan, environment: &mut Environment) {
+    let states: Vec<&str> = lab
+        .caches
+        .iter()
+        .filter(|cache| cache.page_cache == PageCache::Dropped)
+        .map(|cache| cache.name.as_str())
+        .collect();
+    if states.is_empty() {
+        return;
+    }
+    for origin in environment.origins.values_mut() {
+        *origin += &format!("; page cache dropped before each step of: {}", states.join(", "));
+    }
+}
+
+/// Every file that decides what is measured, each of which must be there.
+fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
+    for tier in &lab.tiers {
+        let file = lab.tier_file(&tier.name);
+        if !file.is_file() {
+            return Err(no_such_tier(plan, &tier.name, &file).into());
+        }
+    }
+    let mut files = vec![plan.file.clone(), lab.server_config.clone()];
+    files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
+    files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
+    match files.iter().find(|file| !file.is_file()) {
+        Some(missing) => Err(RunError::Usage(format!(
+            "{}: {} is not there",
+            plan.file.display(),
+            missing.display()
+        ))),
+        None => Ok(files),
+    }
+}
+
+/// Names the tiers that there are, each a file beside the one that is missing.
+fn no_such_tier(plan: &Plan, tier: &str, file: &Path) -> PlanError {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = std::fs::read_dir(folder.unwrap_or_else(|| Path::new(".")))
+        .into_iter()
+        .flatten();
+    let is_tier = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "toml");
+    let mut there: Vec<String> = folder
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(is_tier)
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    there.sort();
+    let there = if there.is_empty() {
+        "none".to_owned()
+    } else {
+        there.join(", ")
+    };
+    plan.refuse(format!(
+        "`lab.tiers`: no such tier `{tier}`: {} is not there; there are: {there}",
+        file.display()
+    ))
+}
+
+fn origin_note(origin: Origin) -> String {
+    match origin {
+        // Its reads are neither direct nor cold: the data were written a moment ago.
+        Origin::Embedded => "embedded; origin reads through the page cache".into(),
+        other => other.to_string(),
+    }
+}
+
+fn shared_cores(lab: &LabPlan, workers: u32) -> Vec<String> {
+    let servers = lab.tiers.len() * lab.caches.len();
+    let mut shared = vec![
+        Senders::note(workers),
+        format!("{servers} servers, all but the one measured idle"),
+    ];
+    let embedded: Vec<&str> = lab
+        .tiers
+        .iter()
+        .filter(|tier| tier.origin == Origin::Embedded)
+        .map(|tier| tier.name.as_str())
+        .collect();
+    if !embedded.is_empty() {
+        shared.push(format!("embedded origins: {}", embedded.join(", ")));
+    }
+    shared
+}

@@ -1,0 +1,94 @@
+//! Fills a cache before it is measured. In: a server. Out: the same server, its cache holding the most popular entities,
+//! as one has that has served for long.
+
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::runner::target::{Content, Target};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::keys::Population;
+use tierlab_load::payload;
+use tierlab_load::reply::Limit;
+use tierlab_load::wire::Encoding;
+use tierlab_protocol::metrics;
+
+/// Entities of one request: below any model's largest batch.
+const BATCH: u64 = 32;
+/// Requests in flight.
+const CONCURRENCY: u64 = 4;
+/// Rounds between two looks at how full it is.
+const LOOK_EVERY: u64 = 2;
+/// As full as it gets: the last block that does not fit keeps it below its capacity.
+const FULL_SHARE: f64 = 0.97;
+
+/// Asks for entities from the most popular one on until the cache is full or all were asked for, and then for the same
+/// ones again: a cache that weighs how often an entry was asked for (TinyLFU) takes every entry of a first pass
+/// for as worthless as any other, and lets the popular ones, which came first, go first.
+pub(super) async fn fill(plan: &Plan, target: &Target, interrupt: &Interrupt) -> Result<(), RunError> {
+    let Content::Joined(population) = &target.content else {
+        return Err(RunError::Usage(format!(
+            "`lab.cache.prefill`: model `{}` joins no features, so there is nothing to cache",
+            plan.model
+        )));
+    };
+    let filler = Filler {
+        plan,
+        target,
+        population,
+        interrupt,
+    };
+    let (mut held, mut capacity) = (0.0, f64::INFINITY);
+    let (mut asked, mut round) = (0, 0);
+    while asked < population.count() && held < capacity * FULL_SHARE {
+        asked = filler.ask(asked).await?;
+        round += 1;
+        if round % LOOK_EVERY == 0 || asked == population.count() {
+            (held, capacity) = filler.look().await?;
+        }
+    }
+    let mut again = 0;
+    while again < asked {
+        again = filler.ask(again).await?;
+    }
+    (held, capacity) = filler.look().await?;
+    eprintln!(
+        "  cache holds {:.1} of {:.1} MiB after its {asked} most popular entities",
+        held / f64::from(1 << 20),
+        capacity / f64::from(1 << 20)
+    );
+    Ok(())
+}
+
+struct Filler<'a> {
+    plan: &'a Plan,
+    target: &'a Target,
+    population: &'a Population,
+    interrupt: &'a Interrupt,
+}
+
+impl Filler<'_> {
+    /// Asks for the entities from rank `from` on, and returns the first rank not asked for.
+    async fn ask(&self, from: u64) -> Result<u64, RunError> {
+        if self.interrupt.is_raised() {
+            return Err(RunError::InterruptedEarly);
+        }
+        let count = self.population.count();
+        let to = (from + CONCURRENCY * BATCH).min(count);
+        let ids: Vec<i64> = (from..to).map(|rank| self.population.by_rank(rank)).collect();
+        let requests = ids.chunks(BATCH as usize).map(|ids| async move {
+            let body = payload::joined(ids, Encoding::Binary);
+            let expected = self.target.expected(&self.plan.model, ids.len() as u32);
+            let limit = Limit::of_replies(self.plan.reply_limit_bytes, &expected);
+            let reply = self.target.control.infer(&self.plan.model, &body, (&expected, &limit));
+            reply.await
+        });
+        futures::future::try_join_all(requests).await?;
+        Ok(to)
+    }
+
+    /// Bytes that the cache holds, and that it may hold.
+    async fn look(&self) -> Result<(f64, f64), RunError> {
+        let scrape = self.target.control.scrape().await?;
+        let sum = |name| scrape.sum(name, &[]);
+        Ok((sum(metrics::CACHE_BYTES), sum(metrics::CACHE_CAPACITY_BYTES)))
+    }
+}

@@ -1,0 +1,189 @@
+//! Servers of a lab. In: tiers and cache states. Out: running processes, each with its address.
+
+use super::bench::Bench;
+use super::data::Prepared;
+use super::places::Places;
+use crate::children::{self, Child};
+use crate::error::RunError;
+use crate::plan::{CacheState, TierPlan};
+use crate::runner::target::{Content, Target};
+use crate::server::control::Control;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use tierlab_load::wire::Protocol;
+use tierlab_protocol::metrics;
+
+/// One server of the lab.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting<'a> {
+    /// Where it reads from.
+    pub(super) tier: &'a TierPlan,
+    /// Its cache.
+    pub(super) cache: &'a CacheState,
+}
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    servers: Vec<Child>,
+    places: Places,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServerReady {
+    listen: String,
+    #[serde(default)]
+    grpc_listen: Option<String>,
+}
+
+impl Fleet {
+    /// The origins; servers are added.
+    pub(super) fn new(places: Places) -> Self {
+        Self {
+            servers: Vec::new(),
+            places,
+        }
+    }
+
+    /// Starts a server of the lab and waits until its models are loaded and warm.
+    pub(super) async fn start(
+        &mut self,
+        bench: &Bench<'_>,
+        prepared: &Prepared,
+        setting: Setting<'_>,
+    ) -> Result<Target, RunError> {
+        let server = self.launch(bench, prepared, setting, &setting.cache.name)?;
+        let target = server.target(bench, prepared, setting).await?;
+        self.servers.push(server.child);
+        Ok(target)
+    }
+
+    /// Starts a server that ends when it is dropped; `name` tells its log from others of its tier.
+    pub(super) fn launch(
+        &self,
+        bench: &Bench<'_>,
+        prepared: &Prepared,
+        Setting { tier, cache }: Setting<'_>,
+        name: &str,
+    ) -> Result<Launched, RunError> {
+        let Bench { plan, lab, .. } = bench;
+        let place = self.places.of(&tier.name);
+        let capacity = capacity(prepared, cache);
+        let mut command = Command::new(&bench.programs.server);
+        command.arg("--config").arg(&lab.server_config);
+        command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
+        if plan.protocol == Protocol::Grpc {
+            command.args(["--grpc-listen", "127.0.0.1:0"]);
+        }
+        command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));
+        command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
+        // What is fitted when a server starts could differ from one tier's server to the next.
+        command.args(["--set", "runtime.instances.cores=1"]);
+        for pair in &place.set {
+            command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
+        }
+        if lab.cold_start.is_some() {
+            command.args(["--set", "repository.control=explicit", "--set", "admin.enabled=true"]);
+        }
+        for pair in lab.server_set.iter().chain(&cache.set) {
+            command.arg("--set").arg(pair);
+        }
+        command.envs(place.environment.iter().copied());
+        let what = format!("tierlab-server for {} {}", tier.name, cache.name);
+        let log = lab.work.join("logs").join(format!("{}-{name}.log", tier.name));
+        let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
+        Ok(Launched {
+            what,
+            log,
+            child,
+            ready,
+        })
+    }
+
+    /// The folder of a tier's files.
+    pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
+        self.places.of(&tier.name).folder.clone().ok_or_else(|| {
+            RunError::Usage(format!(
+                "tier {}: its files are not on this machine, so what is cached of them cannot be dropped",
+                tier.name
+            ))
+        })
+    }
+
+    /// Whether everything still runs.
+    pub(super) fn check(&mut self) -> Result<(), RunError> {
+        self.places
+            .origin
+            .iter_mut()
+            .chain(&mut self.servers)
+            .try_for_each(Child::check)
+    }
+
+    /// Ends the servers, then the origins.
+    pub(super) fn stop(self) {
+        children::stop_all(self.servers);
+        drop(self.places);
+    }
+}
+
+/// A server that says that it is ready.
+#[derive(Debug)]
+pub(super) struct Launched {
+    what: String,
+    log: PathBuf,
+    child: Child,
+    ready: ServerReady,
+}
+
+impl Launched {
+    /// What is measured of it, once it has shown to be what was asked for.
+    pub(super) async fn target(
+        &self,
+        bench: &Bench<'_>,
+        prepared: &Prepared,
+        Setting { tier, cache }: Setting<'_>,
+    ) -> Result<Target, RunError> {
+        let plan = bench.plan;
+        let Self { what, log, ready, .. } = self;
+        let capacity = capacity(prepared, cache);
+        let control = Control::new(&format!("http://{}", ready.listen))?;
+        let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
+        if has != capacity {
+            return Err(RunError::Child(format!(
+                "{what} has a cache of {has} bytes, not the {capacity} of `lab.cache` `{}` (log: {})",
+                cache.name,
+                log.display()
+            )));
+        }
+        let model = control.model(&plan.model).await?;
+        if prepared.table_bytes > 0 && model.joined.is_none() {
+            return Err(RunError::Child(format!(
+                "{what} does not join features, though the model's config says so (log: {})",
+                log.display()
+            )));
+        }
+        Ok(Target {
+            tier: tier.name.clone(),
+            cache: cache.name.clone(),
+            cache_share: cache.share,
+            control,
+            grpc: match &ready.grpc_listen {
+                Some(address) => Some(format!("http://{address}").parse().map_err(|_| {
+                    RunError::Child(format!(
+                        "{what} says that it speaks gRPC at `{address}`, which is no address"
+                    ))
+                })?),
+                None => None,
+            },
+            content: Content::of(plan, &model),
+            others: BTreeMap::new(),
+            outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
+        })
+    }
+}
+
+fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {
+    (prepared.table_bytes as f64 * cache.share) as u64
+}

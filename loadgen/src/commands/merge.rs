@@ -1,0 +1,311 @@
+//! The `merge` command: runs of one plan, made against one server by several hosts at a time, as one run.
+//!
+//! In: the runs' folders. Out: a run whose histograms are the sums of theirs, block by block, and whose rates are added.
+//! What cannot be added is refused: another plan, other points, the same arrivals twice, steps that did not overlap.
+//! Percentiles are made from the merged histograms by the same analysis as those of any run.
+
+use crate::error::RunError;
+use crate::store::folder;
+use crate::store::histograms::hdr_file;
+use crate::store::resume::first_difference;
+use crate::store::time::parse_rfc3339;
+use hdrhistogram::Histogram;
+use std::path::{Path, PathBuf};
+use tierlab_analysis::latency::bands;
+use tierlab_analysis::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
+
+/// Of a step's window, the share that all hosts must have measured at the same time.
+const LEAST_OVERLAP: f64 = 0.5;
+
+/// Merges runs into a new folder, and prints the table.
+///
+/// # Errors
+/// Fewer than two runs, one that cannot be read or is unfinished, or runs that do not belong together; says which and why.
+pub fn run(folders: &[PathBuf], out: &Path) -> Result<(), RunError> {
+    if folders.len() < 2 {
+        return Err(RunError::Usage("merge takes at least two runs".into()));
+    }
+    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(RunError::Usage(format!(
+            "{} holds something already; choose another --out",
+            out.display()
+        )));
+    }
+    let mut runs = Vec::with_capacity(folders.len());
+    for folder in folders {
+        runs.push(Named {
+            folder,
+            run: folder::load(folder)?,
+        });
+    }
+    let mut merged = merge(runs)?;
+    tierlab_analysis::conclude(&mut merged);
+    folder::write(&merged, out)?;
+    print!("{}", tierlab_report::table(&merged));
+    eprintln!("result: {}", out.display());
+    Ok(())
+}
+
+/// A run, and what errors call it.
+struct Named<'a> {
+    folder: &'a Path,
+    run: Run,
+}
+
+fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
+    let mut runs = runs.into_iter();
+    let Some(first) = runs.next() else {
+        return Err(RunError::Usage("merge takes at least two runs".into()));
+    };
+    finished(&first)?;
+    let mut all = first.run.clone();
+    for check in &mut all.selfcheck {
+        check.name = format!("{}: {}", first.folder.display(), check.name);
+    }
+    all.certificates = certificates(&first);
+    // Of one host only, and so of no use beside figures of several.
+    all.noise_floor = None;
+    note_host(&mut all, &first);
+    for other in runs {
+        finished(&other)?;
+        alike(&first, &other)?;
+        for (point, more) in all.points.iter_mut().zip(&other.run.points) {
+            add_point(point, more).map_err(|what| refuse(&first, &other, &what))?;
+        }
+        note_host(&mut all, &other);
+        all.certificates.extend(certificates(&other));
+        all.started_at = all.started_at.min(other.run.started_at);
+        all.finished_at = all.finished_at.max(other.run.finished_at);
+        all.selfcheck.extend(other.run.selfcheck.into_iter().map(|mut check| {
+            check.name = format!("{}: {}", other.folder.display(), check.name);
+            check
+        }));
+    }
+    Ok(all)
+}
+
+/// The certificates of a host's run, each with its name.
+fn certificates(host: &Named<'_>) -> Vec<Carried> {
+    let name = host.folder.display();
+    let of_host = |carried: &Carried| Carried {
+        part: Some(match &carried.part {
+            Some(part) => format!("{name}, {part}"),
+            None => name.to_string(),
+        }),
+        ..carried.clone()
+    };
+    if host.run.certificates.is_empty() {
+        let none = Carried {
+            doubts: vec!["the run was made before certificates were kept".into()],
+            ..Carried::default()
+        };
+        return vec![of_host(&none)];
+    }
+    host.run.certificates.iter().map(of_host).collect()
+}
+
+fn note_host(all: &mut Run, host: &Named<'_>) {
+    let environment = &host.run.environment;
+    all.environment.shared_cores.push(format!(
+        "merged from {}: {}, {} cores, Linux {}",
+        host.folder.display(),
+        environment.cpu,
+        environment.cores,
+        environment.kernel
+    ));
+}
+
+fn refuse(a: &Named<'_>, b: &Named<'_>, what: &str) -> RunError {
+    RunError::Usage(format!(
+        "{} and {} cannot be merged: {what}",
+        a.folder.display(),
+        b.folder.display()
+    ))
+}
+
+fn finished(run: &Named<'_>) -> Result<(), RunError> {
+    if run.run.interrupted {
+        return Err(RunError::Usage(format!(
+            "{}: this run is not finished; finish it with --resume first",
+            run.folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Whether two runs are of one plan, with the same points and repeats.
+fn alike(a: &Named<'_>, b: &Named<'_>) -> Result<(), RunError> {
+    if let Some(difference) = first_difference(&a.run.plan_toml, &b.run.plan_toml) {
+        return Err(refuse(a, b, &format!("their plans differ: {difference}")));
+    }
+    if a.run.pricing != b.run.pricing {
+        return Err(refuse(a, b, "they were priced differently"));
+    }
+    let differs = a
+        .run
+        .points
+        .iter()
+        .zip(&b.run.points)
+        .find(|(a, b)| a.factors != b.factors || a.repeats.len() != b.repeats.len());
+    if let Some((a_point, b_point)) = differs {
+        return Err(refuse(
+            a,
+            b,
+            &format!(
+                "where one has {} repeats of {:?}, the other has {} of {:?}",
+                a_point.repeats.len(),
+                a_point.factors,
+                b_point.repeats.len(),
+                b_point.factors
+            ),
+        ));
+    }
+    if a.run.points.len() != b.run.points.len() {
+        let counts = format!(
+            "one has {} points, the other {}",
+            a.run.points.len(),
+            b.run.points.len()
+        );
+        return Err(refuse(a, b, &counts));
+    }
+    Ok(())
+}
+
+fn add_point(point: &mut Point, more: &Point) -> Result<(), String> {
+    point.factors.offered_rps += more.factors.offered_rps;
+    for (repeat, other) in point.repeats.iter_mut().zip(&more.repeats) {
+        let step = format!("repeat {} at {}/s", repeat.index + 1, more.factors.offered_rps);
+        if repeat.seed == other.seed {
+            return Err(format!(
+                "{step} was made from the same arrivals; give each host another --host when it sweeps"
+            ));
+        }
+        let overlap = overlap(repeat, other);
+        if overlap < LEAST_OVERLAP {
+            return Err(format!(
+                "{step} was measured by one at {} and by the other at {}, for {} s: rates of different times do not add \
+                 up; start the hosts together, with their clocks set",
+                repeat.started_at, other.started_at, repeat.window_s
+            ));
+        }
+        add_repeat(repeat, other).map_err(|what| format!("{step}: {what}"))?;
+    }
+    for repeat in &mut point.repeats {
+        repeat.hdr_file = hdr_file(&point.factors, repeat.index);
+    }
+    Ok(())
+}
+
+/// The share of the window that both measured; nothing where a time cannot be read.
+fn overlap(a: &Repeat, b: &Repeat) -> f64 {
+    let (Some(a_start), Some(b_start)) = (parse_rfc3339(&a.started_at), parse_rfc3339(&b.started_at)) else {
+        return 0.0;
+    };
+    let apart = match a_start.duration_since(b_start) {
+        Ok(apart) => apart,
+        Err(error) => error.duration(),
+    };
+    1.0 - apart.as_secs_f64() / a.window_s.max(f64::MIN_POSITIVE)
+}
+
+fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
+    add_histograms(&mut into.histograms, &other.histograms)?;
+    let (old, new) = (into.scheduled as f64, other.scheduled as f64);
+    let weighted = |a: f64, b: f64| (a * old + b * new) / (old + new).max(1.0);
+    // As if both slopes were off to the same side: the hosts saw one server.
+    into.backlog_slope = Interval {
+        value: weighted(into.backlog_slope.value, other.backlog_slope.value),
+        lo: weighted(into.backlog_slope.lo, other.backlog_slope.lo),
+        hi: weighted(into.backlog_slope.hi, other.backlog_slope.hi),
+    };
+    // Neighbours of one host are joined by as many of the other, which depend on them as much.
+    into.autocorrelation_time += other.autocorrelation_time - 1.0;
+    into.tail_autocorrelation_time = into
+        .tail_autocorrelation_time
+        .zip(other.tail_autocorrelation_time)
+        .map(|(a, b)| a + b - 1.0);
+    into.bands = bands::merge([into.bands.as_slice(), other.bands.as_slice()]);
+    into.server = fuller(into.server.take(), other.server.clone());
+    into.mix_share = into.mix_share.zip(other.mix_share).map(|(a, b)| MixShare {
+        inferences: weighted(a.inferences, b.inferences),
+        hour: weighted(a.hour, b.hour),
+        tier: weighted(a.tier, b.tier),
+        hour_by: a.hour_by.max(b.hour_by),
+    });
+    into.scheduled += other.scheduled;
+    into.completed += other.completed;
+    for (reason, count) in &other.errors {
+        *into.errors.entry(reason.clone()).or_insert(0) += count;
+    }
+    into.achieved_rps += other.achieved_rps;
+    into.in_flight_limit_hit |= other.in_flight_limit_hit;
+    into.mean_in_flight += other.mean_in_flight;
+    into.in_flight_by_stays = into
+        .in_flight_by_stays
+        .zip(other.in_flight_by_stays)
+        .map(|(a, b)| a + b);
+    Ok(())
+}
+
+/// Both asked the one server, which counts everybody's requests: the counters that saw more of the step.
+fn fuller(a: Option<ServerDelta>, b: Option<ServerDelta>) -> Option<ServerDelta> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.inferences > a.inferences { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
+fn add_histograms(into: &mut Histograms, other: &Histograms) -> Result<(), String> {
+    let clocks = [
+        (&mut into.latency, &other.latency),
+        (&mut into.service, &other.service),
+        (&mut into.lag, &other.lag),
+    ];
+    for (blocks, more) in clocks {
+        if blocks.len() != more.len() {
+            return Err(format!(
+                "its histograms have {} and {} blocks",
+                blocks.len(),
+                more.len()
+            ));
+        }
+        for (block, more) in blocks.iter_mut().zip(more) {
+            *block = sum(block, more)?;
+        }
+    }
+    Ok(())
+}
+
+/// A histogram that holds the samples of two, as large as the larger.
+fn sum(a: &Histogram<u64>, b: &Histogram<u64>) -> Result<Histogram<u64>, String> {
+    let mut sum = Histogram::new_from(a);
+    sum.auto(true);
+    sum.add(a)
+        .and_then(|()| sum.add(b))
+        .map_err(|error| error.to_string())?;
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierlab_analysis::statistics::histogram::histogram;
+
+    proptest! {
+        #[test]
+        fn a_sum_has_the_samples_of_both(a in prop::collection::vec(0_u64..10_000_000, 0..50),
+                                         b in prop::collection::vec(0_u64..100, 1..50)) {
+            let (small, large) = (histogram(&b), histogram(&a));
+            let both = [a.clone(), b.clone()].concat();
+            for sum in [sum(&small, &large).unwrap(), sum(&large, &small).unwrap()] {
+                prop_assert_eq!(sum.len(), both.len() as u64);
+                let once = histogram(&both);
+                for quantile in [0.0, 0.5, 0.95, 0.99, 1.0] {
+                    let (found, expected) = (sum.value_at_quantile(quantile), once.value_at_quantile(quantile));
+                    prop_assert!(found.abs_diff(expected) <= 1 + expected / 1_000, "{}: {} {}", quantile, found, expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The `report` and `compare` commands. In: folders of runs. Out: their views made anew, or how two of them differ.
+
+use crate::error::RunError;
+use crate::store::atomic::write_atomically;
+use crate::store::folder;
+use crate::store::tracked::is_tracked;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tierlab_report::Outcome;
+
+/// Where a report goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Destination<'a> {
+    /// A folder for `summary.csv`, `report.md` and `report.html`, of several runs one below it for each; without it they
+    /// are written into the run's own, unless that is under version control.
+    pub out: Option<&'a Path>,
+    /// A file for one page over all runs.
+    pub combined: Option<&'a Path>,
+}
+
+/// `report RUN...`: summarises every run anew from its `run.json` and histograms, writes `summary.csv`, `report.md` and
+/// `report.html`, and prints its table. `run.json` and the histograms, being the evidence, are left as they are.
+///
+/// # Errors
+/// As [`folder::load`] and [`folder::write_views`].
+pub fn rewrite(dirs: &[PathBuf], to: Destination<'_>) -> Result<(), RunError> {
+    let mut runs = Vec::with_capacity(dirs.len());
+    for dir in dirs {
+        let mut run = folder::load(dir)?;
+        tierlab_analysis::conclude(&mut run);
+        tierlab_analysis::summarise(run.noise_floor.as_mut_slice(), &run.limits, None);
+        match view_folder(dir, to.out, dirs.len() > 1) {
+            Some(folder) => {
+                fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+                folder::write_views(&run, &folder)?;
+            }
+            None => eprintln!(
+                "{}: under version control, so nothing is written there; --out FOLDER says where the report goes",
+                dir.display()
+            ),
+        }
+        if dirs.len() > 1 {
+            println!("{} ({})\n", run.name, dir.display());
+        }
+        print!("{}", tierlab_report::table(&run));
+        runs.push(run);
+    }
+    match to.combined {
+        Some(path) => Ok(write_atomically(
+            path,
+            tierlab_report::page(&runs.iter().collect::<Vec<_>>()).as_bytes(),
+        )?),
+        None => Ok(()),
+    }
+}
+
+/// Where the views of a run are written; `None` where that is to be left as it is.
+fn view_folder(dir: &Path, out: Option<&Path>, is_one_of_many: bool) -> Option<PathBuf> {
+    match out {
+        Some(out) if is_one_of_many => {
+            let own = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+            Some(out.join(own.file_name().unwrap_or_default()))
+        }
+        Some(out) => Some(out.to_owned()),
+        None => (!is_tracked(dir)).then(|| dir.to_owned()),
+    }
+}
+
+/// `compare A B`: prints how B differs from A and says whether anything got worse. `within`: the share by which two figures
+/// may differ and be equivalent.
+///
+/// # Errors
+/// As [`folder::load`].
+pub fn compare(a: &Path, b: &Path, within: f64, markdown: bool) -> Result<Outcome, RunError> {
+    let (run_a, run_b) = (folder::load(a)?, folder::load(b)?);
+    let comparison = tierlab_report::comparison(&run_a, &run_b, within);
+    print!(
+        "{}",
+        if markdown {
+            comparison.markdown()
+        } else {
+            comparison.text()
+        }
+    );
+    Ok(comparison.outcome())
+}

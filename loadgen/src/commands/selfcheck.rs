@@ -1,0 +1,33 @@
+//! The `selfcheck` command. In: where the certificate is kept. Out: the lines of the check, printed and kept.
+
+use crate::error::RunError;
+use crate::selfcheck::certificate::{self, CertificateStore};
+use crate::selfcheck::checks;
+use std::path::Path;
+use tierlab_load::interrupt::Interrupt;
+
+/// Runs every check, prints them as a table, and keeps their certificate.
+///
+/// # Errors
+/// A check failed, or the null endpoint could not be driven.
+pub async fn run(json: Option<&Path>, certificates: &CertificateStore, interrupt: &Interrupt) -> Result<u8, RunError> {
+    let file = certificates.file()?;
+    eprintln!("self-check: about {} s", checks::SECONDS);
+    let checks = Box::pin(checks::checks(interrupt)).await?;
+    println!("{}", checks::table(&checks));
+    if let Some(file) = json {
+        let text = serde_json::to_string_pretty(&checks).unwrap_or_default();
+        std::fs::write(file, text + "\n").map_err(RunError::io(file))?;
+    }
+    // With failed lines too: later runs must not rest on an older one that was better.
+    certificates.keep(&certificate::made(checks.clone())?)?;
+    eprintln!("certificate: {}", file.display());
+    let failed = checks.iter().filter(|check| !check.passed).count();
+    if failed > 0 {
+        return Err(RunError::Unsound(format!(
+            "{failed} of {} checks failed: figures measured on this machine now cannot be trusted",
+            checks.len()
+        )));
+    }
+    Ok(0)
+}

@@ -1,0 +1,158 @@
+//! The `sweep` command: one server that already runs, every load of a plan.
+//!
+//! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
+
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::runner::check_reply::check_reply;
+use crate::runner::target::{Content, Target};
+use crate::runner::{Runner, Senders};
+use crate::selfcheck::certificate::CertificateStore;
+use crate::selfcheck::prove::prove;
+use crate::server::control::Control;
+use crate::server::scrape::Scrape;
+use crate::store::new_folder::{new_folder, sha256};
+use crate::store::preamble::Preamble;
+use crate::store::resume::Earlier;
+use crate::{environment, pricing};
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tierlab_load::interrupt::Interrupt;
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::metrics;
+
+/// What `sweep` is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The plan's file.
+    pub plan: PathBuf,
+    /// The server's address.
+    pub url: String,
+    /// Where it speaks gRPC.
+    pub grpc_url: Option<Url>,
+    /// Where results go.
+    pub out: PathBuf,
+    /// The result's folder there; made from plan and time when absent.
+    pub name: Option<String>,
+    /// The folder of a run to go on with, instead of both.
+    pub resume: Option<PathBuf>,
+    /// Seconds that searches may take, in place of the plan's.
+    pub search_limit_s: Option<u32>,
+    /// Load processes on this host.
+    pub workers: u32,
+    /// Which of several hosts this is, from 0.
+    pub host: u32,
+    /// Where the self-check's certificate is kept.
+    pub certificates: CertificateStore,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+    let plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
+    if plan.lab.is_some() {
+        return Err(RunError::Usage(format!(
+            "{} is a lab's plan; run it with `tierlab-loadgen lab`, or remove `[lab]` to sweep one server",
+            plan.file.display()
+        )));
+    }
+    let earlier = options
+        .resume
+        .as_deref()
+        .map(|folder| Earlier::open(folder, &plan))
+        .transpose()?;
+    let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
+    let model = control.model(&plan.model).await?;
+    let scrape = control.scrape().await?;
+    let target = Target {
+        grpc: options.grpc_url.clone(),
+        ..target(&plan, control, &model, &scrape)
+    };
+    let target = with_others(&plan, target).await?;
+    check_reply(&plan, &target, &plan.model).await?;
+    for model in target.others.keys() {
+        check_reply(&plan, &target, model).await?;
+    }
+    let pricing = match &plan.prices {
+        Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
+        None => None,
+    };
+    let folder = match &earlier {
+        Some(earlier) => earlier.folder.clone(),
+        None => new_folder(&options.out, options.name.as_deref(), &plan)?,
+    };
+    let mut environment = environment::inspect(&[]);
+    environment::add_server(
+        &mut environment,
+        &target.tier,
+        &format!("served at {}", options.url),
+        &scrape,
+    );
+    environment.shared_cores = vec![
+        Senders::note(options.workers),
+        "whatever else runs on this machine".into(),
+    ];
+    let mut configs = vec![plan.file.as_path()];
+    configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
+    let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    let preamble = Preamble {
+        environment,
+        config_sha256: sha256(&configs)?,
+        pricing,
+        instrument,
+        cold_starts: Vec::new(),
+    };
+    let senders = Senders::new(&plan, options.workers, options.host).await?;
+    let runner = Runner {
+        plan: &plan,
+        targets: vec![target],
+        folder,
+        earlier,
+        interrupt,
+        senders,
+        alive: Box::new(|| Ok(())),
+        prepare: Box::new(|_| Ok(())),
+    };
+    Box::pin(runner.run(preamble)).await.map(|_| ())
+}
+
+/// What a running server is, from its own words.
+fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape) -> Target {
+    let tier = scrape
+        .label(metrics::BUILD_INFO, "feature_tier")
+        .filter(|tier| !tier.is_empty())
+        .unwrap_or("unknown");
+    let table_bytes = model
+        .joined
+        .as_ref()
+        .map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
+    let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
+    let share = if table_bytes > 0 {
+        capacity / table_bytes as f64
+    } else {
+        0.0
+    };
+    Target {
+        tier: tier.to_owned(),
+        cache: if share > 0.0 { "as-is" } else { "off" }.into(),
+        cache_share: share,
+        control,
+        grpc: None,
+        content: Content::of(plan, model),
+        others: BTreeMap::new(),
+        outputs: BTreeMap::from([(plan.model.clone(), model.outputs.clone())]),
+    }
+}
+
+/// A target with what the other models of a plan's mixes are asked.
+async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
+    for name in plan.other_models() {
+        let model = target.control.model(name).await?;
+        target.others.insert(name.to_owned(), Content::of(plan, &model));
+        target.outputs.insert(name.to_owned(), model.outputs);
+    }
+    Ok(target)
+}

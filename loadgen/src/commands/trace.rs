@@ -1,0 +1,250 @@
+//! The `trace` command: a log of requests, as somebody's server wrote it, becomes a trace that plans replay.
+//!
+//! In: a CSV file and the names of its columns. Out: a CSV file with `timestamp` (seconds from the first request,
+//! ascending), and where the log has them `entity_id` (one or several, apart by spaces) and `batch_size`: the names that
+//! `arrival.file`, `keys.file` and `mix.trace` look for when a plan names no column. Knows nothing of plans.
+
+use crate::error::RunError;
+use crate::store::time::parse_rfc3339;
+use clap::ValueEnum;
+use csv::StringRecord;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// The most rows read.
+const MAX_ROWS: usize = 4_000_000;
+/// The largest batch that a plan takes.
+const MAX_BATCH: u64 = 65_536;
+
+/// What a time is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Unit {
+    /// Seconds, from whenever.
+    S,
+    /// Milliseconds.
+    Ms,
+    /// Microseconds.
+    Us,
+    /// Nanoseconds.
+    Ns,
+    /// `2026-11-20T12:00:00.5Z`.
+    Rfc3339,
+}
+
+/// What is converted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The log.
+    pub log: PathBuf,
+    /// Where the trace goes.
+    pub out: PathBuf,
+    /// The column of times, and what they are written in.
+    pub time: (String, Unit),
+    /// The column of entity ids.
+    pub ids: Option<String>,
+    /// The column of batch sizes; without it each request has as many as it has ids.
+    pub batch: Option<String>,
+    /// Whether batch sizes are rounded up to powers of two.
+    pub round_batches: bool,
+}
+
+/// One request of a trace.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    at_s: f64,
+    ids: Vec<i64>,
+    batch_size: Option<u64>,
+}
+
+/// Converts, and says what the trace has.
+///
+/// # Errors
+/// A file that cannot be read or written, a column that is not there, a value that is none, by row.
+pub fn run(options: &Options) -> Result<(), RunError> {
+    let mut rows = read(options).map_err(|what| RunError::Usage(format!("{}: {what}", options.log.display())))?;
+    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let text = written(&rows);
+    std::fs::write(&options.out, text).map_err(RunError::io(&options.out))?;
+    let length_s = rows.last().map_or(0.0, |last| last.at_s) - rows.first().map_or(0.0, |first| first.at_s);
+    println!(
+        "{} requests in {length_s:.1} s, {:.1} per second; a plan replays them with `arrivals = \"trace\"` and `arrival.file = \"{}\"`",
+        rows.len(),
+        (rows.len() as f64 - 1.0) / length_s.max(1e-9),
+        options.out.display()
+    );
+    Ok(())
+}
+
+fn read(options: &Options) -> Result<Vec<Row>, String> {
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_path(&options.log)
+        .map_err(|error| error.to_string())?;
+    let headers = reader.headers().map_err(|error| error.to_string())?.clone();
+    let column = |name: &str| {
+        headers.iter().position(|header| header == name).ok_or_else(|| {
+            let there: Vec<&str> = headers.iter().collect();
+            format!("no column `{name}`; there are {}", there.join(", "))
+        })
+    };
+    let time = column(&options.time.0)?;
+    let ids = options.ids.as_deref().map(column).transpose()?;
+    let batch = options.batch.as_deref().map(column).transpose()?;
+    let mut rows: Vec<Row> = Vec::new();
+    for (index, record) in reader.records().enumerate() {
+        let record = record.map_err(|error| error.to_string())?;
+        let cell = |column: usize| record.get(column).unwrap_or_default();
+        let row = row(&record, options, (time, ids, batch))
+            .map_err(|what| format!("row {}: {what} (time `{}`)", index + 1, cell(time)))?;
+        rows.push(row);
+        if rows.len() > MAX_ROWS {
+            return Err(format!("more than {MAX_ROWS} rows; cut it"));
+        }
+    }
+    match rows.len() {
+        0 | 1 => Err(format!("{} rows: a trace needs two", rows.len())),
+        _ => Ok(rows),
+    }
+}
+
+type Columns = (usize, Option<usize>, Option<usize>);
+
+fn row(record: &StringRecord, options: &Options, (time, ids, batch): Columns) -> Result<Row, String> {
+    let cell = |column: usize| record.get(column).unwrap_or_default();
+    let at_s = seconds(cell(time), options.time.1)?;
+    let ids = match ids {
+        Some(column) => cell(column)
+            .split([' ', ';'])
+            .filter(|part| !part.is_empty())
+            .map(|part| part.parse().map_err(|error| format!("`{part}`: {error}")))
+            .collect::<Result<Vec<i64>, _>>()?,
+        None => Vec::new(),
+    };
+    let size = match batch {
+        Some(column) => Some(
+            cell(column)
+                .parse::<u64>()
+                .map_err(|error| format!("`{}`: {error}", cell(column)))?,
+        ),
+        None if ids.is_empty() => None,
+        None => Some(ids.len() as u64),
+    };
+    let batch_size = size.map(|size| {
+        if options.round_batches {
+            size.next_power_of_two()
+        } else {
+            size
+        }
+    });
+    match batch_size.filter(|size| !(1..=MAX_BATCH).contains(size)) {
+        Some(size) => Err(format!("a batch of {size} is not within 1 and {MAX_BATCH}")),
+        None => Ok(Row { at_s, ids, batch_size }),
+    }
+}
+
+fn seconds(text: &str, unit: Unit) -> Result<f64, String> {
+    let per_s = match unit {
+        Unit::S => 1.0,
+        Unit::Ms => 1e3,
+        Unit::Us => 1e6,
+        Unit::Ns => 1e9,
+        Unit::Rfc3339 => {
+            let time = parse_rfc3339(text).ok_or_else(|| format!("`{text}` is no time as 2026-11-20T12:00:00.5Z"))?;
+            let since = time.duration_since(SystemTime::UNIX_EPOCH);
+            return since
+                .map(|since| since.as_secs_f64())
+                .map_err(|_| format!("`{text}` lies before 1970"));
+        }
+    };
+    match text.parse::<f64>() {
+        Ok(time) if time.is_finite() => Ok(time / per_s),
+        _ => Err(format!("`{text}` is no time in {unit:?}")),
+    }
+}
+
+/// The trace's text; rows ascend.
+fn written(rows: &[Row]) -> String {
+    let first = rows.first().map_or(0.0, |row| row.at_s);
+    let (with_ids, with_sizes) = (
+        rows.iter().any(|row| !row.ids.is_empty()),
+        rows.iter().any(|row| row.batch_size.is_some()),
+    );
+    let mut text = String::from("timestamp");
+    for (column, there) in [("entity_id", with_ids), ("batch_size", with_sizes)] {
+        if there {
+            text += ",";
+            text += column;
+        }
+    }
+    text += "\n";
+    for row in rows {
+        text += &format!("{:.6}", row.at_s - first);
+        if with_ids {
+            let ids: Vec<String> = row.ids.iter().map(i64::to_string).collect();
+            text += &format!(",{}", ids.join(" "));
+        }
+        if with_sizes {
+            text += &format!(",{}", row.batch_size.unwrap_or(1));
+        }
+        text += "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    fn options(log: &Path) -> Options {
+        Options {
+            log: log.to_owned(),
+            out: PathBuf::new(),
+            time: ("at".into(), Unit::Ms),
+            ids: Some("users".into()),
+            batch: None,
+            round_batches: true,
+        }
+    }
+
+    fn log(text: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_log_becomes_a_trace() {
+        let file = log(b"at,users\n2500,7 8 9\n1000,5\n1500.5,6;4\n");
+        let mut rows = read(&options(file.path())).unwrap();
+        rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        assert_eq!(
+            written(&rows),
+            "timestamp,entity_id,batch_size\n0.000000,5,1\n0.500500,6 4,2\n1.500000,7 8 9,4\n"
+        );
+        assert_eq!(seconds("2026-11-20T12:00:01Z", Unit::Rfc3339).unwrap() % 60.0, 1.0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (text, named) in [
+            ("when,users\n1,2\n", "no column `at`; there are when, users"),
+            ("at,users\n1,2\n", "a trace needs two"),
+            ("at,users\n1,2\nnoon,3\n", "row 2: `noon` is no time in Ms"),
+            ("at,users\n1,2\n2,x\n", "row 2: `x`"),
+        ] {
+            let error = read(&options(log(text.as_bytes()).path())).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut text = text;
+            text.splice(0..0, *b"at,users\n");
+            let _ = read(&options(log(&text).path()));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The steps of a run under way: those that are finished, and which one is next.
+
+use crate::progress::Progress;
+use crate::store::journal::{Journal, Points};
+
+/// The steps of a run: those finished, and the journal that keeps them.
+pub(super) struct Ledger {
+    pub(super) journal: Journal,
+    pub(super) points: Points,
+    pub(super) progress: Progress,
+    pub(super) unanswered: usize,
+}
+
+/// Which repeat of a point a step is, and which attempt at it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) index: u32,
+    /// How often it was measured before in vain.
+    pub(super) attempt: u32,
+    pub(super) seed: u64,
+}
+
+impl Attempt {
+    pub(super) const fn first(index: u32, seed: u64) -> Self {
+        Self {
+            index,
+            attempt: 0,
+            seed,
+        }
+    }
+}

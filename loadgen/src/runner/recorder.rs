@@ -1,0 +1,201 @@
+//! Samples of one step to one repeat of a point. In: samples, the schedule, what the pacer saw. Out: a [`Repeat`] with
+//! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
+
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
+use tierlab_analysis::statistics::dependence::Dependence;
+use tierlab_analysis::statistics::histogram::histogram;
+use tierlab_load::driver::Finished;
+use tierlab_load::schedule::Schedule;
+
+/// The fewest requests of a time block on average, so that it shows a distribution and not a request.
+const BLOCK_REQUESTS: f64 = 20.0;
+/// Blocks of one window: latency over time is drawn from them.
+const BLOCKS: std::ops::RangeInclusive<usize> = 5..=60;
+
+/// What names a repeat.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Its index, from 0.
+    pub index: u32,
+    /// Its seed.
+    pub seed: u64,
+    /// Where its histograms will lie, relative to the run's folder.
+    pub hdr_file: String,
+}
+
+/// Turns a finished step into a repeat.
+#[must_use]
+pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Option<ServerDelta>) -> Repeat {
+    let window: Vec<Sample> = {
+        let mut window: Vec<Sample> = finished
+            .samples
+            .iter()
+            .filter(|sample| schedule.in_window(sample.due_us))
+            .copied()
+            .collect();
+        window.sort_unstable_by_key(|sample| sample.due_us);
+        window
+    };
+    let latencies: Vec<u64> = window.iter().map(Sample::latency_us).collect();
+    let dependence = Dependence::of(&latencies);
+    let mut errors = BTreeMap::new();
+    for sample in &window {
+        if let Outcome::Failed(failure) = sample.outcome {
+            *errors.entry(failure.to_string()).or_insert(0) += 1;
+        }
+    }
+    let examples = finished.examples.iter();
+    let examples = examples.map(|(failure, says)| (failure.to_string(), says.clone()));
+    let examples = examples.filter(|(reason, _)| errors.contains_key(reason)).collect();
+    let answered_in_window = finished
+        .samples
+        .iter()
+        .filter(|sample| sample.is_ok() && schedule.in_window(sample.done_us))
+        .count();
+    Repeat {
+        index: label.index,
+        attempt: 0,
+        seed: label.seed,
+        started_at: crate::store::time::rfc3339(finished.window_began),
+        window_s: schedule.window_s(),
+        scheduled: window.len() as u64,
+        completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,
+        errors,
+        examples,
+        achieved_rps: answered_in_window as f64 / schedule.window_s(),
+        in_flight_limit_hit: finished.observed.limit_hit,
+        mean_in_flight: finished.observed.mean_in_flight,
+        in_flight_by_stays: Some(tierlab_analysis::validity::littles_law::by_stays(
+            &finished.samples,
+            &(schedule.window_start_us..schedule.window_end_us),
+        )),
+        autocorrelation_time: dependence.body,
+        tail_autocorrelation_time: Some(dependence.tail),
+        backlog_slope: tierlab_analysis::backlog_slope(&window),
+        bands: tierlab_analysis::bands(&window),
+        server,
+        mix_share: None,
+        hdr_file: label.hdr_file,
+        histograms: histograms(&window, schedule),
+    }
+}
+
+/// Into how many blocks a window of as many requests is cut.
+fn time_blocks(requests: usize) -> usize {
+    ((requests as f64 / BLOCK_REQUESTS) as usize).clamp(*BLOCKS.start(), *BLOCKS.end())
+}
+
+fn histograms(window: &[Sample], schedule: &Schedule) -> Histograms {
+    let blocks = time_blocks(
+        schedule
+            .due_us
+            .iter()
+            .filter(|&&due_us| schedule.in_window(due_us))
+            .count(),
+    );
+    let block_us = (schedule.window_end_us - schedule.window_start_us).div_ceil(blocks as u64);
+    let by_block = |value: fn(&Sample) -> u64| {
+        let mut values = vec![Vec::new(); blocks];
+        for sample in window {
+            values[((sample.due_us - schedule.window_start_us) / block_us) as usize].push(value(sample));
+        }
+        values.iter().map(|values| histogram(values)).collect()
+    };
+    Histograms {
+        block_s: block_us as f64 / 1e6,
+        latency: by_block(Sample::latency_us),
+        service: by_block(Sample::service_us),
+        lag: by_block(Sample::lag_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hdrhistogram::Histogram;
+    use proptest::prelude::*;
+    use std::time::{Duration, SystemTime};
+    use tierlab_analysis::record::Failure;
+    use tierlab_load::arrivals::Arrivals;
+    use tierlab_load::pacer::Observed;
+
+    fn sample(due_us: u64, sent_us: u64, done_us: u64) -> Sample {
+        Sample {
+            due_us,
+            sent_us,
+            done_us,
+            outcome: Outcome::Ok,
+            timings: None,
+        }
+    }
+
+    fn one_second_after_one() -> Schedule {
+        Schedule::new(
+            &Arrivals::constant(),
+            10.0,
+            Duration::from_secs(1),
+            Duration::from_secs(1),
+            1,
+        )
+    }
+
+    fn record_all(samples: Vec<Sample>) -> Repeat {
+        let finished = Finished {
+            examples: BTreeMap::new(),
+            samples,
+            observed: Observed {
+                limit_hit: false,
+                mean_in_flight: 0.5,
+            },
+            window_began: SystemTime::UNIX_EPOCH,
+        };
+        let label = Label {
+            index: 0,
+            seed: 1,
+            hdr_file: "hdr/x.hdr".into(),
+        };
+        record(label, &finished, &one_second_after_one(), None)
+    }
+
+    #[test]
+    fn the_population_is_what_was_due_in_the_window() {
+        let mut failed = sample(1_500_000, 1_500_100, 2_500_000);
+        failed.outcome = Outcome::Failed(Failure::Timeout);
+        let repeat = record_all(vec![
+            sample(999_999, 1_000_000, 1_000_500),   // warm-up, answered inside the window
+            sample(1_000_000, 1_000_010, 1_001_000), // first of the window
+            failed,
+            sample(1_999_999, 2_000_000, 2_300_000), // last of the window, answered after it
+        ]);
+        assert_eq!((repeat.scheduled, repeat.completed), (3, 2));
+        assert_eq!(repeat.errors, BTreeMap::from([("timeout".into(), 1)]));
+        // By completion: the warm-up's reply and the first one fell inside.
+        assert!((repeat.achieved_rps - 2.0).abs() < 1e-9);
+        // The failure is in the histogram, with its age.
+        let slowest = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
+        assert!(slowest.abs_diff(1_000_000) <= 1_000, "{slowest}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_sample_is_lost_and_values_keep_three_digits(
+            latencies in prop::collection::vec(0_u64..100_000_000, 1..200),
+        ) {
+            let samples: Vec<_> = latencies
+                .iter()
+                .enumerate()
+                .map(|(i, latency)| {
+                    let due = 1_000_000 + i as u64 * 4_999;
+                    sample(due, due, due + latency)
+                })
+                .collect();
+            let repeat = record_all(samples);
+            let total: u64 = repeat.histograms.latency.iter().map(Histogram::len).sum();
+            prop_assert_eq!(total, latencies.len() as u64);
+            let most = *latencies.iter().max().unwrap();
+            let kept = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
+            prop_assert!(kept.abs_diff(most) <= 1 + most / 1_000, "{} became {}", most, kept);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
+//! on every tier alike, and tiers are compared on the same arrivals and keys. Searches come after the plan's own loads.
+//!
+//! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
+
+use super::ledger::{Attempt, Ledger};
+use super::mixed;
+use super::naming::{factors, name};
+use super::step::Runner;
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::store::folder;
+use crate::store::journal::{Journal, Points, Position};
+use crate::store::preamble::Preamble;
+use crate::store::time::rfc3339;
+use std::time::SystemTime;
+use tierlab_analysis::curves::same_but_rate;
+use tierlab_analysis::record::{Factors, Point, Run, SCHEMA_VERSION};
+use tierlab_load::redact;
+use tierlab_load::schedule::step_seed;
+
+impl Runner<'_> {
+    /// Runs every step that is not in the folder already, writes the result and prints its table.
+    ///
+    /// # Errors
+    /// An interruption, a dead process of the lab, or a server that stopped answering: what was finished is written and
+    /// printed all the same. A run to be gone on with whose files or servers are others.
+    pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
+        let mut run = match self.earlier.take() {
+            Some(earlier) => earlier.go_on(&preamble)?,
+            None => begin(self.plan, preamble),
+        };
+        let (journal, finished) = Journal::open(&self.folder)?;
+        let points = Points::of(finished);
+        self.check_earlier(&points)?;
+        folder::begin(&run, &self.folder)?;
+        let grid = if self.measures_loads() {
+            self.plan.loads.len() + self.plan.mixes.iter().map(|mix| mix.rates.len()).sum::<usize>()
+        } else {
+            0
+        };
+        let steps = self.targets.len() * grid * self.plan.repeats as usize;
+        let mut ledger = Ledger {
+            journal,
+            points,
+            progress: Progress::new(
+                steps as u32,
+                self.plan.warmup + self.plan.window,
+                self.plan.search.is_some(),
+            ),
+            unanswered: 0,
+        };
+        let ended = self.steps(&mut run, &mut ledger).await;
+        ledger.progress.clear();
+        run.interrupted = ended.is_err();
+        if ledger.points.all().is_empty() {
+            return match ended {
+                Err(RunError::Interrupted(_)) => Err(RunError::InterruptedEarly),
+                Err(error) => Err(error),
+                Ok(()) => Ok(run),
+            };
+        }
+        self.write(&mut run, &ledger.points)?;
+        print!("{}", tierlab_report::table(&run));
+        eprintln!("result: {}", self.folder.display());
+        ended?;
+        ledger.journal.remove()?;
+        if ledger.unanswered > 0 {
+            return Err(RunError::Unsound(format!(
+                "the server's metrics could not be read around {} steps; their stages and counters are not in the result",
+                ledger.unanswered
+            )));
+        }
+        self.met_somewhere(&run)?;
+        Ok(run)
+    }
+
+    /// Whether the plan's loads are measured, or are only where searches begin.
+    fn measures_loads(&self) -> bool {
+        !self.plan.search.as_ref().is_some_and(|search| search.only)
+    }
+
+    /// Steps of another server cannot stand in one result with those to come.
+    fn check_earlier(&self, points: &Points) -> Result<(), RunError> {
+        let expected: Vec<Factors> = self
+            .targets
+            .iter()
+            .flat_map(|target| {
+                let loads = self.plan.loads.iter();
+                let loads = loads.map(|&load| factors(self.plan, target, load, &self.plan.model));
+                loads.chain(mixed::expected(self.plan, target)).collect::<Vec<_>>()
+            })
+            .collect();
+        // A search chooses its own rates.
+        let is_expected = |point: &&Point| {
+            expected.iter().any(|factors| {
+                *factors == point.factors || (self.plan.search.is_some() && same_but_rate(factors, &point.factors))
+            })
+        };
+        match points.all().iter().find(|point| !is_expected(point)) {
+            None => Ok(()),
+            Some(point) => Err(RunError::Usage(format!(
+                "{}: finished steps were measured as {} (cache share {}), which no server is now; start it as it was, or \
+                 leave out --resume",
+                self.folder.display(),
+                name(&point.factors),
+                point.factors.cache_share
+            ))),
+        }
+    }
+
+    async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        if self.measures_loads() {
+            self.grid(run, ledger).await?;
+        }
+        self.search(run, ledger).await
+    }
+
+    async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        for repeat in 0..self.plan.repeats {
+            for (load_index, &load) in self.plan.loads.iter().enumerate() {
+                let seed = step_seed(self.plan.seed, repeat, load_index);
+                for target_index in 0..self.targets.len() {
+                    let position = Position {
+                        target: target_index,
+                        load: load_index,
+                    };
+                    self.step(ledger, position, load, Attempt::first(repeat, seed)).await?;
+                }
+            }
+            self.mixes(repeat, ledger).await?;
+            // The views are made anew as often as every point has one more repeat; the journal has every step.
+            self.write(run, &ledger.points)?;
+        }
+        Ok(())
+    }
+}
+
+fn begin(plan: &Plan, preamble: Preamble) -> Run {
+    Run {
+        schema_version: SCHEMA_VERSION,
+        name: plan.name.clone(),
+        started_at: rfc3339(SystemTime::now()),
+        finished_at: String::new(),
+        // Until the last step is finished.
+        interrupted: true,
+        resumed: Vec::new(),
+        plan_toml: redact::toml(&plan.text),
+        protocol: plan.protocol.to_string(),
+        config_sha256: preamble.config_sha256,
+        environment: preamble.environment,
+        noise_floor: preamble.instrument.noise_floor,
+        selfcheck: preamble.instrument.selfcheck,
+        certificates: vec![preamble.instrument.certificate],
+        limits: plan.limits.clone(),
+        pricing: preamble.pricing,
+        slo: plan.search.as_ref().map(|search| search.slo),
+        findings: Vec::new(),
+        cold_starts: preamble.cold_starts,
+        search_stopped: None,
+        points: Vec::new(),
+    }
+}

@@ -1,0 +1,239 @@
+//! Searches carried out: the highest rate under the plan's objective, for every target, mode and batch size.
+//!
+//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that
+//! stopped in the middle of a search goes on where it was. All searches go on together, one rate each in turn and
+//! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
+
+use super::ledger::{Attempt, Ledger};
+use super::naming::{factors, name};
+use super::step::Runner;
+use crate::error::RunError;
+use crate::plan::SearchPlan;
+use crate::progress::readable;
+use crate::store::journal::Position;
+use std::time::Instant;
+use tierlab_analysis::curves::same_but_rate;
+use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
+use tierlab_analysis::curves::slo::{self, Answer};
+use tierlab_analysis::record::{Factors, Point, Run, SloOutcome};
+use tierlab_analysis::statistics::percentile::samples_needed;
+use tierlab_load::load::Load;
+use tierlab_load::schedule::{split_mix, step_seed};
+
+/// Seeds of one attempt at a rate lie so far from those of the next: more than a plan has repeats.
+const ATTEMPT: u32 = 1_000;
+
+/// One target in one mode and batch size.
+struct CurveSearch {
+    position: Position,
+    load: Load,
+    search: Search,
+}
+
+impl Runner<'_> {
+    /// Searches until every search is at its end.
+    pub(super) async fn search(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        let Some(plan) = &self.plan.search else { return Ok(()) };
+        let curves = self.searches(plan);
+        self.write(run, &ledger.points)?;
+        run.search_stopped = None;
+        let ends = Instant::now() + plan.limit;
+        for round in 0..=MAX_PROBES {
+            let known: Vec<Vec<slo::Evidence>> = curves.iter().map(|curve| self.known(curve, plan, run)).collect();
+            let probes: Vec<(&CurveSearch, Probe)> = curves
+                .iter()
+                .zip(&known)
+                .filter_map(|(curve, known)| Some((curve, curve.search.next(known)?)))
+                .collect();
+            if probes.is_empty() {
+                break;
+            }
+            if round == MAX_PROBES {
+                run.search_stopped = Some(format!("it had measured {MAX_PROBES} rates"));
+                break;
+            }
+            let left = curves
+                .iter()
+                .zip(&known)
+                .map(|(curve, known)| curve.search.outlook(known))
+                .sum();
+            ledger.progress.searches(left, ends);
+            let takes: Vec<(&CurveSearch, Probe, u32)> = probes
+                .iter()
+                .map(|&(curve, probe)| (curve, probe, self.attempt(curve, probe.rps, plan, run)))
+                .collect();
+            let in_time = self.probe(&takes, ends, ledger).await?;
+            self.write(run, &ledger.points)?;
+            for (curve, probe) in &probes {
+                ledger.progress.say(&self.told(curve, probe.rps, plan, run));
+            }
+            if !in_time {
+                let limit = readable(plan.limit);
+                run.search_stopped = Some(format!("its time limit of {limit} was over (`search.limit_s`)"));
+                break;
+            }
+        }
+        if let Some(why) = &run.search_stopped {
+            ledger.progress.say(&format!(
+                "the search stopped: {why}; what it had not measured stays unknown"
+            ));
+            self.write(run, &ledger.points)?;
+        }
+        Ok(())
+    }
+
+    /// Which attempt at a rate is next: the first, or, where all it had was in vain, another.
+    fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
+        let known = self.known(curve, plan, run);
+        let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);
+        // What is not there yet has no attempt.
+        before.map_or(0, |one| one.tries)
+    }
+
+    /// A plan that asked for a highest rate and has none, nowhere, did not come to what it was made for.
+    pub(super) fn met_somewhere(&self, run: &Run) -> Result<(), RunError> {
+        let Some(plan) = &self.plan.search else { return Ok(()) };
+        let mut reasons = Vec::new();
+        for finding in &run.findings {
+            match &finding.slo {
+                Some(found) if matches!(found.outcome, SloOutcome::NeverMet | SloOutcome::Unknown) => {
+                    let why = found
+                        .not_met
+                        .iter()
+                        .chain(&found.unknown)
+                        .next()
+                        .map(|next| format!(" at {}/s {}", next.rps, next.why));
+                    let Factors { tier, cache, mode, .. } = &finding.factors;
+                    reasons.push(format!("{tier} {cache} {mode}{}", why.unwrap_or_default()));
+                }
+                _ => return Ok(()),
+            }
+        }
+        let what = format!(
+            "`search.slo`: `{}` is known to be met at no rate: {}; raise the limit, or lower `search.min_rate` (the lowest rate asked was \
+             {}/s). The result is written all the same",
+            plan.slo.objective,
+            reasons.join("; "),
+            plan.slo.lowest_rps
+        );
+        Err(RunError::Unsound(self.plan.refuse(what).to_string()))
+    }
+
+    fn searches(&self, plan: &SearchPlan) -> Vec<CurveSearch> {
+        let window_s = self.plan.window.as_secs_f64();
+        let mut curves = Vec::new();
+        for target in 0..self.targets.len() {
+            for (last, load) in last_of_each_curve(&self.plan.loads) {
+                if !plan.modes.contains(&load.mode) {
+                    continue;
+                }
+                let lowest = self.plan.loads.iter().filter(|other| same_curve(other, &load));
+                curves.push(CurveSearch {
+                    position: Position { target, load: last },
+                    load,
+                    search: Search {
+                        start_rps: lowest.map(|load| load.rate).fold(f64::INFINITY, f64::min),
+                        lowest_rps: plan.slo.lowest_rps,
+                        highest_rps: plan.slo.highest_rps,
+                        resolution: plan.slo.resolution,
+                        repeats: self.plan.repeats,
+                        samples: samples_needed(plan.slo.objective.percentile.quantile()),
+                        window_s,
+                    },
+                });
+            }
+        }
+        curves
+    }
+
+    /// Measures each rate, at its next attempt; `false` where the time was over before all were.
+    async fn probe(
+        &mut self,
+        takes: &[(&CurveSearch, Probe, u32)],
+        ends: Instant,
+        ledger: &mut Ledger,
+    ) -> Result<bool, RunError> {
+        ledger
+            .progress
+            .more(takes.iter().map(|(_, probe, _)| probe.repeats).sum());
+        let most = takes.iter().map(|(_, probe, _)| probe.repeats).max().unwrap_or(0);
+        let step = self.plan.warmup + self.plan.window;
+        for index in 0..most {
+            for &(curve, probe, attempt) in takes.iter().filter(|(_, probe, _)| index < probe.repeats) {
+                if Instant::now() + step > ends {
+                    return Ok(false);
+                }
+                // From the rate itself: the same for every tier that comes to it, and for a run that is gone on with.
+                let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
+                let attempt = Attempt {
+                    index,
+                    attempt,
+                    seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
+                };
+                self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
+                    .await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What is known of a curve, by rising rate.
+    fn known(&self, curve: &CurveSearch, plan: &SearchPlan, run: &Run) -> Vec<slo::Evidence> {
+        let factors = self.factors(curve);
+        let of_curve = run
+            .points
+            .iter()
+            .filter(|point| same_but_rate(&point.factors, &factors));
+        let mut known: Vec<slo::Evidence> = of_curve.filter_map(|point| slo::evidence(point, &plan.slo)).collect();
+        known.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+        known
+    }
+
+    fn factors(&self, curve: &CurveSearch) -> Factors {
+        factors(
+            self.plan,
+            &self.targets[curve.position.target],
+            curve.load,
+            &self.plan.model,
+        )
+    }
+
+    /// One answer in one line.
+    fn told(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> String {
+        let factors = Factors {
+            offered_rps: rps,
+            ..self.factors(curve)
+        };
+        let objective = &plan.slo.objective;
+        let point: Option<&Point> = run.points.iter().find(|point| point.factors == factors);
+        let answer = match point.and_then(|point| Some((point, slo::evidence(point, &plan.slo)?))) {
+            Some((_, evidence)) if evidence.is_met() => format!("{objective} holds"),
+            Some((point, evidence)) if evidence.answer == Answer::Unknown => {
+                let tries = format!("try {} of {MAX_TRIES}", evidence.tries);
+                format!(
+                    "{objective} is not known to hold or not ({tries}): {}",
+                    slo::why_not(point, &plan.slo)
+                )
+            }
+            Some((point, _)) => format!("{objective} does not hold: {}", slo::why_not(point, &plan.slo)),
+            None => "not measured to the end".to_owned(),
+        };
+        format!("  {}: {answer}", name(&factors))
+    }
+}
+
+/// The last load of each mode and batch size, and its place in the plan.
+fn last_of_each_curve(loads: &[Load]) -> impl Iterator<Item = (usize, Load)> {
+    let is_last = |&(index, load): &(usize, &Load)| !loads[index + 1..].iter().any(|later| same_curve(later, load));
+    loads
+        .iter()
+        .enumerate()
+        .filter(is_last)
+        .map(|(index, load)| (index, *load))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn same_curve(a: &Load, b: &Load) -> bool {
+    a.at(b.rate) == *b
+}

@@ -1,0 +1,145 @@
+//! A run under way, and one step of it.
+//!
+//! In: a plan and its targets. Out: a step, kept in its folder's journal as soon as it is finished, so that a kill loses the step
+//! under way only.
+
+use super::ledger::{Attempt, Ledger};
+use super::naming::{factors, line, name};
+use super::recorder::{self, Label};
+use super::send::{self, Requests, Senders};
+use super::target::Target;
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::store::folder;
+use crate::store::histograms::hdr_file_of;
+use crate::store::journal::{Points, Position, Step};
+use crate::store::resume::Earlier;
+use crate::store::time::rfc3339;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+use tierlab_analysis::record::{Factors, Repeat, Run};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::load::Load;
+use tierlab_load::schedule::host_seed;
+
+/// How often a server that did not answer is asked again.
+const ASKED_AGAIN: u32 = 3;
+const ASKED_AFTER: Duration = Duration::from_millis(300);
+
+/// What is done to a target before each of its steps.
+pub type Prepare<'a> = Box<dyn FnMut(&Target) -> Result<(), RunError> + Send + 'a>;
+
+/// A run under way.
+pub struct Runner<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What is measured.
+    pub targets: Vec<Target>,
+    /// Where the result goes.
+    pub folder: PathBuf,
+    /// What is there already, of a run that is gone on with.
+    pub earlier: Option<Earlier>,
+    /// Raised by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Who sends.
+    pub senders: Senders,
+    /// Whether everything that the lab started still runs; asked before each step.
+    pub alive: Box<dyn FnMut() -> Result<(), RunError> + Send + 'a>,
+    /// Done to a target before each of its steps.
+    pub prepare: Prepare<'a>,
+}
+
+impl Runner<'_> {
+    /// One step, unless it is there already.
+    pub(super) async fn step(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        load: Load,
+        Attempt { index, attempt, seed }: Attempt,
+    ) -> Result<(), RunError> {
+        let target = &self.targets[position.target];
+        let factors = factors(self.plan, target, load, &self.plan.model);
+        let there = ledger.points.step(&factors, index);
+        if there.is_some_and(|repeat| repeat.attempt >= attempt) {
+            ledger.progress.skip();
+            return Ok(());
+        }
+        (self.alive)()?;
+        (self.prepare)(target)?;
+        let watch = ledger.progress.begin(&name(&factors));
+        let seed = host_seed(seed, self.senders.host);
+        let requests = Requests {
+            plan: self.plan,
+            target,
+            load,
+            model: &self.plan.model,
+            seed,
+        };
+        let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
+        let Some(measured) = Box::pin(step).await? else {
+            return Err(RunError::Interrupted(self.folder.clone()));
+        };
+        if measured.server.is_none() {
+            self.still_there(position, index, &factors).await?;
+            ledger.unanswered += 1;
+        }
+        let label = Label {
+            index,
+            seed,
+            hdr_file: hdr_file_of(&factors, index, attempt),
+        };
+        let repeat = Repeat {
+            attempt,
+            ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
+        };
+        let line = line(&factors, &repeat);
+        let step = Step {
+            position,
+            factors,
+            repeat,
+        };
+        ledger.journal.keep(&step)?;
+        // Said once it is kept: whoever reads the line may rely on it.
+        ledger.progress.finish(&line);
+        ledger.points.add(step);
+        Ok(())
+    }
+
+    /// A server that is gone ends the run: the step that it left in the middle says nothing of the tier, and the steps
+    /// to come would say less. One that is only too busy to be asked does not.
+    pub(super) async fn still_there(
+        &mut self,
+        position: Position,
+        repeat: u32,
+        factors: &Factors,
+    ) -> Result<(), RunError> {
+        let control = self.targets[position.target].control.clone();
+        let mut last = None;
+        for _ in 0..ASKED_AGAIN {
+            // A lab knows more of its own processes.
+            (self.alive)()?;
+            match control.scrape().await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(ASKED_AFTER).await;
+        }
+        let Some(error) = last else { return Ok(()) };
+        let folder = self.folder.display();
+        Err(RunError::Stopped(format!(
+            "the server went away during {}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
+             look at the server's log, start it again as it was, and go on with --resume {folder}",
+            name(factors),
+            repeat + 1,
+        )))
+    }
+
+    pub(super) fn write(&self, run: &mut Run, points: &Points) -> Result<(), RunError> {
+        run.points = points.all().to_vec();
+        run.finished_at = rfc3339(SystemTime::now());
+        tierlab_analysis::conclude(run);
+        folder::write_anew(run, &self.folder)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! What is measured: one server in one cache state, and what it is asked.
+
+use crate::plan::Plan;
+use crate::server::control::Control;
+use reqwest::Url;
+use std::collections::BTreeMap;
+use tierlab_load::keys::Population;
+use tierlab_load::reply::Expected;
+use tierlab_protocol::metadata::ModelMetadata;
+use tierlab_protocol::tensor::TensorSpec;
+
+/// What a target's requests are made of.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Entities whose rows the server joins.
+    Joined(Population),
+    /// Tensors sent along.
+    Inline(Vec<TensorSpec>),
+}
+
+impl Content {
+    /// What a model is asked: entities where it joins, else its own inputs.
+    #[must_use]
+    pub fn of(plan: &Plan, model: &ModelMetadata) -> Self {
+        match &model.joined {
+            // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
+            Some(joined) if joined.rows > 0 => Self::Joined(Population::new(
+                joined.first_id,
+                joined.rows,
+                plan.keys.clone(),
+                plan.seed,
+            )),
+            _ => Self::Inline(model.inputs.clone()),
+        }
+    }
+}
+
+/// One server in one cache state.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The tier that its features come from.
+    pub tier: String,
+    /// The cache state's name.
+    pub cache: String,
+    /// The cache's capacity as share of the table.
+    pub cache_share: f64,
+    /// The server.
+    pub control: Control,
+    /// Where it speaks gRPC; wanted by plans over gRPC.
+    pub grpc: Option<Url>,
+    /// What it is asked.
+    pub content: Content,
+    /// What its other models are asked, by name, where a plan's mixes ask for them.
+    pub others: BTreeMap<String, Content>,
+    /// The outputs that its models declare, by the model's name.
+    pub outputs: BTreeMap<String, Vec<TensorSpec>>,
+}
+
+impl Target {
+    /// What a model of it is asked.
+    #[must_use]
+    pub fn content_of(&self, model: &str) -> &Content {
+        self.others.get(model).unwrap_or(&self.content)
+    }
+
+    /// What a model's reply to so many rows must look like.
+    #[must_use]
+    pub fn expected(&self, model: &str, rows: u32) -> Expected {
+        Expected::new(model, self.outputs.get(model).map_or(&[], Vec::as_slice), Some(rows))
+    }
+}

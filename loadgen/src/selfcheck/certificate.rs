@@ -1,0 +1,329 @@
+//! The certificate of the self-check, kept on a machine for the runs after it.
+//!
+//! In: finished checks, this machine, this program. Out: a file, and what the file is worth to a run of now. Must not
+//! know how the checks are made, nor how a certificate is shown.
+
+use crate::environment;
+use crate::error::RunError;
+use crate::store::atomic::write_atomically;
+use crate::store::time::{parse_rfc3339, rfc3339};
+use sha2::{Digest, Sha256};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tierlab_analysis::record::{Carried, Certificate, Check, Machine, Program, VALID_DAYS};
+
+/// Below the user's state folder.
+const FILE: &str = "tierlab/certificate.json";
+
+/// Where the certificate of this machine is kept.
+#[derive(Debug, Clone)]
+pub struct CertificateStore {
+    file: Option<PathBuf>,
+}
+
+impl CertificateStore {
+    /// The file that was chosen, or else the one in the user's state folder (XDG Base Directory Specification: relative
+    /// values do not count). `variable` reads the environment.
+    pub fn new(chosen: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = || folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+        Self {
+            file: chosen.or_else(|| Some(state()?.join(FILE))),
+        }
+    }
+
+    /// The file.
+    ///
+    /// # Errors
+    /// None was chosen, and the user has no state folder.
+    pub fn file(&self) -> Result<&Path, RunError> {
+        self.file.as_deref().ok_or_else(|| {
+            RunError::Usage(
+                "neither XDG_STATE_HOME nor HOME says where certificates are kept; name a file with --certificate"
+                    .into(),
+            )
+        })
+    }
+
+    /// Replaces the certificate: a reader sees the old one or the new one.
+    ///
+    /// # Errors
+    /// There is no place for it, or it cannot be written.
+    pub fn keep(&self, certificate: &Certificate) -> Result<(), RunError> {
+        let file = self.file()?;
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).map_err(RunError::io(folder))?;
+        }
+        let mut text = serde_json::to_vec_pretty(certificate)
+            .map_err(|error| RunError::Unsound(format!("{}: {error}", file.display())))?;
+        text.push(b'\n');
+        Ok(write_atomically(file, &text)?)
+    }
+
+    /// What is kept, held against this machine, this program and the time.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        match self.read() {
+            Ok(certificate) => judged(certificate),
+            Err(doubt) => Carried {
+                doubts: vec![doubt],
+                ..Carried::default()
+            },
+        }
+    }
+
+    fn read(&self) -> Result<Certificate, String> {
+        let file = self.file().map_err(|error| error.to_string())?;
+        let text = match fs::read(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(format!("{} is not there", file.display()));
+            }
+            Err(error) => return Err(format!("{}: {error}", file.display())),
+        };
+        serde_json::from_slice(&text).map_err(|error| format!("{} is none: {error}", file.display()))
+    }
+}
+
+/// The certificate of checks that were finished just now, by this program on this machine.
+///
+/// # Errors
+/// This program's own file cannot be read.
+pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
+    Ok(Certificate {
+        made_at: rfc3339(SystemTime::now()),
+        program: this_program()?,
+        machine: this_machine(),
+        checks,
+    })
+}
+
+/// What a certificate is worth to a run that begins now.
+#[must_use]
+pub fn judged(certificate: Certificate) -> Carried {
+    match this_program() {
+        Ok(program) => judge(certificate, &this_machine(), &program, SystemTime::now()),
+        Err(error) => Carried {
+            certificate: Some(certificate),
+            doubts: vec![format!("this build is unknown: {error}")],
+            ..Carried::default()
+        },
+    }
+}
+
+fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: SystemTime) -> Carried {
+    let mut doubts = Vec::new();
+    let other = differences(&certificate.machine, machine);
+    if !other.is_empty() {
+        doubts.push(format!("made on another machine ({})", other.join(", ")));
+    }
+    let made_by = &certificate.program;
+    if made_by.version != program.version {
+        doubts.push(format!(
+            "made by version {}, this is {}",
+            made_by.version, program.version
+        ));
+    } else if (&made_by.written_at, made_by.bytes) != (&program.written_at, program.bytes) {
+        doubts.push(format!(
+            "made by another build of version {} (of {} in commit {}; this one is of {} in commit {})",
+            program.version, made_by.written_at, made_by.git_commit, program.written_at, program.git_commit
+        ));
+    }
+    let age = parse_rfc3339(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
+    match age {
+        None => doubts.push("its date lies ahead or is none".into()),
+        Some(age) if age > Duration::from_secs(VALID_DAYS * 86_400) => {
+            doubts.push(format!("older than {VALID_DAYS} days"));
+        }
+        Some(_) => {}
+    }
+    let failed = certificate.checks.iter().filter(|check| !check.passed).count();
+    if failed > 0 {
+        doubts.push(format!("{failed} of its {} checks failed", certificate.checks.len()));
+    }
+    if certificate.checks.is_empty() {
+        doubts.push("it has no checks".into());
+    }
+    Carried {
+        part: None,
+        certificate: Some(certificate),
+        age_s: age.map(|age| age.as_secs()),
+        doubts,
+    }
+}
+
+/// What differs between two machines, in words.
+fn differences(then: &Machine, now: &Machine) -> Vec<String> {
+    let cores = [then, now].map(|machine| machine.cores.to_string());
+    let mut found: Vec<String> = [
+        ("CPU", &then.cpu, &now.cpu),
+        ("cores", &cores[0], &cores[1]),
+        ("kernel", &then.kernel, &now.kernel),
+        ("clock source", &then.clock_source, &now.clock_source),
+    ]
+    .into_iter()
+    .filter(|(_, then, now)| then != now)
+    .map(|(what, then, now)| format!("{what} was {then} and is {now}"))
+    .collect();
+    if found.is_empty() && then.id != now.id {
+        found.push("of the same kind".into());
+    }
+    found
+}
+
+fn this_machine() -> Machine {
+    let text = |file: &str| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
+    let unknown = || "unknown".to_owned();
+    let environment::Host { cpu, cores, kernel } = environment::host();
+    Machine {
+        cpu,
+        cores,
+        kernel,
+        clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_else(unknown),
+        id: text("/etc/machine-id")
+            .filter(|id| !id.is_empty())
+            .map_or_else(unknown, |id| {
+                hex::encode(Sha256::digest(format!("tierlab {id}")))[..16].to_owned()
+            }),
+    }
+}
+
+fn this_program() -> Result<Program, RunError> {
+    // Of the file that runs, even where another one took its place meanwhile.
+    let running = Path::new("/proc/self/exe");
+    let file = fs::metadata(running).map_err(RunError::io(running))?;
+    let written = file.modified().map_err(RunError::io(running))?;
+    Ok(Program {
+        version: env!("CARGO_PKG_VERSION").into(),
+        git_commit: environment::BUILD_COMMIT.into(),
+        written_at: rfc3339(written),
+        bytes: file.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn machine() -> Machine {
+        Machine {
+            cpu: "A".into(),
+            cores: 2,
+            kernel: "6.1".into(),
+            clock_source: "tsc".into(),
+            id: "0".into(),
+        }
+    }
+
+    fn program() -> Program {
+        Program {
+            version: "1.0.0".into(),
+            git_commit: "c0ffee".into(),
+            written_at: "2026-01-01T00:00:00Z".into(),
+            bytes: 1_000,
+        }
+    }
+
+    fn certificate() -> Certificate {
+        Certificate {
+            made_at: rfc3339(at(NOW)),
+            program: program(),
+            machine: machine(),
+            checks: vec![Check {
+                name: "clock".into(),
+                expected: "1".into(),
+                measured: "1".into(),
+                passed: true,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_proof_is_of_this_machine_and_build_and_at_most_seven_days_old() {
+        let held = judge(certificate(), &machine(), &program(), at(NOW + 7 * 86_400));
+        assert!(held.proof().is_some(), "{:?}", held.doubts);
+        assert_eq!(held.age_s, Some(7 * 86_400));
+    }
+
+    type Change = fn(&mut Certificate);
+
+    #[test]
+    fn every_difference_is_named() {
+        let changes: [(Change, &str); 9] = [
+            (|made| made.machine.cpu = "B".into(), "CPU was B and is A"),
+            (|made| made.machine.cores = 4, "cores was 4 and is 2"),
+            (|made| made.machine.kernel = "5".into(), "kernel was 5 and is 6.1"),
+            (
+                |made| made.machine.clock_source = "hpet".into(),
+                "clock source was hpet and is tsc",
+            ),
+            (
+                |made| made.machine.id = "1".into(),
+                "another machine (of the same kind)",
+            ),
+            (|made| made.program.version = "0.9.0".into(), "version 0.9.0"),
+            (|made| made.program.bytes = 999, "another build of version 1.0.0"),
+            (|made| made.checks[0].passed = false, "1 of its 1 checks failed"),
+            (|made| made.made_at = "yesterday".into(), "its date"),
+        ];
+        for (change, named) in changes {
+            let mut made = certificate();
+            change(&mut made);
+            let carried = judge(made, &machine(), &program(), at(NOW + 60));
+            assert!(carried.proof().is_none());
+            assert!(
+                carried.doubts.len() == 1 && carried.doubts[0].contains(named),
+                "{named}: {:?}",
+                carried.doubts
+            );
+        }
+        let old = judge(certificate(), &machine(), &program(), at(NOW + 7 * 86_400 + 1));
+        assert_eq!(old.doubts, ["older than 7 days"]);
+        let ahead = judge(certificate(), &machine(), &program(), at(NOW - 1));
+        assert!(ahead.proof().is_none() && ahead.age_s.is_none());
+    }
+
+    #[test]
+    fn it_is_kept_where_the_user_says_or_in_the_state_folder() {
+        let with = |chosen: Option<&str>, variables: &[(&str, &str)]| {
+            let store = CertificateStore::new(chosen.map(PathBuf::from), |name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| value.into())
+            });
+            store.file().map(|file| file.display().to_string()).ok()
+        };
+        let home = ("HOME", "/home/a");
+        let of = |path: &str| Some(path.to_owned());
+        assert_eq!(with(Some("b.json"), &[home]), of("b.json"));
+        assert_eq!(
+            with(None, &[home, ("XDG_STATE_HOME", "/s")]),
+            of("/s/tierlab/certificate.json")
+        );
+        let default = of("/home/a/.local/state/tierlab/certificate.json");
+        assert_eq!(with(None, &[home, ("XDG_STATE_HOME", "relative")]), default);
+        assert_eq!(with(None, &[home]), default);
+        assert_eq!(with(None, &[]), None);
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_and_damage_is_no_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep/er/certificate.json");
+        let store = CertificateStore::new(Some(file.clone()), |_| None);
+        assert!(store.carried().doubts[0].contains("is not there"));
+        store.keep(&certificate()).unwrap();
+        assert_eq!(store.read().unwrap(), certificate());
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        fs::write(&file, "{").unwrap();
+        let damaged = store.carried();
+        assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is none"));
+    }
+}

@@ -1,0 +1,86 @@
+//! The null endpoint as a process of its own. In: a script of stalls. Out: its address; it ends when dropped.
+
+use super::null_endpoint::Stalls;
+use crate::children::Child;
+use crate::error::RunError;
+use crate::server::control::Control;
+use serde::Deserialize;
+use std::process::Command;
+use std::time::Duration;
+use tierlab_load::interrupt::Interrupt;
+
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+/// A null endpoint in a process of its own.
+#[derive(Debug)]
+pub struct NullEndpoint {
+    _child: Child,
+    _folder: LogFolder,
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ready {
+    listen: String,
+}
+
+impl NullEndpoint {
+    /// Starts this executable as a null endpoint.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start(stalls: Option<Stalls>, interrupt: &Interrupt) -> Result<Self, RunError> {
+        let executable = std::env::current_exe().map_err(RunError::io(std::path::Path::new("/proc/self/exe")))?;
+        let mut command = Command::new(executable);
+        command.args(["null-endpoint", "--until-stdin-closes"]);
+        if let Some(stalls) = stalls {
+            command.arg("--stall-ms").arg(stalls.length.as_millis().to_string());
+            command
+                .arg("--stall-every-ms")
+                .arg(stalls.every.as_millis().to_string());
+        }
+        let folder = LogFolder::new()?;
+        let log = folder.0.join("null-endpoint.log");
+        let (child, ready) = Child::start::<Ready>("the null endpoint", command, &log, READY_LIMIT, interrupt)?;
+        Ok(Self {
+            _child: child,
+            _folder: folder,
+            address: format!("http://{}", ready.listen),
+        })
+    }
+
+    /// Where it speaks gRPC: at the same address.
+    #[must_use]
+    pub fn grpc_url(&self) -> Option<reqwest::Url> {
+        self.address.parse().ok()
+    }
+
+    /// How it is asked.
+    ///
+    /// # Errors
+    /// Its address is none.
+    pub fn control(&self) -> Result<Control, RunError> {
+        Ok(Control::new(&self.address)?)
+    }
+}
+
+/// A folder for the child's log, gone when dropped.
+#[derive(Debug)]
+struct LogFolder(std::path::PathBuf);
+
+impl LogFolder {
+    fn new() -> Result<Self, RunError> {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tierlab-loadgen-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for LogFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

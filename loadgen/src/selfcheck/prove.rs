@@ -1,0 +1,150 @@
+//! What is found out of the instrument before a run: the self-check, its certificate, and the noise floor.
+//!
+//! In: a plan. Out: an [`Instrument`]. Knows nothing of the servers that are measured.
+
+use super::certificate::{self, CertificateStore};
+use super::endpoint::NullEndpoint;
+use super::{checks, null_endpoint};
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::runner::recorder::{self, Label};
+use crate::runner::target::{Content, Target};
+use crate::runner::{Requests, factors, measure};
+use crate::store::histograms::hdr_file;
+use crate::store::preamble::Instrument;
+use crate::store::resume::Earlier;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{Mode, Point};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::keys::{KeyDistribution, Population};
+use tierlab_load::load::Load;
+use tierlab_load::schedule::step_seed;
+
+/// Samples that a p99 asks for; the noise floor is repeated until it has them.
+const P99_SAMPLES: f64 = 368.0;
+
+/// Self-check and noise floor, where the plan asks for them; of a run that is gone on with, those that it has. A self-check
+/// is kept for later runs too.
+///
+/// # Errors
+/// The null endpoint could not be started or measured, or the run was interrupted.
+pub async fn prove(
+    plan: &Plan,
+    earlier: Option<&Earlier>,
+    certificates: &CertificateStore,
+    interrupt: &Interrupt,
+) -> Result<Instrument, RunError> {
+    if let Some(Earlier { run, .. }) = earlier {
+        return Ok(Instrument {
+            selfcheck: run.selfcheck.clone(),
+            certificate: certificates.carried(),
+            noise_floor: run.noise_floor.clone(),
+        });
+    }
+    let mut checks = Vec::new();
+    let fresh = if plan.selfcheck {
+        eprintln!("self-check: about {} s on a null endpoint", checks::SECONDS);
+        checks = checks::checks(interrupt).await?;
+        for check in checks.iter().filter(|check| !check.passed) {
+            eprintln!(
+                "self-check: {} should be {}, is {}: figures of this run carry that error",
+                check.name, check.expected, check.measured
+            );
+        }
+        let made = certificate::made(checks.clone())?;
+        if let Err(error) = certificates.keep(&made) {
+            eprintln!("self-check: its certificate is not kept for later runs: {error}");
+        }
+        Some(certificate::judged(made))
+    } else {
+        None
+    };
+    let noise_floor = if plan.noise_floor {
+        eprintln!("noise floor: the plan's highest real-time load on a null endpoint");
+        Some(noise_floor(plan, interrupt).await?)
+    } else {
+        None
+    };
+    Ok(Instrument {
+        selfcheck: checks,
+        certificate: fresh.unwrap_or_else(|| certificates.carried()),
+        noise_floor,
+    })
+}
+
+/// The plan's highest load on a null endpoint, real-time where the plan has it.
+async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunError> {
+    let shares = plan.mixes.iter().flat_map(|mix| {
+        let all = mix
+            .rates
+            .iter()
+            .flat_map(move |&rate| mix.parts.iter().map(move |part| mix.load(part, rate)));
+        all.collect::<Vec<_>>()
+    });
+    let loads: Vec<Load> = plan.loads.iter().copied().chain(shares).collect();
+    let highest = |mode| {
+        loads
+            .iter()
+            .filter(|load| load.mode == mode)
+            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+    };
+    let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
+        return Err(RunError::Usage(format!("{} has no load", plan.file.display())));
+    };
+    let endpoint = NullEndpoint::start(None, interrupt)?;
+    let target = Target {
+        tier: "null".into(),
+        cache: "off".into(),
+        cache_share: 0.0,
+        control: endpoint.control()?,
+        grpc: endpoint.grpc_url(),
+        content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
+        others: BTreeMap::new(),
+        outputs: BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]),
+    };
+    let mut point = Point {
+        factors: factors(plan, &target, load, &plan.model),
+        repeats: Vec::new(),
+        summary: None,
+    };
+    for index in 0..repeats_for_p99(load, plan) {
+        let seed = step_seed(plan.seed, index, u32::MAX as usize);
+        let requests = Requests {
+            plan,
+            target: &target,
+            load,
+            model: &plan.model,
+            seed,
+        };
+        let Some(measured) = Box::pin(measure(&requests, interrupt)).await? else {
+            return Err(RunError::InterruptedEarly);
+        };
+        let label = Label {
+            index,
+            seed,
+            hdr_file: hdr_file(&point.factors, index),
+        };
+        point.repeats.push(recorder::record(
+            label,
+            &measured.finished,
+            &measured.schedule,
+            measured.server,
+        ));
+    }
+    tierlab_analysis::summarise(std::slice::from_mut(&mut point), &plan.limits, None);
+    Ok(point)
+}
+
+/// The null endpoint has its own entities, not those of a file.
+fn floor_keys(plan: &Plan) -> KeyDistribution {
+    match &plan.keys {
+        KeyDistribution::File { .. } => KeyDistribution::Uniform,
+        keys => keys.clone(),
+    }
+}
+
+/// As many repeats as give the samples of a p99, and no more than the plan has.
+fn repeats_for_p99(load: Load, plan: &Plan) -> u32 {
+    let per_repeat = (load.rate * plan.window.as_secs_f64()).max(1.0);
+    ((P99_SAMPLES / per_repeat).ceil() as u32).clamp(1, plan.repeats)
+}

@@ -1,0 +1,216 @@
+//! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the project's own series, to be asked by name and
+//! labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What every metric that is looked at begins with; a page of others is passed over.
+const OURS: &str = "tierlab_";
+/// Series of one reading: each takes some hundred bytes.
+const MOST_SERIES: usize = 100_000;
+/// Labels of one series.
+const MOST_LABELS: usize = 64;
+/// A bad line is quoted up to so many characters.
+const QUOTED: usize = 200;
+
+/// One reading of `/metrics`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Scrape(Vec<Series>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// A text that is no exposition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadMetrics {
+    /// A line that is no sample.
+    #[error("line {line} of /metrics is no sample: `{text}`")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// The start of the line.
+        text: String,
+    },
+    /// More than a server can mean.
+    #[error("/metrics has more than {MOST_SERIES} series that begin with `{OURS}`")]
+    Series,
+}
+
+impl Scrape {
+    /// Reads the exposition text.
+    ///
+    /// # Errors
+    /// The first line that is neither a comment nor a sample, or too many series.
+    pub fn parse(text: &str) -> Result<Self, BadMetrics> {
+        let lines = text.lines().enumerate();
+        let mut kept = Vec::new();
+        for (i, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+            let series = series(line).ok_or_else(|| BadMetrics::Line {
+                line: i + 1,
+                text: line.chars().take(QUOTED).collect(),
+            })?;
+            if !series.name.starts_with(OURS) {
+                continue;
+            }
+            if kept.len() == MOST_SERIES {
+                return Err(BadMetrics::Series);
+            }
+            kept.push(series);
+        }
+        Ok(Self(kept))
+    }
+
+    /// The sum over the series of a name that carry all of `labels`.
+    #[must_use]
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.matching(name, labels).map(|series| series.value).sum()
+    }
+
+    /// Whether there is any series of that name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.matching(name, &[]).next().is_some()
+    }
+
+    /// A label of the first series of a name.
+    #[must_use]
+    pub fn label(&self, name: &str, label: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .filter(|series| series.name == name)
+            .find_map(|series| series.labels.get(label))
+            .map(String::as_str)
+    }
+
+    /// Two labels of every series of a name.
+    #[must_use]
+    pub fn label_pairs(&self, name: &str, first: &str, second: &str) -> Vec<(&str, &str)> {
+        let labels = self
+            .0
+            .iter()
+            .filter(|series| series.name == name)
+            .map(|series| &series.labels);
+        labels
+            .filter_map(|labels| Some((labels.get(first)?.as_str(), labels.get(second)?.as_str())))
+            .collect()
+    }
+
+    /// What a label says in the series of a name that carry all of `labels`, each once.
+    #[must_use]
+    pub fn label_values(&self, name: &str, labels: &[(&str, &str)], label: &str) -> BTreeSet<&str> {
+        let series = self.0.iter().filter(|series| series.is(name, labels));
+        series
+            .filter_map(|series| series.labels.get(label))
+            .map(String::as_str)
+            .collect()
+    }
+
+    fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Series> {
+        self.0.iter().filter(move |series| series.is(name, labels))
+    }
+}
+
+impl Series {
+    /// Whether it is of that name and carries all of `labels`.
+    fn is(&self, name: &str, labels: &[(&str, &str)]) -> bool {
+        let carries = |(label, value): &(&str, &str)| self.labels.get(*label).is_some_and(|found| found == value);
+        self.name == name && labels.iter().all(carries)
+    }
+}
+
+/// `name{label="value",…} value [timestamp]`
+fn series(line: &str) -> Option<Series> {
+    let name_len = line.find(['{', ' ', '\t'])?;
+    let (name, rest) = line.split_at(name_len);
+    if name.is_empty() {
+        return None;
+    }
+    let (labels, rest) = match rest.strip_prefix('{') {
+        None => (BTreeMap::new(), rest),
+        Some(rest) => labels(rest)?,
+    };
+    let mut fields = rest.split_ascii_whitespace();
+    let value = match fields.next()? {
+        "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        number => number.parse().ok()?,
+    };
+    Some(Series {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
+}
+
+/// Everything after `{`: the labels, and what follows `}`.
+fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
+    let mut labels = BTreeMap::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        if labels.len() == MOST_LABELS {
+            return None;
+        }
+        let (name, quoted) = rest.split_once('=')?;
+        let mut value = String::new();
+        let mut chars = quoted.strip_prefix('"')?.char_indices();
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => value.push(match chars.next()?.1 {
+                    'n' => '\n',
+                    escaped => escaped,
+                }),
+                (_, plain) => value.push(plain),
+            }
+        };
+        labels.insert(name.trim().to_owned(), value);
+        rest = &quoted[1 + end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn label_values_are_unescaped() {
+        let scrape = Scrape::parse("tierlab_info{note=\"a \\\"b\\\", c\\\\d\\n}\", v=\"1\"} 1").unwrap();
+        assert_eq!(scrape.label("tierlab_info", "note"), Some("a \"b\", c\\d\n}"));
+        assert_eq!(scrape.label("tierlab_info", "v"), Some("1"));
+    }
+
+    #[test]
+    fn what_is_no_sample_is_refused_by_line() {
+        for bad in ["x{", "x{a=\"1\"", "x{a=1} 2", "x soon", "justaname"] {
+            let error = Scrape::parse(&format!("ok 1\n{bad}\n")).unwrap_err();
+            assert!(matches!(error, BadMetrics::Line { line: 2, .. }), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_reading_may_hold_is_bounded() {
+        let text: String = (0..=MOST_SERIES)
+            .map(|i| format!("tierlab_x{{i=\"{i}\"}} 1\n"))
+            .collect();
+        assert_eq!(Scrape::parse(&text), Err(BadMetrics::Series));
+        let others = Scrape::parse(&text.replace("tierlab_x", "x")).unwrap();
+        assert_eq!(others, Scrape::default());
+        let labels: String = (0..=MOST_LABELS).map(|i| format!("l{i}=\"\",")).collect();
+        let error = Scrape::parse(&format!("tierlab_x{{{labels}}} {}", "1".repeat(1_000))).unwrap_err();
+        assert!(error.to_string().len() < 2 * QUOTED, "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z{}=\",\\\\ 0-9\n.]{0,120}") {
+            let _ = Scrape::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A run's folder: written as the run goes on, and read back.
+//!
+//! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the views that are made from the run alone:
+//! `summary.csv`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
+
+use super::atomic::write_atomically;
+use super::error::StoreError;
+use super::histograms::{hdr_path, read_histograms, write_histograms};
+use super::journal::{self, Points};
+use super::run_json;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use tierlab_analysis::record::{Point, Run};
+
+const CSV: &str = "summary.csv";
+const COLD_STARTS: &str = "cold_starts.csv";
+const HTML: &str = "report.html";
+const MARKDOWN: &str = "report.md";
+
+/// Writes a result folder: the histograms and `run.json` first, since everything else can be made from them.
+///
+/// # Errors
+/// A file cannot be written, or two repeats name the same histogram file.
+pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
+    let mut names = BTreeSet::new();
+    for repeat in points(run).flat_map(|point| &point.repeats) {
+        if !names.insert(&repeat.hdr_file) {
+            return Err(StoreError::HdrFile(repeat.hdr_file.clone()));
+        }
+        write_histograms(dir, repeat)?;
+    }
+    write_anew(run, dir)
+}
+
+/// Writes what a run knows before its first step, so that a kill from then on leaves a folder that can be read and
+/// gone on with: `run.json`, and the histograms of the noise floor.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn begin(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(dir).map_err(StoreError::io(dir))?;
+    for repeat in run.noise_floor.iter().flat_map(|point| &point.repeats) {
+        write_histograms(dir, repeat)?;
+    }
+    run_json::write(run, dir)
+}
+
+/// Writes everything but the histograms, which lie in their files since their steps were finished.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    run_json::write(run, dir)?;
+    write_views(run, dir)
+}
+
+/// Writes what is made from the run alone: `summary.csv`, `report.md` and `report.html`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
+    let path = dir.join(CSV);
+    let text = tierlab_report::summary_csv(run).map_err(|source| StoreError::Csv {
+        path: path.clone(),
+        source,
+    })?;
+    write_atomically(&path, &text)?;
+    if !run.cold_starts.is_empty() {
+        write_atomically(&dir.join(COLD_STARTS), tierlab_report::cold_starts_csv(run).as_bytes())?;
+    }
+    write_atomically(&dir.join(MARKDOWN), tierlab_report::markdown(run).as_bytes())?;
+    write_atomically(&dir.join(HTML), tierlab_report::page(&[run]).as_bytes())
+}
+
+/// Reads a run back from its folder, histograms included. Of a run that did not come to its end, every step in its
+/// journal is there.
+///
+/// # Errors
+/// A file is missing, damaged or of another schema.
+pub fn load(dir: &Path) -> Result<Run, StoreError> {
+    let mut run = run_json::read(dir)?;
+    let steps = if run.interrupted {
+        journal::read(dir)?
+    } else {
+        Vec::new()
+    };
+    let journaled = !steps.is_empty();
+    if journaled {
+        run.points.clear();
+    }
+    let points = run.points.iter_mut().chain(&mut run.noise_floor);
+    for repeat in points.flat_map(|point| &mut point.repeats) {
+        repeat.histograms = read_histograms(&hdr_path(dir, repeat)?)?;
+    }
+    if journaled {
+        run.points = Points::of(steps).all().to_vec();
+        tierlab_analysis::conclude(&mut run);
+    }
+    Ok(run)
+}
+
+fn points(run: &Run) -> impl Iterator<Item = &Point> {
+    run.points.iter().chain(&run.noise_floor)
+}

@@ -1,0 +1,182 @@
+//! `hdr/*.hdr`: the histograms of a repeat as an HdrHistogram interval log.
+//!
+//! In: the three clocks of a repeat, one histogram per time block. Out: a log in the format of HdrHistogram's
+//! `HistogramLogWriter` (version 1.3, V2 histograms, deflated), one interval per block and clock, the clock in `Tag=`;
+//! and back. Values are microseconds; the log's own maximum column is milliseconds. Knows nothing of points.
+
+use super::error::StoreError;
+use super::time::parse_rfc3339;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
+use std::path::Path;
+use std::time::Duration;
+use tierlab_analysis::record::{Factors, Histograms};
+
+const CLOCKS: [&str; 3] = ["latency", "service", "lag"];
+
+/// Name of the file of a repeat's histograms, relative to the run's folder: every factor is in it.
+pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
+    let Factors {
+        tier,
+        cache,
+        cache_share,
+        model,
+        mode,
+        batch_size,
+        offered_rps,
+        arrivals,
+        keys,
+        mix,
+    } = factors;
+    let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
+    let name = format!(
+        "{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"
+    );
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    format!("hdr/{}.hdr", name.chars().map(plain).collect::<String>())
+}
+
+/// The log's text. `started_at` is the start of the window, as in [`Repeat::started_at`].
+///
+/// [`Repeat::started_at`]: tierlab_analysis::record::Repeat::started_at
+pub(crate) fn write(histograms: &Histograms, started_at: &str) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    let mut serializer = V2DeflateSerializer::new();
+    let mut log = IntervalLogWriterBuilder::new();
+    log.add_comment("[Histogram log format version 1.3]");
+    log.add_comment("Tags: latency = scheduled send to last byte, service = actual send to last byte,");
+    log.add_comment("lag = scheduled to actual send. Values in microseconds, Interval_Max in milliseconds.");
+    log.with_max_value_divisor(1e3);
+    if let Some(start) = parse_rfc3339(started_at) {
+        log.with_start_time(start).with_base_time(start);
+    }
+    let mut writer = log
+        .begin_log_with(&mut text, &mut serializer)
+        .map_err(|error| error.to_string())?;
+    let block = Duration::try_from_secs_f64(histograms.block_s).map_err(|error| error.to_string())?;
+    let blocks = histograms
+        .latency
+        .len()
+        .max(histograms.service.len())
+        .max(histograms.lag.len());
+    let mut start = Duration::ZERO;
+    for index in 0..blocks {
+        for (tag, clock) in CLOCKS
+            .iter()
+            .zip([&histograms.latency, &histograms.service, &histograms.lag])
+        {
+            if let Some(histogram) = clock.get(index) {
+                writer
+                    .write_histogram(histogram, start, block, Tag::new(tag))
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        start += block;
+    }
+    Ok(text)
+}
+
+/// Reads a log back.
+pub(crate) fn read(path: &Path, text: &[u8]) -> Result<Histograms, StoreError> {
+    let mut histograms = Histograms::default();
+    let mut deserializer = Deserializer::new();
+    for (number, entry) in IntervalLogIterator::new(text).enumerate() {
+        let bad = |what: String| StoreError::Entry {
+            path: path.to_owned(),
+            entry: number + 1,
+            what,
+        };
+        let entry = entry.map_err(|error| bad(format!("{error:?}")))?;
+        let LogEntry::Interval(interval) = entry else { continue };
+        let bytes = STANDARD
+            .decode(interval.encoded_histogram())
+            .map_err(|error| bad(error.to_string()))?;
+        let histogram: Histogram<u64> = deserializer
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| bad(error.to_string()))?;
+        histograms.block_s = interval.duration().as_secs_f64();
+        match interval.tag().as_ref().map(Tag::as_str) {
+            Some("latency") => histograms.latency.push(histogram),
+            Some("service") => histograms.service.push(histogram),
+            Some("lag") => histograms.lag.push(histogram),
+            tag => {
+                return Err(bad(format!(
+                    "an interval is tagged {tag:?}; expected latency, service or lag"
+                )));
+            }
+        }
+    }
+    Ok(histograms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn blocks(values: &[Vec<u64>]) -> Vec<Histogram<u64>> {
+        values
+            .iter()
+            .map(|values| {
+                let mut histogram = Histogram::new_with_bounds(1, 60_000_000, 3).unwrap();
+                values.iter().for_each(|&value| histogram.saturating_record(value));
+                histogram
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn logs_read_back(
+            latency in prop::collection::vec(prop::collection::vec(0_u64..60_000_000, 0..40), 1..5),
+            shift in 0_u64..1_000,
+        ) {
+            let shifted: Vec<Vec<u64>> =
+                latency.iter().map(|block| block.iter().map(|us| us.saturating_sub(shift)).collect()).collect();
+            let histograms = Histograms {
+                block_s: 0.5,
+                latency: blocks(&latency),
+                service: blocks(&shifted),
+                lag: blocks(&vec![vec![shift]; latency.len()]),
+            };
+            let text = write(&histograms, "2026-11-20T23:58:00.250Z").unwrap();
+            let read = read(Path::new("x.hdr"), &text).unwrap();
+            prop_assert_eq!(read.block_s, 0.5);
+            prop_assert_eq!(read.latency, histograms.latency);
+            prop_assert_eq!(read.service, histograms.service);
+            prop_assert_eq!(read.lag, histograms.lag);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = super::read(Path::new("x.hdr"), &text);
+        }
+    }
+
+    #[test]
+    fn damage_is_named_with_its_place() {
+        let histograms = Histograms {
+            block_s: 1.0,
+            latency: blocks(&[vec![5, 7]]),
+            ..Histograms::default()
+        };
+        let text = String::from_utf8(write(&histograms, "").unwrap()).unwrap();
+        assert!(text.contains("Tag=latency,0.000,1.000,0.007,"), "{text}");
+        let error = read(Path::new("a.hdr"), text.replace("Tag=latency", "Tag=laency").as_bytes()).unwrap_err();
+        assert!(
+            error.to_string().contains("a.hdr") && error.to_string().contains("laency"),
+            "{error}"
+        );
+        let cut = &text[..text.len() - 12];
+        assert!(read(Path::new("a.hdr"), cut.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,347 @@
+//! `journal.jsonl`: the finished steps of a run that is not at its end, one line of JSON for each.
+//!
+//! In: steps as they are finished. Out: the same steps after a kill. A line is written whole after the step's
+//! histograms lie in their file, and synced; a last line without its end was cut by a kill and is dropped, so that a
+//! kill loses the step under way and nothing else. Knows nothing of plans, nor of how a step is measured.
+
+use super::error::StoreError;
+use super::histograms::{hdr_path, read_histograms, write_histograms};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use tierlab_analysis::record::{Factors, Point, Repeat};
+
+const FILE: &str = "journal.jsonl";
+
+/// Where a point stands among those of a run. Rates that a search chose stand with their curve's last load, by rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(usize, usize)", into = "(usize, usize)")]
+pub struct Position {
+    /// First by target, in the order of the run.
+    pub target: usize,
+    /// Then by load, in the order of the plan.
+    pub load: usize,
+}
+
+impl From<(usize, usize)> for Position {
+    fn from((target, load): (usize, usize)) -> Self {
+        Self { target, load }
+    }
+}
+
+impl From<Position> for (usize, usize) {
+    fn from(Position { target, load }: Position) -> Self {
+        (target, load)
+    }
+}
+
+/// One finished step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    /// Where its point belongs.
+    #[serde(rename = "place")]
+    pub position: Position,
+    /// What was measured.
+    pub factors: Factors,
+    /// What came out.
+    pub repeat: Repeat,
+}
+
+/// The journal of a run under way.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the journal of a folder, making one where there is none, and returns the steps in it with their
+    /// histograms. What a kill left half written is cut off.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or a line before the last is damaged.
+    pub fn open(folder: &Path) -> Result<(Self, Vec<Step>), StoreError> {
+        let path = folder.join(FILE);
+        let (steps, whole) = read_lines(folder)?;
+        let io = |source| StoreError::Io {
+            path: path.clone(),
+            source,
+        };
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(io)?;
+        file.set_len(whole).map_err(io)?;
+        let folder = folder.to_owned();
+        Ok((Self { folder, file }, steps))
+    }
+
+    /// Keeps a step: its histograms first, so that a line never names a file that is not there.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn keep(&mut self, step: &Step) -> Result<(), StoreError> {
+        write_histograms(&self.folder, &step.repeat)?;
+        let path = self.folder.join(FILE);
+        let mut line = serde_json::to_vec(step).map_err(|source| StoreError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        line.push(b'\n');
+        self.file
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| StoreError::Io { path, source })
+    }
+
+    /// Removes the journal: all that it says stands in `run.json` now.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(self) -> Result<(), StoreError> {
+        let path = self.folder.join(FILE);
+        std::fs::remove_file(&path).map_err(|source| StoreError::Io { path, source })
+    }
+}
+
+/// Whether a folder has a journal.
+#[must_use]
+pub fn is_there(folder: &Path) -> bool {
+    folder.join(FILE).is_file()
+}
+
+/// The steps in a folder's journal; none without a journal.
+///
+/// # Errors
+/// As [`Journal::open`].
+pub(super) fn read(folder: &Path) -> Result<Vec<Step>, StoreError> {
+    read_lines(folder).map(|(steps, _)| steps)
+}
+
+/// The steps, and how many bytes their lines take.
+fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), StoreError> {
+    let path = folder.join(FILE);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(source) => return Err(StoreError::Io { path, source }),
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let mut steps = Vec::new();
+    let lines = text[..whole].split(|byte| *byte == b'\n');
+    for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
+        let mut step: Step = serde_json::from_slice(line).map_err(|error| StoreError::Entry {
+            path: path.clone(),
+            entry: number + 1,
+            what: error.to_string(),
+        })?;
+        step.repeat.histograms = read_histograms(&hdr_path(folder, &step.repeat)?)?;
+        steps.push(step);
+    }
+    Ok((steps, whole as u64))
+}
+
+/// The points of a run as its steps come in, kept in the order of their positions.
+#[derive(Debug, Default)]
+pub struct Points {
+    positions: Vec<Position>,
+    points: Vec<Point>,
+}
+
+impl Points {
+    /// The points of some steps.
+    #[must_use]
+    pub fn of(steps: Vec<Step>) -> Self {
+        let mut points = Self::default();
+        for step in steps {
+            points.add(step);
+        }
+        points
+    }
+
+    /// Adds a step to its point. A second step of the same repeat is dropped, but for a later attempt, which takes its
+    /// place.
+    pub fn add(&mut self, step: Step) {
+        let known = self.points.iter_mut().find(|point| point.factors == step.factors);
+        if let Some(point) = known {
+            match point
+                .repeats
+                .iter_mut()
+                .find(|repeat| repeat.index == step.repeat.index)
+            {
+                None => point.repeats.push(step.repeat),
+                Some(earlier) if earlier.attempt < step.repeat.attempt => *earlier = step.repeat,
+                Some(_) => {}
+            }
+            return;
+        }
+        let rps = step.factors.offered_rps;
+        let is_before = |(position, point): &(&Position, &Point)| {
+            **position < step.position || (**position == step.position && point.factors.offered_rps <= rps)
+        };
+        let at = self.positions.iter().zip(&self.points).take_while(is_before).count();
+        self.positions.insert(at, step.position);
+        self.points.insert(
+            at,
+            Point {
+                factors: step.factors,
+                repeats: vec![step.repeat],
+                summary: None,
+            },
+        );
+    }
+
+    /// The point of these factors.
+    #[must_use]
+    pub fn find(&self, factors: &Factors) -> Option<&Point> {
+        self.points.iter().find(|point| point.factors == *factors)
+    }
+
+    /// The step of a repeat of these factors.
+    #[must_use]
+    pub fn step(&self, factors: &Factors, index: u32) -> Option<&Repeat> {
+        let point = self.find(factors)?;
+        point.repeats.iter().find(|repeat| repeat.index == index)
+    }
+
+    /// Every point, in the order of positions.
+    #[must_use]
+    pub fn all(&self) -> &[Point] {
+        &self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierlab_analysis::record::{Histograms, Mode};
+    use tierlab_analysis::statistics::histogram::histogram;
+
+    fn step(position: (usize, usize), index: u32) -> Step {
+        let position = Position::from(position);
+        let factors = Factors {
+            tier: format!("tier{}", position.target),
+            cache: "cold".into(),
+            cache_share: 0.0,
+            model: "m".into(),
+            mode: Mode::Realtime,
+            batch_size: 1,
+            offered_rps: 10.0 * (position.load + 1) as f64,
+            arrivals: "poisson".into(),
+            keys: "uniform".into(),
+            mix: None,
+        };
+        let blocks = vec![histogram(&[5, 7, u64::from(index) + 9])];
+        let repeat = Repeat {
+            index,
+            scheduled: 3,
+            completed: 3,
+            achieved_rps: 3.1,
+            mean_in_flight: 0.1 + 0.2,
+            hdr_file: crate::store::histograms::hdr_file(&factors, index),
+            histograms: Histograms {
+                block_s: 1.0,
+                latency: blocks.clone(),
+                service: blocks.clone(),
+                lag: blocks,
+            },
+            ..Repeat::empty()
+        };
+        Step {
+            position,
+            factors,
+            repeat,
+        }
+    }
+
+    fn folder_with(steps: &[Step]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, before) = Journal::open(folder.path()).unwrap();
+        assert!(before.is_empty());
+        steps.iter().for_each(|step| journal.keep(step).unwrap());
+        folder
+    }
+
+    #[test]
+    fn points_stand_in_their_places_whatever_the_order_of_steps() {
+        let steps = [
+            ((1, 0), 0),
+            ((0, 1), 0),
+            ((0, 0), 0),
+            ((0, 1), 1),
+            ((0, 1), 1),
+            ((1, 0), 1),
+        ];
+        let points = Points::of(steps.iter().map(|&(position, index)| step(position, index)).collect());
+        let found: Vec<(String, f64, usize)> = points
+            .all()
+            .iter()
+            .map(|point| {
+                (
+                    point.factors.tier.clone(),
+                    point.factors.offered_rps,
+                    point.repeats.len(),
+                )
+            })
+            .collect();
+        let expected = [("tier0", 10.0, 1), ("tier0", 20.0, 2), ("tier1", 10.0, 2)];
+        assert_eq!(
+            found,
+            expected.map(|(tier, rate, repeats)| (tier.to_owned(), rate, repeats))
+        );
+        assert!(points.step(&step((1, 0), 0).factors, 1).is_some());
+        assert!(points.step(&step((1, 0), 0).factors, 2).is_none());
+    }
+
+    #[test]
+    fn a_later_attempt_takes_the_place_of_an_earlier_one_whatever_the_order() {
+        let take = |attempt| {
+            let mut step = step((0, 0), 0);
+            (step.repeat.attempt, step.repeat.seed) = (attempt, u64::from(attempt));
+            step
+        };
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let points = Points::of(order.map(take).to_vec());
+            assert_eq!(points.all()[0].repeats.len(), 1);
+            assert_eq!(points.step(&take(0).factors, 0).unwrap().seed, 2);
+        }
+        let names = [0, 1].map(|attempt| crate::store::histograms::hdr_file_of(&take(0).factors, 0, attempt));
+        assert_ne!(names[0], names[1]);
+    }
+
+    #[test]
+    fn a_damaged_line_in_the_middle_is_named() {
+        let folder = folder_with(&[step((0, 0), 0), step((0, 0), 1)]);
+        let path = folder.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("\"place\"", "\"plaec\"", 1)).unwrap();
+        let error = Journal::open(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("journal.jsonl: entry 1") && error.contains("place"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Cut anywhere, the whole lines before the cut come back, and the journal goes on behind them.
+        #[test]
+        fn a_cut_loses_the_line_that_it_cuts(cut in 0.0_f64..1.0) {
+            let steps = [step((0, 0), 0), step((1, 0), 0), step((0, 0), 1)];
+            let folder = folder_with(&steps);
+            let path = folder.path().join(FILE);
+            let text = std::fs::read(&path).unwrap();
+            let cut = (cut * text.len() as f64) as usize;
+            std::fs::write(&path, &text[..cut]).unwrap();
+            let whole = text[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let (mut journal, kept) = Journal::open(folder.path()).unwrap();
+            prop_assert_eq!(kept.len(), whole);
+            for (kept, step) in kept.iter().zip(&steps) {
+                prop_assert_eq!(&kept.factors, &step.factors);
+                prop_assert_eq!(kept.repeat.mean_in_flight, step.repeat.mean_in_flight);
+                prop_assert_eq!(&kept.repeat.histograms.latency, &step.repeat.histograms.latency);
+            }
+            journal.keep(&steps[2]).unwrap();
+            prop_assert_eq!(read(folder.path()).unwrap().len(), whole + 1);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What stands in a result before its first step.
+
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{Carried, Check, ColdStart, Environment, Point, Pricing};
+
+/// What is known of the instrument before the first step.
+#[derive(Debug)]
+pub struct Instrument {
+    /// Lines of the self-check, where the run makes its own.
+    pub selfcheck: Vec<Check>,
+    /// The last certificate of this machine, which may be of this very self-check.
+    pub certificate: Carried,
+    /// The plan's highest load on a null endpoint.
+    pub noise_floor: Option<Point>,
+}
+
+/// What stands in the result before the first step.
+#[derive(Debug)]
+pub struct Preamble {
+    /// Where the run is made.
+    pub environment: Environment,
+    /// Sums of the config files.
+    pub config_sha256: BTreeMap<String, String>,
+    /// Prices.
+    pub pricing: Option<Pricing>,
+    /// What measures.
+    pub instrument: Instrument,
+    /// Cold starts, which come before every step.
+    pub cold_starts: Vec<ColdStart>,
+}

@@ -1,0 +1,197 @@
+//! A run that stopped, taken up again. In: its folder, and the plan and surroundings of now. Out: the run with its
+//! finished steps, or why it cannot be gone on with. What would change a figure is refused; what may only explain one
+//! is noted in the result.
+
+use super::preamble::Preamble;
+use super::time::rfc3339;
+use super::{folder, journal};
+use crate::error::RunError;
+use crate::plan::Plan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tierlab_analysis::record::{Carried, Environment, Run};
+use tierlab_load::redact;
+
+/// A run that did not come to its end.
+#[derive(Debug)]
+pub struct Earlier {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its `run.json`, histograms of the noise floor included.
+    pub run: Run,
+}
+
+impl Earlier {
+    /// Reads the folder and holds it against the plan.
+    ///
+    /// # Errors
+    /// No run there, one that is finished, or one of another plan.
+    pub fn open(folder: &Path, plan: &Plan) -> Result<Self, RunError> {
+        let run = folder::load(folder)?;
+        let refuse = |what: String| Err(RunError::Usage(format!("{}: {what}", folder.display())));
+        if !run.interrupted {
+            return refuse("this run is finished; leave out --resume to measure anew".into());
+        }
+        if !journal::is_there(folder) {
+            return refuse("there is no journal of its steps to go on from; measure anew".into());
+        }
+        if let Some(difference) = first_difference(&redact::toml(&run.plan_toml), &redact::toml(&plan.text)) {
+            return refuse(format!(
+                "{} is not the plan that this run was begun with: {difference}; give that plan, or leave out --resume",
+                plan.file.display()
+            ));
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            run,
+        })
+    }
+
+    /// The run as it goes on: its own beginning, without the points, which its journal holds.
+    ///
+    /// # Errors
+    /// Another file that decides what is measured has changed.
+    pub fn go_on(self, now: &Preamble) -> Result<Run, RunError> {
+        let mut run = self.run;
+        if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
+            return Err(RunError::Usage(format!(
+                "{}: {file} is not what this run was begun with; restore it, or leave out --resume",
+                self.folder.display()
+            )));
+        }
+        let at = rfc3339(SystemTime::now());
+        let known = |carried: &Carried| (carried.certificate.clone(), carried.doubts.clone());
+        let certificate = &now.instrument.certificate;
+        if run.certificates.last().map(known) != Some(known(certificate)) {
+            run.certificates.push(Carried {
+                part: Some(format!("gone on with at {at}")),
+                ..certificate.clone()
+            });
+        }
+        run.resumed.push(tierlab_analysis::record::Resumption {
+            at,
+            finished_steps: run.points.iter().map(|point| point.repeats.len()).sum(),
+            differences: differences(&run.environment, &now.environment),
+        });
+        run.points.clear();
+        Ok(run)
+    }
+}
+
+/// The first line in which two texts differ, in words.
+pub(crate) fn first_difference(then: &str, now: &str) -> Option<String> {
+    if then == now {
+        return None;
+    }
+    let (mut then, mut now) = (then.lines(), now.lines());
+    for number in 1.. {
+        let line = |line: Option<&str>| line.map_or_else(|| "nothing".to_owned(), |line| format!("`{line}`"));
+        match (then.next(), now.next()) {
+            (None, None) => break,
+            (a, b) if a == b => {}
+            (a, b) => return Some(format!("line {number} was {} and is {}", line(a), line(b))),
+        }
+    }
+    Some("its line ends changed".into())
+}
+
+/// A file of now whose content was not there then. Paths do not count: the command may have been given from elsewhere.
+fn changed_file<'a>(then: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Option<&'a str> {
+    let known: BTreeSet<&String> = then.values().collect();
+    now.iter()
+        .find(|(_, hash)| !known.contains(hash))
+        .map(|(file, _)| file.as_str())
+}
+
+/// What differs between two environments, in words. Ports of origins change from run to run and are left out.
+fn differences(then: &Environment, now: &Environment) -> Vec<String> {
+    let cores = |environment: &Environment| environment.cores.to_string();
+    let mounts = |environment: &Environment| {
+        let all: Vec<_> = environment.filesystems.values().map(String::as_str).collect();
+        all.join(", ")
+    };
+    let mut facts = vec![
+        ("CPU".to_owned(), then.cpu.clone(), now.cpu.clone()),
+        ("cores".into(), cores(then), cores(now)),
+        ("kernel".into(), then.kernel.clone(), now.kernel.clone()),
+        ("file systems".into(), mounts(then), mounts(now)),
+        ("GPUs".into(), then.gpus.join(", "), now.gpus.join(", ")),
+        ("ONNX Runtime".into(), then.onnxruntime.clone(), now.onnxruntime.clone()),
+        ("commit".into(), then.git_commit.clone(), now.git_commit.clone()),
+        ("version".into(), then.version.clone(), now.version.clone()),
+    ];
+    let origins: BTreeSet<&String> = then.origins.keys().chain(now.origins.keys()).collect();
+    for tier in origins {
+        let of = |environment: &Environment| without_ports(environment.origins.get(tier).map_or("", String::as_str));
+        facts.push((format!("tier {tier}"), of(then), of(now)));
+    }
+    facts
+        .into_iter()
+        .filter(|(_, then, now)| then != now)
+        .map(|(what, then, now)| format!("{what} was `{then}` and is `{now}`"))
+        .collect()
+}
+
+fn without_ports(text: &str) -> String {
+    let mut pieces = text.split(':');
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        out.push(':');
+        out += piece.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_changed_is_named() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        let named = first_difference("a\nrepeats = 3\n", "a\nrepeats = 5\n").unwrap();
+        assert_eq!(named, "line 2 was `repeats = 3` and is `repeats = 5`");
+        assert_eq!(
+            first_difference("a\n", "a\nb\n").unwrap(),
+            "line 2 was nothing and is `b`"
+        );
+        assert!(first_difference("a\n", "a").is_some());
+    }
+
+    #[test]
+    fn files_are_known_by_content() {
+        let files = |pairs: &[(&str, &str)]| {
+            let owned = pairs.iter().map(|&(path, hash)| (path.to_owned(), hash.to_owned()));
+            owned.collect::<BTreeMap<_, _>>()
+        };
+        let then = files(&[("plan.toml", "1"), ("server.toml", "2")]);
+        assert_eq!(
+            changed_file(&then, &files(&[("../plan.toml", "1"), ("../server.toml", "2")])),
+            None
+        );
+        assert_eq!(
+            changed_file(&then, &files(&[("plan.toml", "1"), ("server.toml", "3")])),
+            Some("server.toml")
+        );
+    }
+
+    #[test]
+    fn surroundings_are_compared_without_ports() {
+        let mut then = Environment {
+            kernel: "6.1".into(),
+            ..Environment::default()
+        };
+        then.origins
+            .insert("s3".into(), "embedded; http://127.0.0.1:4100/b".into());
+        let mut now = then.clone();
+        now.origins
+            .insert("s3".into(), "embedded; http://127.0.0.1:4200/b".into());
+        assert_eq!(differences(&then, &now), Vec::<String>::new());
+        now.kernel = "6.2".into();
+        now.origins.insert("s3".into(), "real; https://s3.example:443/b".into());
+        let found = differences(&then, &now);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], "kernel was `6.1` and is `6.2`");
+    }
+}
