@@ -34,7 +34,9 @@ build: ## the release binaries, and ONNX Runtime to run them with
 	scripts/setup onnxruntime
 	$(CARGO) build --release --workspace --bins --locked
 
-lint: ## formatting and clippy
+lint: ## structure, formatting and clippy
+	python3 -m unittest discover -q -s scripts/tests
+	scripts/check-structure
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
