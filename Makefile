@@ -40,8 +40,10 @@ lint: ## structure, formatting and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
-doc: ## the crates' documentation, without warnings
+doc: ## the crates' documentation without warnings, and docs/reference/ held against the code
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/reference --check
 
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked

@@ -9,7 +9,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPTS))
-from structure import circles, imports, lexer, modules  # noqa: E402
+from rustsource import circles, imports, lexer, modules  # noqa: E402
 
 _loader = SourceFileLoader("check_structure", str(SCRIPTS / "check-structure"))
 check = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_structure", _loader))

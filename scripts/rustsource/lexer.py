@@ -1,4 +1,5 @@
-"""Rust source as a list of tokens. Comments and white space are left out; a string keeps its content.
+"""Rust source as a list of tokens. White space and comments are left out, documentation too unless it is asked for; a string
+keeps its content.
 
 Comes in: the text of one file. Goes out: tokens. Knows nothing of modules or paths.
 """
@@ -7,7 +8,7 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """`kind` is "ident", "string" or "punct"; numbers, characters and lifetimes are "other"."""
+    """`kind` is "ident", "string", "punct" or "doc"; numbers, characters and lifetimes are "other"."""
 
     kind: str
     text: str
@@ -43,8 +44,8 @@ def _block_comment_end(text: str, start: int) -> int:
     return len(text)
 
 
-def tokens(text: str) -> list[Token]:
-    """The tokens of a Rust file."""
+def tokens(text: str, docs: bool = False) -> list[Token]:
+    """The tokens of a Rust file; with `docs`, each line of `///` is one."""
     found = []
     at, line = 0, 1
     while at < len(text):
@@ -56,6 +57,8 @@ def tokens(text: str) -> list[Token]:
             found.append(Token("string", match.group("raw_text"), line))
         elif match.group("string") is not None:
             found.append(Token("string", match.group("string_text"), line))
+        elif kind == "comment" and docs and match.group().startswith("///"):
+            found.append(Token("doc", match.group()[3:].strip(), line))
         elif kind == "block":
             end = _block_comment_end(text, at)
         elif kind == "ident":

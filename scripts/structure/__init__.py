@@ -1,1 +1,0 @@
-"""Reads the structure of Rust crates from their source: which file takes which names from which other file."""
