@@ -67,6 +67,10 @@ class Shapes:
             return ""
         return None
 
+    def constant(self, name: str, near: Path) -> str:
+        """What a constant is set to; its name where there are several of it."""
+        return self.functions.get((near, name), self._any_function(name))
+
     def _any_function(self, name: str) -> str:
         bodies = {body for (_, named), body in self.functions.items() if named == name.split("::")[-1]}
         return bodies.pop() if len(bodies) == 1 else name
@@ -148,6 +152,8 @@ class _Reader:
             return self.shape(word, doc, serde)
         if word == "fn":
             self.function()
+        elif word == "const" and self.text(2) == ":":
+            self.constant()
         elif word == "impl" and self.text(1) == "Default" and self.text(2) == "for":
             self.implementation()
         else:
@@ -223,6 +229,15 @@ class _Reader:
             self.functions[name] = _source(body)
         # What stands inside of a longer function is read on: types may be declared there.
         self.at = end if len(body) <= 24 else self.at + 1
+
+    def constant(self):
+        name = self.text(1)
+        while self.text() not in ("=", ";"):
+            self.at += 1
+        start = self.at + 1
+        while self.at < len(self.tokens) and self.text() != ";":
+            self.at += 1
+        self.functions.setdefault(name, _source(self.tokens[start : self.at]))
 
     def implementation(self):
         name = self.text(3)
