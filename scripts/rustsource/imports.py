@@ -114,17 +114,3 @@ def _add_glob(module: Module, glob: Import, names: _Names, add):
     for name, called in module.names.items():
         if name not in own and (called or name[:1].isupper()):
             add(module, names.name(inside, name))
-
-
-def without_ancestors(root: Module, found: Arrows) -> Arrows:
-    """The arrows without those of a file to the files of the modules that it is part of.
-
-    A module's file and those below it are one room: `a/b.rs` may use what `a/mod.rs` defines, and `a/mod.rs` what `a/b.rs` does.
-    """
-    up = set()
-    for module in root.walk():
-        above = module.parent
-        while above is not None:
-            up.add((module.file, above.file))
-            above = above.parent
-    return {file: {to: names for to, names in taken.items() if (file, to) not in up} for file, taken in found.items()}

@@ -30,14 +30,14 @@ class Crates(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
 
-    def arrows(self, files: dict[str, str], strict: bool = True) -> dict[str, dict[str, set[str]]]:
+    def arrows(self, files: dict[str, str]) -> dict[str, dict[str, set[str]]]:
         self.write(files)
-        found = check.file_arrows(self.src / "lib.rs", strict)
+        found = imports.arrows(modules.read_crate(self.src / "lib.rs"))
         short = lambda path: str(path.relative_to(self.src))  # noqa: E731
         return {short(file): {short(to): names for to, names in taken.items()} for file, taken in found.items() if taken}
 
-    def circles(self, files: dict[str, str], strict: bool = False) -> list[list[str]]:
-        return circles.circles(self.arrows(files, strict))
+    def circles(self, files: dict[str, str]) -> list[list[str]]:
+        return circles.circles(self.arrows(files))
 
 
 class Circles(Crates):
@@ -85,16 +85,15 @@ class Circles(Crates):
                 async fn too() { crate::a::A::new(); }
             """,
         }
-        self.assertEqual(self.circles(files, strict=True), [])
+        self.assertEqual(self.circles(files), [])
 
-    def test_a_file_may_take_from_the_module_that_it_is_part_of(self):
+    def test_a_module_and_its_part_that_use_each_other_are_one(self):
         files = {
             "lib.rs": "mod room;",
             "room.rs": "mod part; pub struct Shared; pub fn run() { part::go(&Shared) }",
             "room/part.rs": "use super::Shared; pub fn go(_: &Shared) {}",
         }
-        self.assertEqual(self.circles(files), [])
-        self.assertEqual(self.circles(files, strict=True), [["room.rs", "room/part.rs"]])
+        self.assertEqual(self.circles(files), [["room.rs", "room/part.rs"]])
 
     def test_the_largest_circle_comes_first_and_each_can_be_opened(self):
         graph = {1: {2: "x"}, 2: {1: "xyz"}, 3: {4: "x"}, 4: {5: "x"}, 5: {3: "x", 6: "x"}, 6: {}}
