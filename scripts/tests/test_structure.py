@@ -208,6 +208,18 @@ class Rules(Crates):
         self.write({f"src/full/f{n}.rs": "" for n in range(check.MAX_ENTRIES + 1)} | {"src/lib.rs": ""})
         self.assertEqual([fault.split()[0] for fault in check.folder_faults(crate, self.src)], ["src/full"])
 
+    def test_unsafe_code_is_told_outside_of_its_rooms(self):
+        crate = self.crate("tierlab-x")
+        crate.folder = self.src / "storage"
+        self.write(
+            {
+                "storage/src/tiers/nvme/ring.rs": "unsafe fn f() {}",
+                "storage/src/words.rs": '// unsafe\nconst A: &str = "unsafe"; #![deny(unsafe_code)]',
+                "storage/src/other.rs": "\nfn f() { unsafe { g() } }",
+            }
+        )
+        self.assertEqual([fault.split(": ")[0] for fault in check.unsafe_faults(crate, self.src)], ["storage/src/other.rs:2"])
+
 
 if __name__ == "__main__":
     unittest.main()
