@@ -208,6 +208,12 @@ class Rules(Crates):
         self.write({f"src/full/f{n}.rs": "" for n in range(check.MAX_ENTRIES + 1)} | {"src/lib.rs": ""})
         self.assertEqual([fault.split()[0] for fault in check.folder_faults(crate, self.src)], ["src/full"])
 
+    def test_what_the_map_names_must_be_there(self):
+        crate = self.crate("tierlab-x")
+        crate.folder = self.src / "x"
+        self.write({"x/src/there/f.rs": "", "ARCHITECTURE.md": "`x/src/`, `there/f.rs`, `there/`\n`x/gone.rs` and `some words`, `a::b`"})
+        self.assertEqual(check.map_faults([crate], self.src), ["ARCHITECTURE.md:2: there is no x/gone.rs: the map names what has moved"])
+
     def test_unsafe_code_is_told_outside_of_its_rooms(self):
         crate = self.crate("tierlab-x")
         crate.folder = self.src / "storage"
