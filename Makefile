@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny advisories clean-data
+.PHONY: help lab lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny deny-where-installed advisories clean-data
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -25,7 +25,7 @@ lab: build ## measure every tier with embedded defaults: a table and results/<ru
 lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, five repeats
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint doc unit check-dashboards ## format, lints, docs, every test and every query of the dashboards
+test: setup lint deny-where-installed doc unit check-dashboards ## structure, lints, docs, every test and every query of the dashboards
 
 setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 	scripts/setup test
@@ -34,12 +34,16 @@ build: ## the release binaries, and ONNX Runtime to run them with
 	scripts/setup onnxruntime
 	$(CARGO) build --release --workspace --bins --locked
 
-lint: ## formatting and clippy
+lint: ## structure, formatting and clippy
+	python3 -m unittest discover -q -s scripts/tests
+	scripts/check-structure
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
-doc: ## the crates' documentation, without warnings
+doc: ## the crates' documentation without warnings, and docs/reference/ held against the code
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/reference --check
 
 unit: ## the tests alone (they run real processes, so the binaries come first)
 	$(CARGO) build --release --workspace --bins --locked
@@ -108,6 +112,10 @@ selfcheck: build ## prove the load generator: stall injection, pacing, histogram
 deny: ## licences, duplicate and banned crates, sources; not advisories (needs: cargo install --locked cargo-deny)
 	$(CARGO) deny --locked check bans licenses sources
 	$(CARGO) deny --locked --manifest-path fuzz/Cargo.toml --all-features --config deny.toml check bans licenses sources
+
+deny-where-installed:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; else \
+	    echo "Skipped: make deny, without cargo-deny (cargo install --locked cargo-deny)"; fi
 
 advisories: ## known vulnerabilities and yanked crates; fetches RustSec's database from GitHub (needs cargo-deny too)
 	$(CARGO) deny --locked check advisories

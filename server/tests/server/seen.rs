@@ -330,7 +330,7 @@ fn a_wrong_log_level_or_endpoint_is_a_wrong_configuration() {
     }
 }
 
-/// A row of the table in `docs/metrics.md`: name, type, labels.
+/// A row of the table in `docs/reference/metrics.md`: name, type, labels.
 type Row = (String, String, BTreeSet<String>);
 
 #[tokio::test]
@@ -352,7 +352,7 @@ async fn the_table_of_metrics_is_what_is_exported() {
     assert_eq!(server.infer("none", entity_ids(&[3])).await.status, 404);
     let text = server.get("/metrics").await.text();
     let exported = exported(&text);
-    let path = root().join("docs/metrics.md");
+    let path = root().join("docs/reference/metrics.md");
     let document = std::fs::read_to_string(&path).unwrap();
     let table = documented(&document);
     let reasons: BTreeSet<&str> = text

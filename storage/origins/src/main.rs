@@ -47,7 +47,9 @@ Examples:
   tierlab-origin --s3-root /tmp/s3
   tierlab-origin --s3-root /tmp/s3 --s3-fault first-byte-ms=30,mb-per-s=90,error-rate=0.01
   tierlab-origin --flight-root /tmp/flight --flight-listen 127.0.0.1:8815
-  tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049";
+  tierlab-origin --s3-root /tmp/s3 --s3-listen 127.0.0.1:9000 --nfs-root /tmp/nfs --nfs-listen 127.0.0.1:2049
+
+Exit codes: 0 when told to stop, 2 bad usage, 1 anything else.";
 
 /// Serve folders over S3, NFSv3 and Arrow Flight, for tests and for the lab
 #[derive(Debug, Parser)]

@@ -18,7 +18,9 @@ Examples:
   tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
   tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json
   tierlab-storage-bench --tier configs/tiers/gds.toml --set path=bounce --into device --block 16MiB
-  tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru";
+  tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru
+
+Exit codes: 0 success, 2 bad usage or config, 1 anything else, a run that is invalid or was interrupted included.";
 
 /// Measure how fast a storage tier reads
 #[derive(Debug, Parser)]
