@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use prost::Message;
+use prost_types::{Any, Duration};
 
 /// The type of a [`RetryInfo`] inside a status.
 pub const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
@@ -13,16 +14,17 @@ pub const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 #[must_use]
 pub fn retry_details(code: i32, message: &str, seconds: u32) -> Bytes {
     let retry = RetryInfo {
-        retry_delay: Some(Seconds {
+        retry_delay: Some(Duration {
             seconds: i64::from(seconds),
+            nanos: 0,
         }),
     };
     let status = RpcStatus {
         code,
         message: message.to_owned(),
-        details: vec![Detail {
+        details: vec![Any {
             type_url: RETRY_INFO.to_owned(),
-            value: retry.encode_to_vec().into(),
+            value: retry.encode_to_vec(),
         }],
     };
     status.encode_to_vec().into()

@@ -205,7 +205,7 @@ async fn refusals_have_their_codes_and_say_when_to_try_again() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("in flight"), "{refused}");
     let details = RpcStatus::decode(refused.details()).unwrap();
-    let retry = RetryInfo::decode(details.details[0].value.clone()).unwrap();
+    let retry = RetryInfo::decode(details.details[0].value.as_slice()).unwrap();
     assert!(retry.retry_delay.unwrap().seconds >= 1);
     assert!(refused.metadata().get(SERVER_TIMING).is_some());
     assert!(!server.log().contains("panicked"), "{}", server.log());

@@ -10,29 +10,12 @@ pub struct RpcStatus {
     pub message: ::prost::alloc::string::String,
     /// More about the refusal, each of a type of its own.
     #[prost(message, repeated, tag = "3")]
-    pub details: ::prost::alloc::vec::Vec<Detail>,
-}
-/// A message of any type: google.protobuf.Any.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Detail {
-    /// The message's type.
-    #[prost(string, tag = "1")]
-    pub type_url: ::prost::alloc::string::String,
-    /// The message.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub value: ::prost::bytes::Bytes,
+    pub details: ::prost::alloc::vec::Vec<::prost_types::Any>,
 }
 /// When the call may be sent again: google.rpc.RetryInfo.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RetryInfo {
     /// How long to wait first.
     #[prost(message, optional, tag = "1")]
-    pub retry_delay: ::core::option::Option<Seconds>,
-}
-/// A time span of whole seconds: google.protobuf.Duration without its nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Seconds {
-    /// The seconds.
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
+    pub retry_delay: ::core::option::Option<::prost_types::Duration>,
 }

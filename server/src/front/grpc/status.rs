@@ -51,7 +51,7 @@ mod tests {
         let details = RpcStatus::decode(status.details()).unwrap();
         assert_eq!((details.code, details.message.as_str()), (8, "full"));
         assert_eq!(details.details[0].type_url, RETRY_INFO);
-        let retry = RetryInfo::decode(details.details[0].value.clone()).unwrap();
+        let retry = RetryInfo::decode(details.details[0].value.as_slice()).unwrap();
         assert_eq!(retry.retry_delay.unwrap().seconds, 1);
         let status = Status::from(Refusal::bad("bad"));
         assert_eq!((status.code(), status.details()), (Code::InvalidArgument, &[][..]));
