@@ -212,7 +212,7 @@ class Rules(Crates):
         crate = self.crate("tierlab-x")
         crate.folder = self.src / "x"
         self.write({"x/src/there/f.rs": "", "ARCHITECTURE.md": "`x/src/`, `there/f.rs`, `there/`\n`x/gone.rs` and `some words`, `a::b`"})
-        self.assertEqual(check.map_faults([crate], self.src), ["ARCHITECTURE.md:2: there is no x/gone.rs: the map names what has moved"])
+        self.assertEqual(check.map_faults([crate], self.src), ["ARCHITECTURE.md:2: there is no x/gone.rs; what has moved has another name here too"])
 
     def test_unsafe_code_is_told_outside_of_its_rooms(self):
         crate = self.crate("tierlab-x")
