@@ -379,7 +379,7 @@ fn repeats_of_before_and_after_a_run_was_gone_on_with_do_not_pool_where_they_dif
     let text = table(&other);
     assert!(
         text.contains("up to repeat 1 and")
-            && text.contains("between the two the run was gone on with (2026-11-20T12:00:30Z)"),
+            && text.contains("between the two the run was resumed (2026-11-20T12:00:30Z)"),
         "{text}"
     );
 }

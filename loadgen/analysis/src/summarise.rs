@@ -83,7 +83,7 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         p99_us: latency.pooled_quantile(0.99).unwrap_or(0) as f64,
         lag_p99_us: lag_p99_us.unwrap_or(0) as f64,
         drifts: drifts.iter().map(ToString::to_string).collect(),
-        steps: repeats.iter().map(verdict::Step::from).collect(),
+        steps: repeats.iter().map(verdict::StepEvidence::from).collect(),
     };
     let (verdict, faults) = verdict::judge(&evidence, limits);
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));

@@ -4,7 +4,7 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
 //! Knows nothing of tensors nor of when a call is due.
 
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received};
+use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -38,7 +38,7 @@ pub struct Connections {
 
 /// A reply, whole.
 #[derive(Debug)]
-pub struct Reply {
+pub struct GrpcReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Received,
@@ -83,7 +83,7 @@ impl Connections {
     ///
     /// # Errors
     /// No connection, one that broke, or a reply beyond the limit.
-    pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<Reply, Missing> {
+    pub async fn call(&self, message: Bytes, limit: &Limit) -> Result<GrpcReply, NoReply> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len();
         let mut sender = self.sender(place).await?;
         let response = match sender.send_request(self.request(message.clone())).await {
@@ -96,10 +96,10 @@ impl Connections {
         };
         let (head, body) = response.map_err(|_| Failure::Broken)?.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
-            Cut::Lost(_) => Failure::Broken.into(),
-            Cut::TooLarge(what) => Missing::from(what),
+            BodyError::Lost(_) => Failure::Broken.into(),
+            BodyError::TooLarge(what) => NoReply::from(what),
         })?;
-        Ok(Reply {
+        Ok(GrpcReply {
             status: head.status,
             headers: head.headers,
             body,
@@ -140,7 +140,7 @@ impl Connections {
     }
 }
 
-impl Reply {
+impl GrpcReply {
     /// How long its body is.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -160,23 +160,23 @@ impl Reply {
 
     /// Its status, its structure, and what the server says of its stages, as for HTTP.
     #[must_use]
-    pub fn judge(&self, expected: &Expected) -> Judged {
+    pub fn judge(&self, expected: &Expected) -> CheckedReply {
         let timings = self
             .metadata(SERVER_TIMING)
             .and_then(|text| StageTimings::parse_header(text).ok());
         let code: Option<u16> = self.metadata("grpc-status").and_then(|code| code.parse().ok());
         match (self.status, code) {
             (StatusCode::OK, Some(0)) => {}
-            (StatusCode::OK, None) => return Judged::wrong(&"the reply has no `grpc-status`", timings),
-            (StatusCode::OK, Some(code)) => return Judged::failed(Failure::Rpc(code), timings),
-            (status, _) => return Judged::failed(Failure::Status(status.as_u16()), timings),
+            (StatusCode::OK, None) => return CheckedReply::wrong(&"the reply has no `grpc-status`", timings),
+            (StatusCode::OK, Some(code)) => return CheckedReply::failed(Failure::Rpc(code), timings),
+            (status, _) => return CheckedReply::failed(Failure::Status(status.as_u16()), timings),
         }
         let Some(message) = self.message() else {
-            return Judged::wrong(&"the reply is not one whole message", timings);
+            return CheckedReply::wrong(&"the reply is not one whole message", timings);
         };
         match expected.check_grpc(&message) {
-            Ok(()) => Judged::ok(timings),
-            Err(wrong) => Judged::wrong(&wrong, timings),
+            Ok(()) => CheckedReply::ok(timings),
+            Err(wrong) => CheckedReply::wrong(&wrong, timings),
         }
     }
 
@@ -203,12 +203,12 @@ mod tests {
     use super::*;
     use tierlab_analysis::record::Outcome;
 
-    fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> Reply {
+    fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> GrpcReply {
         let mut trailers = HeaderMap::new();
         for (name, value) in headers {
             trailers.insert(*name, HeaderValue::from_static(value));
         }
-        Reply {
+        GrpcReply {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: Received::whole(Bytes::from_static(body), Some(trailers)),

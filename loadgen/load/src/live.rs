@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::schedule::Schedule;
-    use crate::tickets::tests::Clerk;
+    use crate::tickets::tests::RecordingTaker;
     use crate::tickets::{Next, Taker};
     use proptest::prelude::*;
     use std::time::Instant;
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_look_adds_up_the_parts_of_a_step() {
-        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
+        let taker: Arc<dyn Taker> = Arc::new(RecordingTaker::default());
         let watch = Watch::on();
         let meter = watch.0.clone().unwrap();
         assert_eq!(meter.look(&mut VecDeque::new()), Seen::Preparing);

@@ -21,12 +21,12 @@ use tierlab_analysis::record::Sample;
 const SAMPLES: u64 = 500;
 /// Lengths of such a span: every sample wakes the thread.
 const SAMPLE_SPAN_US: RangeInclusive<u64> = 2_000..=10_000;
-/// The longest sleep between two looks at the stop flag.
+/// The longest sleep between two sampler at the stop flag.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Of a sleep before a ticket, what is spent awake at its end: so much at most, and at most this share of it. A core that
 /// has been idle takes tens of microseconds to come back, a virtual one more.
-const LONGEST_VIGIL: Duration = Duration::from_micros(50);
-const VIGIL_SHARE: u32 = 50;
+const LONGEST_AWAKE: Duration = Duration::from_micros(50);
+const AWAKE_SHARE: u32 = 50;
 
 /// The one clock of a step: microseconds since its start, monotonic.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +75,7 @@ pub fn start(tickets: Arc<Tickets>, clock: Clock) -> io::Result<JoinHandle<Obser
 
 fn pace(tickets: &Tickets, clock: Clock) -> Observed {
     let schedule = tickets.schedule();
-    let mut looks = Looks::new(schedule);
+    let mut sampler = InFlightSampler::new(schedule);
     let mut limit_hit = false;
     let mut released = 0;
     while !tickets.is_stopped() {
@@ -89,9 +89,9 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
             released += due;
             tickets.release(due);
         }
-        looks.look(now_us, || tickets.in_flight(released));
+        sampler.sample(now_us, || tickets.in_flight(released));
         let next_due = schedule.due_us.get(released).copied();
-        let Some(wake_us) = next_due.into_iter().chain(looks.next_us()).min() else {
+        let Some(wake_us) = next_due.into_iter().chain(sampler.next_us()).min() else {
             break;
         };
         sleep_until(clock.at(wake_us), next_due == Some(wake_us));
@@ -99,7 +99,7 @@ fn pace(tickets: &Tickets, clock: Clock) -> Observed {
     tickets.close();
     Observed {
         limit_hit,
-        mean_in_flight: looks.mean(),
+        mean_in_flight: sampler.mean(),
     }
 }
 
@@ -109,13 +109,13 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     if left > LONGEST_SLEEP {
         return thread::sleep(LONGEST_SLEEP);
     }
-    let vigil = if before_ticket {
-        (left / VIGIL_SHARE).min(LONGEST_VIGIL)
+    let awake = if before_ticket {
+        (left / AWAKE_SHARE).min(LONGEST_AWAKE)
     } else {
         Duration::ZERO
     };
-    if left > vigil {
-        thread::sleep(left - vigil);
+    if left > awake {
+        thread::sleep(left - awake);
     }
     while before_ticket && Instant::now() < wake {
         // Whoever has work for this core goes first.
@@ -123,8 +123,8 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
     }
 }
 
-/// Looks at the in-flight count over a window.
-struct Looks {
+/// InFlightSampler at the in-flight count over a window.
+struct InFlightSampler {
     rng: ChaCha8Rng,
     end_us: u64,
     every_us: u64,
@@ -134,7 +134,7 @@ struct Looks {
     count: u64,
 }
 
-impl Looks {
+impl InFlightSampler {
     fn new(schedule: &Schedule) -> Self {
         let window_us = schedule.window_end_us - schedule.window_start_us;
         let every_us = (window_us / SAMPLES).clamp(*SAMPLE_SPAN_US.start(), *SAMPLE_SPAN_US.end());
@@ -150,12 +150,12 @@ impl Looks {
         }
     }
 
-    /// When to look next.
+    /// When the next sample is due.
     fn next_us(&self) -> Option<u64> {
         Some(self.at_us).filter(|&at_us| at_us < self.end_us)
     }
 
-    fn look(&mut self, now_us: u64, in_flight: impl FnOnce() -> usize) {
+    fn sample(&mut self, now_us: u64, in_flight: impl FnOnce() -> usize) {
         if self.next_us().is_none_or(|at_us| now_us < at_us) {
             return;
         }
@@ -203,7 +203,7 @@ pub async fn measure_release_lag(schedule: Schedule) -> io::Result<Vec<Sample>> 
     Ok(std::mem::take(&mut probe.samples()))
 }
 
-/// A user that looks at the clock and is done.
+/// A user that sampler at the clock and is done.
 struct Probe {
     me: Weak<Self>,
     clock: Clock,
@@ -243,7 +243,7 @@ impl Taker for Probe {
 mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
-    use crate::tickets::tests::Clerk;
+    use crate::tickets::tests::RecordingTaker;
 
     fn schedule(rate: f64, millis: u64) -> Arc<Schedule> {
         let window = Duration::from_millis(millis);
@@ -262,12 +262,12 @@ mod tests {
     #[test]
     fn a_user_that_never_finishes_hits_the_limit_and_later_tickets_wait() {
         let tickets = Arc::new(Tickets::new(schedule(500.0, 100), 1));
-        let clerk = Arc::new(Clerk::default());
-        let taker: Arc<dyn Taker> = clerk.clone();
+        let recording = Arc::new(RecordingTaker::default());
+        let taker: Arc<dyn Taker> = recording.clone();
         assert_eq!(tickets.next(&taker), Next::Later);
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
         let observed = pacer.join().unwrap();
-        assert_eq!(*clerk.handed.lock().unwrap(), [0]);
+        assert_eq!(*recording.handed.lock().unwrap(), [0]);
         assert!(observed.limit_hit);
         assert!(observed.mean_in_flight > 1.0, "{observed:?}");
         for index in 1..50 {
@@ -281,7 +281,7 @@ mod tests {
         let tickets = Arc::new(Tickets::new(schedule(1.0, 3_600_000), 2));
         let pacer = start(Arc::clone(&tickets), Clock::starting_at(Instant::now())).unwrap();
         tickets.stop();
-        let taker: Arc<dyn Taker> = Arc::new(Clerk::default());
+        let taker: Arc<dyn Taker> = Arc::new(RecordingTaker::default());
         assert_eq!(tickets.next(&taker), Next::Never);
         pacer.join().unwrap();
     }

@@ -198,12 +198,12 @@ pub(crate) mod tests {
 
     /// Writes down what it is handed.
     #[derive(Default)]
-    pub(crate) struct Clerk {
+    pub(crate) struct RecordingTaker {
         pub(crate) handed: Mutex<Vec<usize>>,
         pub(crate) ended: Mutex<bool>,
     }
 
-    impl Taker for Clerk {
+    impl Taker for RecordingTaker {
         fn hand(&self, ticket: Ticket) {
             self.handed.lock().unwrap().push(ticket.index);
         }
@@ -229,13 +229,13 @@ pub(crate) mod tests {
     #[test]
     fn the_last_to_come_is_called_first_and_who_comes_late_finds_what_waits() {
         let tickets = tickets(4);
-        let clerks: [Arc<Clerk>; 2] = Default::default();
-        let takers: Vec<Arc<dyn Taker>> = clerks.iter().map(|clerk| Arc::clone(clerk) as _).collect();
+        let recordings: [Arc<RecordingTaker>; 2] = Default::default();
+        let takers: Vec<Arc<dyn Taker>> = recordings.iter().map(|recording| Arc::clone(recording) as _).collect();
         assert!(takers.iter().all(|taker| tickets.next(taker) == Next::Later));
         tickets.release(1);
-        assert_eq!(*clerks[1].handed.lock().unwrap(), [0]);
+        assert_eq!(*recordings[1].handed.lock().unwrap(), [0]);
         tickets.release(3);
-        assert_eq!(*clerks[0].handed.lock().unwrap(), [1]);
+        assert_eq!(*recordings[0].handed.lock().unwrap(), [1]);
         tickets.close();
         assert_eq!(index(tickets.next(&takers[1])), Some(2));
         tickets.finish();
@@ -247,20 +247,20 @@ pub(crate) mod tests {
         assert_eq!(tickets.counts(4_000), counts);
         assert_eq!(index(tickets.next(&takers[0])), Some(3));
         assert_eq!(tickets.next(&takers[0]), Next::Never);
-        assert!(!*clerks[0].ended.lock().unwrap());
+        assert!(!*recordings[0].ended.lock().unwrap());
     }
 
     #[test]
     fn stopping_ends_those_who_wait_and_voids_what_nobody_took() {
         let tickets = tickets(4);
-        let clerk = Arc::new(Clerk::default());
-        let taker: Arc<dyn Taker> = clerk.clone();
+        let recording = Arc::new(RecordingTaker::default());
+        let taker: Arc<dyn Taker> = recording.clone();
         assert_eq!(tickets.next(&taker), Next::Later);
         tickets.stop();
-        assert!(*clerk.ended.lock().unwrap() && tickets.is_stopped());
+        assert!(*recording.ended.lock().unwrap() && tickets.is_stopped());
         tickets.release(4);
         assert_eq!(tickets.next(&taker), Next::Never);
-        assert!(clerk.handed.lock().unwrap().is_empty());
+        assert!(recording.handed.lock().unwrap().is_empty());
         assert_eq!(Arc::strong_count(&taker), 2);
     }
 
@@ -269,8 +269,8 @@ pub(crate) mod tests {
         #[test]
         fn each_ticket_goes_out_once(steps in prop::collection::vec(prop::option::of(1_usize..4), 1..60)) {
             let tickets = tickets(40);
-            let clerk = Arc::new(Clerk::default());
-            let taker: Arc<dyn Taker> = clerk.clone();
+            let recording = Arc::new(RecordingTaker::default());
+            let taker: Arc<dyn Taker> = recording.clone();
             let mut released = 0;
             for step in steps {
                 match step {
@@ -280,15 +280,15 @@ pub(crate) mod tests {
                         tickets.release(due);
                     }
                     None => if let Next::Ticket(ticket) = tickets.next(&taker) {
-                        clerk.hand(ticket);
+                        recording.hand(ticket);
                     },
                 }
             }
             tickets.release(40 - released);
             while let Next::Ticket(ticket) = tickets.next(&taker) {
-                clerk.hand(ticket);
+                recording.hand(ticket);
             }
-            prop_assert_eq!(&*clerk.handed.lock().unwrap(), &(0..40).collect::<Vec<_>>());
+            prop_assert_eq!(&*recording.handed.lock().unwrap(), &(0..40).collect::<Vec<_>>());
         }
     }
 }

@@ -78,11 +78,11 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         within,
         common: false,
     };
-    let pairs = comparison.matched((a, b));
+    let pairs = comparison.matched(a, b);
     comparison.common = !pairs.is_empty();
     let paired = pairs
         .iter()
-        .filter(|(_, a, b)| comparison::pairing(a, b) == Pairing::ByRepeat);
+        .filter(|pair| comparison::pairing(pair.a, pair.b) == Pairing::ByRepeat);
     let paired = paired.count();
     if !pairs.is_empty() {
         comparison.notes.push(format!(
@@ -92,15 +92,12 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
     }
     let prices = a.pricing.as_ref().zip(b.pricing.as_ref());
     let mut figures: Vec<(String, Figure)> = Vec::new();
-    for (name, a, b) in &pairs {
-        figures.extend(
-            comparison::figures(a, b, prices)
-                .into_iter()
-                .map(|one| (name.clone(), one)),
-        );
+    for pair in &pairs {
+        let of_pair = comparison::figures(pair.a, pair.b, prices).into_iter();
+        figures.extend(of_pair.map(|figure| (pair.name.clone(), figure)));
     }
     // A run that fails more says so even where its points are not valid for it.
-    for (name, a, b) in failing((a, b)) {
+    for Pair { name, a, b } in failing(a, b) {
         figures.push((name, comparison::errors(a, b)));
     }
     // Percentiles that neither run has samples for are no figures of theirs.
@@ -120,24 +117,37 @@ pub fn comparison(a: &Run, b: &Run, within: f64) -> Comparison {
         .zip(decided)
         .map(|((name, figure), decided)| change(name, figure, &decided))
         .collect();
-    comparison.changes.extend(highest_rates((a, b), within));
+    comparison.changes.extend(highest_rates(a, b, within));
     comparison
 }
 
+/// A point that both runs have.
+struct Pair<'a> {
+    name: String,
+    a: &'a Point,
+    b: &'a Point,
+}
+
 /// Points of both runs of which B's is not valid, and of which either failed at all.
-fn failing<'a>((a, b): (&'a Run, &'a Run)) -> Vec<(String, &'a Point, &'a Point)> {
+fn failing<'a>(a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
     let failed = |point: &Point| point.repeats.iter().any(|repeat| !repeat.errors.is_empty());
     let other = |point: &Point| b.points.iter().find(|other| other.factors == point.factors);
     a.points
         .iter()
         .filter(|point| is_valid(point))
-        .filter_map(|point| Some((words::name(a, &point.factors), point, other(point)?)))
-        .filter(|(_, a, b)| !is_valid(b) && (failed(a) || failed(b)))
+        .filter_map(|point| {
+            Some(Pair {
+                name: words::name(a, &point.factors),
+                a: point,
+                b: other(point)?,
+            })
+        })
+        .filter(|pair| !is_valid(pair.b) && (failed(pair.a) || failed(pair.b)))
         .collect()
 }
 
 /// The highest rate of every curve that both runs have.
-fn highest_rates((a, b): (&Run, &Run), within: f64) -> Vec<Change> {
+fn highest_rates(a: &Run, b: &Run, within: f64) -> Vec<Change> {
     let of_b = curves(&b.points);
     curves(&a.points)
         .iter()
@@ -260,14 +270,18 @@ fn machine_notes(a: &Environment, b: &Environment) -> Vec<String> {
 
 impl Comparison {
     /// The points that are valid in both runs; what became of the others is noted.
-    fn matched<'a>(&mut self, (a, b): (&'a Run, &'a Run)) -> Vec<(String, &'a Point, &'a Point)> {
+    fn matched<'a>(&mut self, a: &'a Run, b: &'a Run) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         for point in &a.points {
             let name = words::name(a, &point.factors);
             match b.points.iter().find(|other| other.factors == point.factors) {
                 None => self.notes.push(format!("only in A: {name}")),
                 Some(_) if !is_valid(point) => self.notes.push(format!("not compared, not valid in A: {name}")),
-                Some(other) if is_valid(other) => pairs.push((name, point, other)),
+                Some(other) if is_valid(other) => pairs.push(Pair {
+                    name,
+                    a: point,
+                    b: other,
+                }),
                 Some(other) => {
                     let told = format!("{name}: {}", verdict_of(other));
                     let saturated = other

@@ -12,7 +12,7 @@ use crate::store::time::parse_rfc3339;
 use hdrhistogram::Histogram;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::latency::bands;
-use tierlab_analysis::record::{Carried, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{CarriedCertificate, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
 
 /// Of a step's window, the share that all hosts must have measured at the same time.
 const LEAST_OVERLAP: f64 = 0.5;
@@ -85,9 +85,9 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
 }
 
 /// The certificates of a host's run, each with its name.
-fn certificates(host: &Named<'_>) -> Vec<Carried> {
+fn certificates(host: &Named<'_>) -> Vec<CarriedCertificate> {
     let name = host.folder.display();
-    let of_host = |carried: &Carried| Carried {
+    let of_host = |carried: &CarriedCertificate| CarriedCertificate {
         part: Some(match &carried.part {
             Some(part) => format!("{name}, {part}"),
             None => name.to_string(),
@@ -95,9 +95,9 @@ fn certificates(host: &Named<'_>) -> Vec<Carried> {
         ..carried.clone()
     };
     if host.run.certificates.is_empty() {
-        let none = Carried {
+        let none = CarriedCertificate {
             doubts: vec!["the run was made before certificates were kept".into()],
-            ..Carried::default()
+            ..CarriedCertificate::default()
         };
         return vec![of_host(&none)];
     }

@@ -35,7 +35,7 @@ pub struct Options {
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
     pub name: Option<String>,
-    /// The folder of a run to go on with, instead of both.
+    /// The folder of a run to resume, instead of both.
     pub resume: Option<PathBuf>,
     /// Seconds that searches may take, in place of the plan's.
     pub search_limit_s: Option<u32>,

@@ -33,8 +33,8 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
     let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
     let limit = Limit::of_replies(plan.reply_limit_bytes, &target.expected(model, 1));
     let reply = match route(plan, target, model)? {
-        Route::Http(_) => target.control.infer(model, &body, (&expected, &limit)).await?,
-        Route::Grpc(connections) => control::infer_over_grpc(&connections, body, (&expected, &limit)).await?,
+        Route::Http(_) => target.control.infer(model, &body, &expected, &limit).await?,
+        Route::Grpc(connections) => control::infer_over_grpc(&connections, body, &expected, &limit).await?,
     };
     let refuse = |what: String| {
         let url = match &target.grpc {

@@ -15,7 +15,7 @@ use crate::error::RunError;
 use crate::plan::{Mix, Plan};
 use crate::server::delta::delta_of;
 use crate::store::histograms::hdr_file;
-use crate::store::journal::{Position, Step};
+use crate::store::journal::{FinishedStep, Position};
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Repeat};
 use tierlab_load::load::Load;
@@ -168,7 +168,7 @@ impl Runner<'_> {
                 ..repeat
             };
             lines.push(line(&share.factors, &repeat));
-            let step = Step {
+            let step = FinishedStep {
                 position: Position {
                     target: target_index,
                     load: share.place,

@@ -25,10 +25,10 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// An interruption, a dead process of the lab, or a server that stopped answering: what was finished is written and
-    /// printed all the same. A run to be gone on with whose files or servers are others.
+    /// printed all the same. A run to be resumed whose files or servers are others.
     pub async fn run(mut self, preamble: Preamble) -> Result<Run, RunError> {
         let mut run = match self.earlier.take() {
-            Some(earlier) => earlier.go_on(&preamble)?,
+            Some(earlier) => earlier.resume(&preamble)?,
             None => begin(self.plan, preamble),
         };
         let (journal, finished) = Journal::open(&self.folder)?;

@@ -1,7 +1,7 @@
 //! Searches carried out: the highest rate under the plan's objective, for every target, mode and batch size.
 //!
 //! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that
-//! stopped in the middle of a search goes on where it was. All searches go on together, one rate each in turn and
+//! stopped in the middle of a search resumes there. All searches run together, one rate each in turn and
 //! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
 
 use super::ledger::{Attempt, Ledger};
@@ -163,7 +163,7 @@ impl Runner<'_> {
                 if Instant::now() + step > ends {
                     return Ok(false);
                 }
-                // From the rate itself: the same for every tier that comes to it, and for a run that is gone on with.
+                // From the rate itself: the same for every tier that comes to it, and for a run that is resumed.
                 let of_rate = (split_mix(probe.rps.to_bits()) >> 32) as usize;
                 let attempt = Attempt {
                     index,

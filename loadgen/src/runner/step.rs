@@ -12,7 +12,7 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
-use crate::store::journal::{Points, Position, Step};
+use crate::store::journal::{FinishedStep, Points, Position};
 use crate::store::resume::Earlier;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct Runner<'a> {
     pub targets: Vec<Target>,
     /// Where the result goes.
     pub folder: PathBuf,
-    /// What is there already, of a run that is gone on with.
+    /// What is there already, of a run that is resumed.
     pub earlier: Option<Earlier>,
     /// Raised by Ctrl-C.
     pub interrupt: Interrupt,
@@ -94,7 +94,7 @@ impl Runner<'_> {
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
         let line = line(&factors, &repeat);
-        let step = Step {
+        let step = FinishedStep {
             position,
             factors,
             repeat,
@@ -129,7 +129,7 @@ impl Runner<'_> {
         let folder = self.folder.display();
         Err(RunError::Stopped(format!(
             "the server went away during {}, repeat {}: {error}\nThat step is dropped, what was finished before is in {folder}; \
-             look at the server's log, start it again as it was, and go on with --resume {folder}",
+             look at the server's log, start it again as it was, and resume with --resume {folder}",
             name(factors),
             repeat + 1,
         )))

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tierlab_analysis::record::{Carried, Certificate, Check, Machine, Program, VALID_DAYS};
+use tierlab_analysis::record::{CarriedCertificate, Certificate, Check, Machine, Program, VALID_DAYS};
 
 /// Below the user's state folder.
 const FILE: &str = "tierlab/certificate.json";
@@ -64,12 +64,12 @@ impl CertificateStore {
 
     /// What is kept, held against this machine, this program and the time.
     #[must_use]
-    pub fn carried(&self) -> Carried {
+    pub fn carried(&self) -> CarriedCertificate {
         match self.read() {
             Ok(certificate) => judged(certificate),
-            Err(doubt) => Carried {
+            Err(doubt) => CarriedCertificate {
                 doubts: vec![doubt],
-                ..Carried::default()
+                ..CarriedCertificate::default()
             },
         }
     }
@@ -102,18 +102,18 @@ pub fn made(checks: Vec<Check>) -> Result<Certificate, RunError> {
 
 /// What a certificate is worth to a run that begins now.
 #[must_use]
-pub fn judged(certificate: Certificate) -> Carried {
+pub fn judged(certificate: Certificate) -> CarriedCertificate {
     match this_program() {
         Ok(program) => judge(certificate, &this_machine(), &program, SystemTime::now()),
-        Err(error) => Carried {
+        Err(error) => CarriedCertificate {
             certificate: Some(certificate),
             doubts: vec![format!("this build is unknown: {error}")],
-            ..Carried::default()
+            ..CarriedCertificate::default()
         },
     }
 }
 
-fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: SystemTime) -> Carried {
+fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: SystemTime) -> CarriedCertificate {
     let mut doubts = Vec::new();
     let other = differences(&certificate.machine, machine);
     if !other.is_empty() {
@@ -146,7 +146,7 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
     if certificate.checks.is_empty() {
         doubts.push("it has no checks".into());
     }
-    Carried {
+    CarriedCertificate {
         part: None,
         certificate: Some(certificate),
         age_s: age.map(|age| age.as_secs()),

@@ -23,7 +23,7 @@ use tierlab_load::schedule::step_seed;
 /// Samples that a p99 asks for; the noise floor is repeated until it has them.
 const P99_SAMPLES: f64 = 368.0;
 
-/// Self-check and noise floor, where the plan asks for them; of a run that is gone on with, those that it has. A self-check
+/// Self-check and noise floor, where the plan asks for them; of a run that is resumed, those that it has. A self-check
 /// is kept for later runs too.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use tierlab_load::driver::headers;
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
 use tierlab_load::redact;
-use tierlab_load::reply::{self, Cut, Expected, Limit, METADATA_BYTES, METRICS_BYTES, Missing};
+use tierlab_load::reply::{self, BodyError, Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
@@ -145,7 +145,8 @@ impl Control {
         &self,
         model: &str,
         body: &Body,
-        (expected, limit): (&Expected, &Limit),
+        expected: &Expected,
+        limit: &Limit,
     ) -> Result<InferReply, ControlError> {
         let url = self.infer_url(model);
         let request = self
@@ -172,8 +173,8 @@ impl Control {
         let json_len = json_len(&response);
         let received = reply::read(reqwest::Body::from(response), limit).await;
         let body = received.map_err(|cut| match cut {
-            Cut::Lost(error) => unreachable(url, &error),
-            Cut::TooLarge(what) => refusal(url, &format!("{what}; that is no answer of an inference server")),
+            BodyError::Lost(error) => unreachable(url, &error),
+            BodyError::TooLarge(what) => refusal(url, &format!("{what}; that is no answer of an inference server")),
         })?;
         let body = body.bytes;
         if status.is_success() {
@@ -197,7 +198,8 @@ impl Control {
 pub async fn infer_over_grpc(
     connections: &Connections,
     body: Body,
-    (expected, limit): (&Expected, &Limit),
+    expected: &Expected,
+    limit: &Limit,
 ) -> Result<InferReply, ControlError> {
     let refuse = |what: String| ControlError {
         url: format!("http://{}", connections.authority()),
@@ -206,12 +208,12 @@ pub async fn infer_over_grpc(
     let calling = tokio::time::timeout(TIMEOUT, connections.call(body.bytes, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(Missing { says: Some(says), .. })) => return Err(refuse(says)),
-        Ok(Err(Missing {
+        Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
+        Ok(Err(NoReply {
             failure: Failure::Connect,
             ..
         })) => return Err(refuse("no connection; does a server speak gRPC there?".into())),
-        Ok(Err(Missing { failure, .. })) => {
+        Ok(Err(NoReply { failure, .. })) => {
             return Err(refuse(format!(
                 "no answer over gRPC ({failure}); does a server speak it there?"
             )));

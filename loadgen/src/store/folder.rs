@@ -35,7 +35,7 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Writes what a run knows before its first step, so that a kill from then on leaves a folder that can be read and
-/// gone on with: `run.json`, and the histograms of the noise floor.
+/// resumed: `run.json`, and the histograms of the noise floor.
 ///
 /// # Errors
 /// A file cannot be written.

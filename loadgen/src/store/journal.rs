@@ -38,7 +38,7 @@ impl From<Position> for (usize, usize) {
 
 /// One finished step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Step {
+pub struct FinishedStep {
     /// Where its point belongs.
     #[serde(rename = "place")]
     pub position: Position,
@@ -61,7 +61,7 @@ impl Journal {
     ///
     /// # Errors
     /// A file cannot be read or written, or a line before the last is damaged.
-    pub fn open(folder: &Path) -> Result<(Self, Vec<Step>), StoreError> {
+    pub fn open(folder: &Path) -> Result<(Self, Vec<FinishedStep>), StoreError> {
         let path = folder.join(FILE);
         let (steps, whole) = read_lines(folder)?;
         let io = |source| StoreError::Io {
@@ -78,7 +78,7 @@ impl Journal {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn keep(&mut self, step: &Step) -> Result<(), StoreError> {
+    pub fn keep(&mut self, step: &FinishedStep) -> Result<(), StoreError> {
         write_histograms(&self.folder, &step.repeat)?;
         let path = self.folder.join(FILE);
         let mut line = serde_json::to_vec(step).map_err(|source| StoreError::Json {
@@ -112,12 +112,12 @@ pub fn is_there(folder: &Path) -> bool {
 ///
 /// # Errors
 /// As [`Journal::open`].
-pub(super) fn read(folder: &Path) -> Result<Vec<Step>, StoreError> {
+pub(super) fn read(folder: &Path) -> Result<Vec<FinishedStep>, StoreError> {
     read_lines(folder).map(|(steps, _)| steps)
 }
 
 /// The steps, and how many bytes their lines take.
-fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), StoreError> {
+fn read_lines(folder: &Path) -> Result<(Vec<FinishedStep>, u64), StoreError> {
     let path = folder.join(FILE);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
@@ -128,7 +128,7 @@ fn read_lines(folder: &Path) -> Result<(Vec<Step>, u64), StoreError> {
     let mut steps = Vec::new();
     let lines = text[..whole].split(|byte| *byte == b'\n');
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        let mut step: Step = serde_json::from_slice(line).map_err(|error| StoreError::Entry {
+        let mut step: FinishedStep = serde_json::from_slice(line).map_err(|error| StoreError::Entry {
             path: path.clone(),
             entry: number + 1,
             what: error.to_string(),
@@ -149,7 +149,7 @@ pub struct Points {
 impl Points {
     /// The points of some steps.
     #[must_use]
-    pub fn of(steps: Vec<Step>) -> Self {
+    pub fn of(steps: Vec<FinishedStep>) -> Self {
         let mut points = Self::default();
         for step in steps {
             points.add(step);
@@ -159,7 +159,7 @@ impl Points {
 
     /// Adds a step to its point. A second step of the same repeat is dropped, but for a later attempt, which takes its
     /// place.
-    pub fn add(&mut self, step: Step) {
+    pub fn add(&mut self, step: FinishedStep) {
         let known = self.points.iter_mut().find(|point| point.factors == step.factors);
         if let Some(point) = known {
             match point
@@ -216,7 +216,7 @@ mod tests {
     use tierlab_analysis::record::{Histograms, Mode};
     use tierlab_analysis::statistics::histogram::histogram;
 
-    fn step(position: (usize, usize), index: u32) -> Step {
+    fn step(position: (usize, usize), index: u32) -> FinishedStep {
         let position = Position::from(position);
         let factors = Factors {
             tier: format!("tier{}", position.target),
@@ -246,14 +246,14 @@ mod tests {
             },
             ..Repeat::empty()
         };
-        Step {
+        FinishedStep {
             position,
             factors,
             repeat,
         }
     }
 
-    fn folder_with(steps: &[Step]) -> tempfile::TempDir {
+    fn folder_with(steps: &[FinishedStep]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, before) = Journal::open(folder.path()).unwrap();
         assert!(before.is_empty());

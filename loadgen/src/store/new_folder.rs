@@ -17,7 +17,7 @@ pub fn new_folder(out: &Path, name: Option<&str>, plan: &Plan) -> Result<PathBuf
     let taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
         return Err(RunError::Usage(format!(
-            "{} holds a result already; choose another --name, remove it, or go on with it by --resume",
+            "{} holds a result already; choose another --name, remove it, or resume it by --resume",
             folder.display()
         )));
     }

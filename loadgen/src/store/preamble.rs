@@ -1,7 +1,7 @@
 //! What stands in a result before its first step.
 
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Carried, Check, ColdStart, Environment, Point, Pricing};
+use tierlab_analysis::record::{CarriedCertificate, Check, ColdStart, Environment, Point, Pricing};
 
 /// What is known of the instrument before the first step.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub struct Instrument {
     /// Lines of the self-check, where the run makes its own.
     pub selfcheck: Vec<Check>,
     /// The last certificate of this machine, which may be of this very self-check.
-    pub certificate: Carried,
+    pub certificate: CarriedCertificate,
     /// The plan's highest load on a null endpoint.
     pub noise_floor: Option<Point>,
 }

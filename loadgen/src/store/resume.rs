@@ -1,5 +1,5 @@
 //! A run that stopped, taken up again. In: its folder, and the plan and surroundings of now. Out: the run with its
-//! finished steps, or why it cannot be gone on with. What would change a figure is refused; what may only explain one
+//! finished steps, or why it cannot be resumed. What would change a figure is refused; what may only explain one
 //! is noted in the result.
 
 use super::preamble::Preamble;
@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tierlab_analysis::record::{Carried, Environment, Run};
+use tierlab_analysis::record::{CarriedCertificate, Environment, Run};
 use tierlab_load::redact;
 
 /// A run that did not come to its end.
@@ -34,7 +34,7 @@ impl Earlier {
             return refuse("this run is finished; leave out --resume to measure anew".into());
         }
         if !journal::is_there(folder) {
-            return refuse("there is no journal of its steps to go on from; measure anew".into());
+            return refuse("there is no journal of its steps to resume from; measure anew".into());
         }
         if let Some(difference) = first_difference(&redact::toml(&run.plan_toml), &redact::toml(&plan.text)) {
             return refuse(format!(
@@ -48,11 +48,11 @@ impl Earlier {
         })
     }
 
-    /// The run as it goes on: its own beginning, without the points, which its journal holds.
+    /// The run as it is resumed: its own beginning, without the points, which its journal holds.
     ///
     /// # Errors
     /// Another file that decides what is measured has changed.
-    pub fn go_on(self, now: &Preamble) -> Result<Run, RunError> {
+    pub fn resume(self, now: &Preamble) -> Result<Run, RunError> {
         let mut run = self.run;
         if let Some(file) = changed_file(&run.config_sha256, &now.config_sha256) {
             return Err(RunError::Usage(format!(
@@ -61,11 +61,11 @@ impl Earlier {
             )));
         }
         let at = rfc3339(SystemTime::now());
-        let known = |carried: &Carried| (carried.certificate.clone(), carried.doubts.clone());
+        let known = |carried: &CarriedCertificate| (carried.certificate.clone(), carried.doubts.clone());
         let certificate = &now.instrument.certificate;
         if run.certificates.last().map(known) != Some(known(certificate)) {
-            run.certificates.push(Carried {
-                part: Some(format!("gone on with at {at}")),
+            run.certificates.push(CarriedCertificate {
+                part: Some(format!("resumed at {at}")),
                 ..certificate.clone()
             });
         }

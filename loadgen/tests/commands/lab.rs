@@ -209,7 +209,7 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
     assert!(place.path("results/r/report.html").is_file());
     nobody_is_left(&place);
 
-    // Gone on with, it has every step once, and says that its servers are new ones.
+    // Resumed, it has every step once, and says that its servers are new ones.
     let mut resume = Command::new(BINARY);
     resume.arg("lab").arg(place.path("plan.toml"));
     resume.arg("--bin-dir").arg(place.path("bin"));
@@ -224,7 +224,7 @@ fn an_interrupted_lab_keeps_what_is_finished_and_leaves_nobody() {
             .iter()
             .all(|point| point["repeats"].as_array().unwrap().len() == 2)
     );
-    assert!(ended.stdout.contains("Gone on with at"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Resumed at"), "{}", ended.stdout);
     nobody_is_left(&place);
 }
 

@@ -16,6 +16,7 @@ use crate::record::{Interval, Point, Pricing};
 use crate::statistics::beta;
 use crate::statistics::sections::{Estimate, Pairing, of_means};
 use crate::statistics::student::t_two_sided;
+use std::ops::RangeInclusive;
 
 /// What intervals leave out, both sides together, before Holm.
 pub const OUTSIDE: f64 = 0.10;
@@ -110,7 +111,15 @@ pub fn figures(a: &Point, b: &Point, pricing: Option<(&Pricing, &Pricing)>) -> V
         .collect();
     figures.push(errors(a, b));
     let rates = |point: &Point| per_repeat(point, |repeat| Some(repeat.achieved_rps.max(1e-9).ln()));
-    figures.extend(means("good/s", Scale::LessIsWorse, (a, b), (rates(a), rates(b))));
+    figures.extend(means(
+        "good/s",
+        Scale::LessIsWorse,
+        pairing,
+        PerRepeatOfBoth {
+            a: rates(a),
+            b: rates(b),
+        },
+    ));
     if let Some((prices_a, prices_b)) = pricing {
         let usd = |point: &Point, pricing: &Pricing| {
             per_repeat(point, |repeat| {
@@ -118,8 +127,11 @@ pub fn figures(a: &Point, b: &Point, pricing: Option<(&Pricing, &Pricing)>) -> V
                 (usd > 0.0).then(|| usd.ln())
             })
         };
-        let usd = (usd(a, prices_a), usd(b, prices_b));
-        figures.extend(means("$/10k", Scale::MoreIsWorse, (a, b), usd));
+        let usd = PerRepeatOfBoth {
+            a: usd(a, prices_a),
+            b: usd(b, prices_b),
+        };
+        figures.extend(means("$/10k", Scale::MoreIsWorse, pairing, usd));
     }
     figures
 }
@@ -145,10 +157,15 @@ fn per_repeat(point: &Point, of: impl Fn(&crate::record::Repeat) -> Option<f64>)
 
 type PerRepeat = Option<Vec<(u32, f64)>>;
 
+/// A figure of every repeat of two points.
+struct PerRepeatOfBoth {
+    a: PerRepeat,
+    b: PerRepeat,
+}
+
 /// A figure that every repeat has one of, by the logarithm.
-fn means(what: &'static str, scale: Scale, (a, b): (&Point, &Point), of: (PerRepeat, PerRepeat)) -> Option<Figure> {
-    let (mut of_a, mut of_b) = (of.0?, of.1?);
-    let pairing = pairing(a, b);
+fn means(what: &'static str, scale: Scale, pairing: Pairing, of: PerRepeatOfBoth) -> Option<Figure> {
+    let (mut of_a, mut of_b) = (of.a?, of.b?);
     if pairing == Pairing::ByRepeat {
         let known = |all: &[(u32, f64)], index: u32| all.iter().any(|(other, _)| *other == index);
         let (all_a, all_b) = (of_a.clone(), of_b.clone());
@@ -209,14 +226,14 @@ pub fn decide(figures: &[Figure], within: f64, error_share: f64) -> Vec<Decided>
                 Scale::Share => Decided {
                     interval: Some(interval),
                     smallest: Some(found.max(error_share)),
-                    decision: judge(interval, (-error_share, error_share), false),
+                    decision: judge(interval, &(-error_share..=error_share), false),
                 },
                 scale => Decided {
                     interval: Some(super::curve::exponential(interval)),
                     smallest: Some(found.exp_m1().max(within)),
                     decision: judge(
                         interval,
-                        ((1.0 - within).ln(), (1.0 + within).ln()),
+                        &((1.0 - within).ln()..=(1.0 + within).ln()),
                         scale == Scale::LessIsWorse,
                     ),
                 },
@@ -242,17 +259,17 @@ fn undecidable(figure: &Figure) -> Decided {
 }
 
 /// By an interval on the scale of the estimate, and what is equivalent on it.
-fn judge(interval: Interval, (least, most): (f64, f64), less_is_worse: bool) -> Decision {
+fn judge(interval: Interval, equivalent: &RangeInclusive<f64>, less_is_worse: bool) -> Decision {
     let (up, down) = if less_is_worse {
         (Decision::Better, Decision::Worse)
     } else {
         (Decision::Worse, Decision::Better)
     };
-    if interval.lo > 0.0 && interval.value > most {
+    if interval.lo > 0.0 && interval.value > *equivalent.end() {
         up
-    } else if interval.hi < 0.0 && interval.value < least {
+    } else if interval.hi < 0.0 && interval.value < *equivalent.start() {
         down
-    } else if least <= interval.lo && interval.hi <= most {
+    } else if equivalent.contains(&interval.lo) && equivalent.contains(&interval.hi) {
         Decision::Equivalent
     } else {
         Decision::Undecided

@@ -1,7 +1,7 @@
 //! Which rates to measure for the highest one that meets an objective.
 //!
 //! In: what the rates measured so far say. Out: the rate to measure next, and how often; nothing at the end. Pure, and
-//! without a memory of its own: whatever was measured before (a plan's own loads, an earlier run that is gone on with)
+//! without a memory of its own: whatever was measured before (a plan's own loads, an earlier run that is resumed)
 //! is evidence as any other, and the same evidence gives the same next rate. Knows neither servers nor percentiles.
 //!
 //! Rates double until one does not meet the objective (or halve until one does), then the gap is bisected with as few
@@ -183,19 +183,20 @@ impl Search {
     fn downwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let certain = |rps: f64| known.iter().any(|one| one.is_met() && one.certain && one.rps >= rps);
         let step = |rps: f64| Some(rounded(rps / (1.0 + self.resolution))).filter(|&rps| rps >= self.lowest_rps);
-        self.walk((known, unknown), from, certain, step)
+        self.walk(known, unknown, from, certain, step)
     }
 
     /// The next step up to one that certainly does not.
     fn upwards(&self, known: &[Evidence], from: f64, unknown: &Unknown<'_>) -> Option<Probe> {
         let certain = |rps: f64| known.iter().any(|one| !one.is_met() && one.certain && one.rps <= rps);
         let step = |rps: f64| Some(rounded(rps * (1.0 + self.resolution))).filter(|&rps| rps <= self.highest_rps);
-        self.walk((known, unknown), from, certain, step)
+        self.walk(known, unknown, from, certain, step)
     }
 
     fn walk(
         &self,
-        (known, unknown): (&[Evidence], &Unknown<'_>),
+        known: &[Evidence],
+        unknown: &Unknown<'_>,
         from: f64,
         certain: impl Fn(f64) -> bool,
         step: impl Fn(f64) -> Option<f64>,

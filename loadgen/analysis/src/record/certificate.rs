@@ -51,8 +51,8 @@ pub struct Machine {
 
 /// The last certificate of the machine that a run was made on, and what it is worth to that run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Carried {
-    /// Which part of the run, where it has several: the folder of a merged run, or when the run was gone on with.
+pub struct CarriedCertificate {
+    /// Which part of the run, where it has several: the folder of a merged run, or when the run was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// Absent where none was found; `doubts` says where it was looked for.
@@ -63,7 +63,7 @@ pub struct Carried {
     pub doubts: Vec<String>,
 }
 
-impl Carried {
+impl CarriedCertificate {
     /// The certificate, where it is a proof.
     #[must_use]
     pub fn proof(&self) -> Option<&Certificate> {

@@ -26,7 +26,7 @@ mod server;
 mod summary;
 
 pub use attribution::{Band, Reads, Tail};
-pub use certificate::{Carried, Certificate, Machine, Program, VALID_DAYS};
+pub use certificate::{CarriedCertificate, Certificate, Machine, Program, VALID_DAYS};
 pub use check::Check;
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};

@@ -1,6 +1,6 @@
 //! The shape of `run.json`: a whole run, and how often it was resumed.
 
-use super::{Carried, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Slo};
+use super::{CarriedCertificate, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Slo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Run {
     pub finished_at: String,
     /// Whether it was stopped before its last point.
     pub interrupted: bool,
-    /// Each time that it was gone on with after it had stopped; empty for a run in one piece.
+    /// Each time that it was resumed after it had stopped; empty for a run in one piece.
     #[serde(default)]
     pub resumed: Vec<Resumption>,
     /// The plan's text, as read but for credentials.
@@ -39,7 +39,7 @@ pub struct Run {
     /// The last certificate of the self-check on the machine that the run was made on, one for each of its parts; empty in
     /// results made before certificates were kept.
     #[serde(default)]
-    pub certificates: Vec<Carried>,
+    pub certificates: Vec<CarriedCertificate>,
     /// The limits that verdicts are given by.
     pub limits: Limits,
     /// Prices used.
@@ -60,7 +60,7 @@ pub struct Run {
     pub points: Vec<Point>,
 }
 
-/// A run that stopped was gone on with.
+/// A run that stopped was resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resumption {
     /// UTC, RFC 3339.

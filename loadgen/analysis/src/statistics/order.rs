@@ -68,12 +68,12 @@ pub fn interval(table: &BlockTable, quantile: f64) -> Option<OrderInterval> {
     Some(OrderInterval {
         lo_us: lo as f64,
         hi_us: hi as f64,
-        gap: gap(table, quantile, (lo, hi)),
+        gap: gap(table, quantile, lo, hi),
     })
 }
 
 /// The widest gap between two values.
-fn gap(table: &BlockTable, quantile: f64, (lo, hi): (u64, u64)) -> Option<GapAt> {
+fn gap(table: &BlockTable, quantile: f64, lo: u64, hi: u64) -> Option<GapAt> {
     let ratio = |from: u64, to: u64| to as f64 / from.max(1) as f64;
     let (from, to) = table
         .values_between(lo, hi)

@@ -110,7 +110,7 @@ impl Figure {
         Some(us.max(1.0).ln())
     }
 
-    fn drift(&self, how: DriftHow, (from, to): (f64, f64), course: &[f64]) -> Drift {
+    fn drift(&self, how: DriftHow, from: f64, to: f64, course: &[f64]) -> Drift {
         Drift {
             of: self.of,
             how,
@@ -176,7 +176,7 @@ fn within(figure: &Figure, windows: &[Vec<Counts>], outside: f64) -> Option<Drif
     } else {
         vec![from, from + mean_moved]
     };
-    Some(figure.drift(DriftHow::Within, (from, from + mean_moved), &course))
+    Some(figure.drift(DriftHow::Within, from, from + mean_moved, &course))
 }
 
 /// The repeats against each other in their order.
@@ -219,7 +219,7 @@ fn trend(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
     let error = span * (left / (count - 2.0) / spread).sqrt();
     figure.tells(span * slope, error, count - 2.0, outside).then(|| {
         let ends = (level - middle * slope, level + middle * slope);
-        (figure.drift(DriftHow::Across, ends, logs), left)
+        (figure.drift(DriftHow::Across, ends.0, ends.1, logs), left)
     })
 }
 
@@ -237,7 +237,7 @@ fn change(figure: &Figure, logs: &[f64], outside: f64) -> Option<(Drift, f64)> {
                 .tells(to - from, error, freedom, outside / places as f64)
                 .then(|| {
                     (
-                        figure.drift(DriftHow::After(place as u32), (from, to), logs),
+                        figure.drift(DriftHow::After(place as u32), from, to, logs),
                         left + right,
                     )
                 })
@@ -270,7 +270,7 @@ fn jump(figure: &Figure, windows: &[Vec<Counts>], logs: &[f64], outside: f64) ->
             let certain = |(from, to, error): (f64, f64, f64)| (to - from).abs() / error;
             certain(a.1).total_cmp(&certain(b.1))
         });
-    found.map(|(place, (from, to, _))| figure.drift(DriftHow::After(place as u32), (from, to), logs))
+    found.map(|(place, (from, to, _))| figure.drift(DriftHow::After(place as u32), from, to, logs))
 }
 
 fn mean(values: &[f64]) -> f64 {

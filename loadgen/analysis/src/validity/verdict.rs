@@ -25,12 +25,12 @@ pub struct Evidence {
     /// How the latency drifted, in words.
     pub drifts: Vec<String>,
     /// The repeats.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepEvidence>,
 }
 
 /// One repeat, as far as the rules need it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct StepEvidence {
     /// Length of the window, in seconds.
     pub window_s: f64,
     /// Requests scheduled in the window.
@@ -51,7 +51,7 @@ pub struct Step {
     pub device_shortfall: Option<String>,
 }
 
-impl From<&Repeat> for Step {
+impl From<&Repeat> for StepEvidence {
     fn from(repeat: &Repeat) -> Self {
         Self {
             window_s: repeat.window_s,
@@ -75,7 +75,7 @@ impl From<&Repeat> for Step {
 }
 
 impl Evidence {
-    fn sum(&self, of: impl Fn(&Step) -> f64) -> f64 {
+    fn sum(&self, of: impl Fn(&StepEvidence) -> f64) -> f64 {
         self.steps.iter().map(of).sum()
     }
 
@@ -263,7 +263,7 @@ mod tests {
 
     /// 200 rps on a server that answers in about 5 ms, three windows of 5 s.
     fn healthy() -> Evidence {
-        let step = Step {
+        let step = StepEvidence {
             window_s: 5.0,
             scheduled: 1_000,
             failed: Vec::new(),
@@ -529,7 +529,7 @@ mod tests {
         assert!(invalid <= 1, "{invalid} of 400 healthy points judged invalid");
     }
 
-    fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> Step {
+    fn queue(rng: &mut ChaCha8Rng, rate: f64, mean_s: f64, window_s: f64) -> StepEvidence {
         let (warmup, mut at) = (2.0, 0.0);
         let (mut scheduled, mut replies, mut in_flight) = (0, 0.0, 0.0);
         loop {
@@ -544,7 +544,7 @@ mod tests {
             replies += f64::from(u8::from(done >= warmup && done < warmup + window_s));
             in_flight += (done.min(warmup + window_s) - at.max(warmup)).max(0.0) / window_s;
         }
-        Step {
+        StepEvidence {
             window_s,
             scheduled,
             replies,

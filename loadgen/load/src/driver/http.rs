@@ -5,9 +5,9 @@
 //! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
 //! the system call that writes the request. Knows nothing of schedules.
 
-use super::stamp::Stamp;
+use super::send_time::SendTime;
 use crate::payload::Body;
-use crate::reply::{self, Cut, Expected, Judged, Limit, Missing, Received, TooLarge};
+use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -91,14 +91,14 @@ fn describe(body: &Body, headers: &mut HeaderMap) {
 }
 
 /// An open connection.
-pub(super) struct Link {
+pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     connection: http1::Connection<Wire, Full<Bytes>>,
     over: bool,
 }
 
-impl Link {
-    async fn open(target: &Target, stamp: Arc<Stamp>) -> Result<Box<Self>, Failure> {
+impl HttpConnection {
+    async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, Failure> {
         let connect = async {
             let stream = TcpStream::connect(&target.authority).await?;
             // Else small requests wait for the server's acknowledgement.
@@ -106,7 +106,7 @@ impl Link {
             let io = TokioIo::new(stream);
             let mut http = http1::Builder::new();
             http.max_buf_size(HEAD_BYTES);
-            http.handshake(Wire { io, stamp }).await.map_err(io::Error::other)
+            http.handshake(Wire { io, send_time }).await.map_err(io::Error::other)
         };
         let (sender, connection) = connect.await.map_err(|_: io::Error| Failure::Connect)?;
         Ok(Box::new(Self {
@@ -139,12 +139,12 @@ impl Link {
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>, limit: &Limit) -> Result<Reply, Lost> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>, limit: &Limit) -> Result<HttpReply, Lost> {
         let response = self.sender.send_request(request);
         let response = async { response.await.map_err(Lost::of) };
         let (head, body) = self.carry(response).await?.into_parts();
         let body = async { reply::read(body, limit).await.map_err(Lost::of_body) };
-        Ok(Reply {
+        Ok(HttpReply {
             status: head.status,
             headers: head.headers,
             body: self.carry(body).await?,
@@ -195,15 +195,15 @@ impl Lost {
         }
     }
 
-    fn of_body(cut: Cut<hyper::Error>) -> Self {
+    fn of_body(cut: BodyError<hyper::Error>) -> Self {
         match cut {
-            Cut::Lost(error) => Self::of(error),
-            Cut::TooLarge(what) => Self::TooLarge(what),
+            BodyError::Lost(error) => Self::of(error),
+            BodyError::TooLarge(what) => Self::TooLarge(what),
         }
     }
 }
 
-impl From<Lost> for Missing {
+impl From<Lost> for NoReply {
     fn from(lost: Lost) -> Self {
         match lost {
             Lost::Closed | Lost::Broken => Failure::Broken.into(),
@@ -212,31 +212,31 @@ impl From<Lost> for Missing {
     }
 }
 
-/// Sends a request and reads the whole reply, on `link` or else on a new connection. The stamp tells when it was sent; of
+/// Sends a request and reads the whole reply, on `connection` or else on a new connection. The send_time tells when it was sent; of
 /// a request that had to wait for its connection, that is when the connection was begun.
 pub(super) async fn exchange(
     target: Arc<Target>,
     body: Body,
-    link: Option<Box<Link>>,
-    stamp: Arc<Stamp>,
-) -> (Result<Reply, Missing>, Option<Box<Link>>) {
-    if let Some(mut link) = link {
-        match link.exchange(target.request(&body), &target.limit).await {
-            Ok(reply) => return (Ok(reply), Some(link)),
+    connection: Option<Box<HttpConnection>>,
+    send_time: Arc<SendTime>,
+) -> (Result<HttpReply, NoReply>, Option<Box<HttpConnection>>) {
+    if let Some(mut connection) = connection {
+        match connection.exchange(target.request(&body), &target.limit).await {
+            Ok(reply) => return (Ok(reply), Some(connection)),
             // The server closed it while it was idle, and nothing was written.
-            Err(Lost::Closed) if !stamp.is_set() => {}
+            Err(Lost::Closed) if !send_time.is_set() => {}
             Err(lost) => return (Err(lost.into()), None),
         }
     }
-    stamp.set();
+    send_time.set();
     // In a box, for few requests need it.
-    let opened = Box::pin(Link::open(&target, stamp)).await;
-    let mut link = match opened {
-        Ok(link) => link,
+    let opened = Box::pin(HttpConnection::open(&target, send_time)).await;
+    let mut connection = match opened {
+        Ok(connection) => connection,
         Err(failure) => return (Err(failure.into()), None),
     };
-    match link.exchange(target.request(&body), &target.limit).await {
-        Ok(reply) => (Ok(reply), Some(link)),
+    match connection.exchange(target.request(&body), &target.limit).await {
+        Ok(reply) => (Ok(reply), Some(connection)),
         Err(lost) => (Err(lost.into()), None),
     }
 }
@@ -244,7 +244,7 @@ pub(super) async fn exchange(
 /// A stream that takes the time in front of the first write of each request.
 struct Wire {
     io: TokioIo<TcpStream>,
-    stamp: Arc<Stamp>,
+    send_time: Arc<SendTime>,
 }
 
 impl Read for Wire {
@@ -255,7 +255,7 @@ impl Read for Wire {
 
 impl Write for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.stamp.set();
+        self.send_time.set();
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
@@ -276,32 +276,32 @@ impl Write for Wire {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stamp.set();
+        self.send_time.set();
         Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 }
 
 /// A reply, whole, and not looked at yet.
-pub(super) struct Reply {
+pub(super) struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Received,
 }
 
-impl Reply {
+impl HttpReply {
     /// How long its body is.
     pub(super) fn len(&self) -> usize {
         self.body.bytes.len()
     }
 
     /// Its status, its structure, and what the server says of its stages.
-    pub(super) fn judge(&self, expected: &Expected) -> Judged {
+    pub(super) fn judge(&self, expected: &Expected) -> CheckedReply {
         let timing = self.headers.get("server-timing").map(HeaderValue::as_bytes);
         let timings = timing
             .filter(|text| text.len() <= TIMING_BYTES)
             .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
         if self.status != StatusCode::OK {
-            return Judged::failed(Failure::Status(self.status.as_u16()), timings);
+            return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
         }
         let json_len = match self
             .headers
@@ -310,11 +310,11 @@ impl Reply {
         {
             None => None,
             Some(Ok(Ok(len))) => Some(len),
-            Some(_) => return Judged::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
+            Some(_) => return CheckedReply::wrong(&format!("`{HEADER_LENGTH}` is no number"), timings),
         };
         match expected.check_http(&self.body.bytes, json_len) {
-            Ok(()) => Judged::ok(timings),
-            Err(wrong) => Judged::wrong(&wrong, timings),
+            Ok(()) => CheckedReply::ok(timings),
+            Err(wrong) => CheckedReply::wrong(&wrong, timings),
         }
     }
 }
@@ -326,13 +326,13 @@ mod tests {
 
     const GOOD: &str = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
 
-    fn reply(status: u16, json_len: Option<&str>, body: &'static str) -> Reply {
+    fn reply(status: u16, json_len: Option<&str>, body: &'static str) -> HttpReply {
         let mut headers = HeaderMap::new();
         if let Some(len) = json_len {
             headers.insert(HEADER_LENGTH, len.parse().unwrap());
         }
         headers.insert("server-timing", "infer;dur=1.5, rows;desc=\"2\"".parse().unwrap());
-        Reply {
+        HttpReply {
             status: StatusCode::from_u16(status).unwrap(),
             headers,
             body: Received::whole(Bytes::from_static(body.as_bytes()), None),
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn replies_are_judged_by_status_and_structure() {
         let expected = Expected::new("m", &[], None);
-        let judged = |reply: &Reply| reply.judge(&expected).outcome;
+        let judged = |reply: &HttpReply| reply.judge(&expected).outcome;
         let wrong = Outcome::Failed(Failure::WrongReply);
         for (reply, outcome) in [
             (reply(200, None, GOOD), Outcome::Ok),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     /// A request on a connection that the server has closed since the last one, which `look` may have looked at.
-    async fn after_a_close(look: impl FnOnce(&mut Link) -> bool) {
+    async fn after_a_close(look: impl FnOnce(&mut HttpConnection) -> bool) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -413,27 +413,27 @@ mod tests {
         let url = format!("http://{address}/v2/models/m/infer").parse().unwrap();
         let target = Arc::new(Target::new(&url, Limit::of(100)).unwrap());
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
-        let stamp = Arc::new(Stamp::new(clock));
+        let send_time = Arc::new(SendTime::new(clock));
         let body = Body {
             bytes: Bytes::new(),
             json_len: None,
         };
-        let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&stamp)).await;
-        let (Ok(_), Some(mut link)) = first else {
+        let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&send_time)).await;
+        let (Ok(_), Some(mut connection)) = first else {
             panic!("the first request failed")
         };
         // Closed after the connection was: once its end is seen here, that of the connection is known to the runtime too.
         let beacon = TcpStream::connect(address).await.unwrap();
         beacon.readable().await.unwrap();
-        stamp.clear();
+        send_time.clear();
         let begun_us = clock.now_us();
-        assert!(look(&mut link));
-        let again = exchange(target, body, Some(link), Arc::clone(&stamp));
+        assert!(look(&mut connection));
+        let again = exchange(target, body, Some(connection), Arc::clone(&send_time));
         let limit = std::time::Duration::from_secs(20);
         let (reply, _) = tokio::time::timeout(limit, again).await.expect("the request is lost");
         assert!(reply.is_ok());
         assert!(
-            stamp
+            send_time
                 .sent_us()
                 .is_some_and(|sent_us| (begun_us..=clock.now_us()).contains(&sent_us))
         );
@@ -442,11 +442,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_close_that_is_seen_before_the_request_is_handed_over() {
-        after_a_close(|link| !link.make_ready() && link.is_over()).await;
+        after_a_close(|connection| !connection.make_ready() && connection.is_over()).await;
     }
 
     #[tokio::test]
     async fn a_close_that_is_seen_in_the_poll_that_would_send_the_request() {
-        after_a_close(|link| !link.is_over()).await;
+        after_a_close(|connection| !connection.is_over()).await;
     }
 }

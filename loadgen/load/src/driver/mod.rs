@@ -6,8 +6,8 @@
 //! percentiles.
 
 mod http;
+mod send_time;
 mod shared;
-mod stamp;
 mod step;
 mod user;
 

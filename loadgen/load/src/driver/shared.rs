@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: Step,
-    pub(super) way: Way,
+    pub(super) client: Client,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) drain_end_us: u64,
@@ -28,7 +28,7 @@ pub(super) struct Shared {
 }
 
 /// A [`Route`] made ready.
-pub(super) enum Way {
+pub(super) enum Client {
     Http(Arc<http::Target>),
     Grpc(Arc<Connections>, Limit),
 }
@@ -36,11 +36,11 @@ pub(super) enum Way {
 impl Shared {
     pub(super) fn new(step: Step) -> Result<Self, DriverError> {
         Ok(Self {
-            way: match &step.route {
-                Route::Http(url) => Way::Http(Arc::new(
+            client: match &step.route {
+                Route::Http(url) => Client::Http(Arc::new(
                     http::Target::new(url, step.limit.clone()).ok_or_else(|| DriverError::Address(url.clone()))?,
                 )),
-                Route::Grpc(connections) => Way::Grpc(Arc::clone(connections), step.limit.clone()),
+                Route::Grpc(connections) => Client::Grpc(Arc::clone(connections), step.limit.clone()),
             },
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
             clock: OnceLock::new(),

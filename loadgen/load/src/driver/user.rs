@@ -7,13 +7,13 @@
 //! A time limit costs no timer of its own either: the task's one alarm stands at the limit of some earlier request and
 //! is moved on when it goes off. It never stands later than the limit of the request in flight.
 
-use super::http::{self, Link};
-use super::shared::{Shared, Way};
-use super::stamp::Stamp;
+use super::http::{self, HttpConnection};
+use super::send_time::SendTime;
+use super::shared::{Client, Shared};
 use crate::grpc;
 use crate::pacer::Clock;
 use crate::payload::Body;
-use crate::reply::{CHECKED_AT_ONCE_BYTES, Expected, Judged, Missing};
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, NoReply};
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -33,30 +33,30 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct User {
     shared: Arc<Shared>,
     runtime: Handle,
-    seat: Mutex<Seat>,
+    state: Mutex<UserState>,
 }
 
-/// What a user is at.
-struct Seat {
-    doing: Doing,
-    link: Option<Box<Link>>,
-    stamp: Option<Arc<Stamp>>,
+/// What a user does now.
+struct UserState {
+    activity: Activity,
+    connection: Option<Box<HttpConnection>>,
+    send_time: Option<Arc<SendTime>>,
     /// Wakes the user's task.
     waker: Waker,
     /// When the alarm goes off, on the step's clock.
     alarm_us: u64,
 }
 
-enum Doing {
-    Nothing,
+enum Activity {
+    Idle,
     /// A ticket that the task has to begin with.
-    Given(Ticket),
+    Assigned(Ticket),
     Waiting(Call),
     /// There are no more tickets.
-    Over,
+    Ended,
 }
 
-/// A request under way.
+/// A request under client.
 struct Call {
     ticket: Ticket,
     /// When it is given up.
@@ -65,21 +65,21 @@ struct Call {
 }
 
 /// From the first byte sent to the last byte received.
-type Exchange = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type Exchange = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 
-struct Ended {
-    reply: Result<Reply, Missing>,
-    link: Option<Box<Link>>,
+struct Exchanged {
+    reply: Result<Reply, NoReply>,
+    connection: Option<Box<HttpConnection>>,
 }
 
 /// A reply read to its last byte, and not looked at yet.
 enum Reply {
-    Http(http::Reply),
-    Grpc(grpc::Reply),
+    Http(http::HttpReply),
+    Grpc(grpc::GrpcReply),
 }
 
 impl Reply {
-    fn judge(&self, expected: &Expected) -> Judged {
+    fn judge(&self, expected: &Expected) -> CheckedReply {
         match self {
             Self::Http(reply) => reply.judge(expected),
             Self::Grpc(reply) => reply.judge(expected),
@@ -95,33 +95,33 @@ impl Reply {
 }
 
 /// A request that is over, its reply not looked at yet.
-struct Over {
+struct Completed {
     ticket: Ticket,
     sent_us: u64,
     done_us: u64,
-    reply: Result<Reply, Missing>,
+    reply: Result<Reply, NoReply>,
 }
 
-impl Way {
-    fn exchange(&self, body: &Body, link: Option<Box<Link>>, stamp: &Arc<Stamp>) -> Exchange {
+impl Client {
+    fn exchange(&self, body: &Body, connection: Option<Box<HttpConnection>>, send_time: &Arc<SendTime>) -> Exchange {
         match self {
             Self::Http(target) => {
-                let exchange = http::exchange(Arc::clone(target), body.clone(), link, Arc::clone(stamp));
+                let exchange = http::exchange(Arc::clone(target), body.clone(), connection, Arc::clone(send_time));
                 Box::pin(async move {
-                    let (reply, link) = exchange.await;
-                    Ended {
+                    let (reply, connection) = exchange.await;
+                    Exchanged {
                         reply: reply.map(Reply::Http),
-                        link,
+                        connection,
                     }
                 })
             }
             Self::Grpc(connections, limit) => {
-                stamp.set();
+                send_time.set();
                 let (connections, message, limit) = (Arc::clone(connections), body.bytes.clone(), limit.clone());
                 Box::pin(async move {
-                    Ended {
+                    Exchanged {
                         reply: connections.call(message, &limit).await.map(Reply::Grpc),
-                        link: None,
+                        connection: None,
                     }
                 })
             }
@@ -132,31 +132,35 @@ impl Way {
 impl Taker for User {
     fn hand(&self, ticket: Ticket) {
         let Some(clock) = self.shared.clock() else { return };
-        let mut seat = self.seat();
+        let mut state = self.state();
         let is_small = self.shared.body(ticket).bytes.len() <= PACED_BYTES;
-        let is_open = is_small && seat.link.as_mut().is_some_and(|link| link.make_ready());
+        let is_open = is_small
+            && state
+                .connection
+                .as_mut()
+                .is_some_and(|connection| connection.make_ready());
         if !is_open || clock.now_us() >= self.shared.drain_end_us {
-            seat.doing = Doing::Given(ticket);
-            return seat.waker.wake_by_ref();
+            state.activity = Activity::Assigned(ticket);
+            return state.waker.wake_by_ref();
         }
-        let mut call = self.begin(&mut seat, ticket, clock);
+        let mut call = self.begin(&mut state, ticket, clock);
         // Should the connection turn out to be closed, another is begun.
         let _runtime = self.runtime.enter();
-        let polled = call.exchange.as_mut().poll(&mut Context::from_waker(&seat.waker));
+        let polled = call.exchange.as_mut().poll(&mut Context::from_waker(&state.waker));
         let is_over = polled.is_ready();
         if let Poll::Ready(ended) = polled {
             call.exchange = Box::pin(std::future::ready(ended));
         }
-        if is_over || call.limit_us < seat.alarm_us {
-            seat.waker.wake_by_ref();
+        if is_over || call.limit_us < state.alarm_us {
+            state.waker.wake_by_ref();
         }
-        seat.doing = Doing::Waiting(call);
+        state.activity = Activity::Waiting(call);
     }
 
     fn end(&self) {
-        let mut seat = self.seat();
-        seat.doing = Doing::Over;
-        seat.waker.wake_by_ref();
+        let mut state = self.state();
+        state.activity = Activity::Ended;
+        state.waker.wake_by_ref();
     }
 }
 
@@ -165,10 +169,10 @@ impl User {
         Self {
             shared,
             runtime: Handle::current(),
-            seat: Mutex::new(Seat {
-                doing: Doing::Nothing,
-                link: None,
-                stamp: None,
+            state: Mutex::new(UserState {
+                activity: Activity::Idle,
+                connection: None,
+                send_time: None,
                 waker: Waker::noop().clone(),
                 alarm_us: NEVER,
             }),
@@ -182,7 +186,7 @@ impl User {
         let mut alarm = pin!(tokio::time::sleep_until(Instant::now().into()));
         loop {
             match self.shared.tickets.next(&me) {
-                Next::Ticket(ticket) => self.seat().doing = Doing::Given(ticket),
+                Next::Ticket(ticket) => self.state().activity = Activity::Assigned(ticket),
                 Next::Later => {}
                 Next::Never => return samples,
             }
@@ -194,59 +198,67 @@ impl User {
     }
 
     /// The end of the next request; `None` when there will be none.
-    fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Over>> {
-        let mut guard = self.seat();
-        let seat = &mut *guard;
-        seat.waker.clone_from(cx.waker());
-        if matches!(seat.doing, Doing::Over) {
+    fn poll(&self, alarm: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Option<Completed>> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.waker.clone_from(cx.waker());
+        if matches!(state.activity, Activity::Ended) {
             return Poll::Ready(None);
         }
         // Set before the pacer's start, and so before the first ticket.
         let Some(clock) = self.shared.clock() else {
             return Poll::Pending;
         };
-        if let Doing::Given(ticket) = seat.doing {
+        if let Activity::Assigned(ticket) = state.activity {
             if clock.now_us() >= self.shared.drain_end_us {
-                seat.doing = Doing::Nothing;
+                state.activity = Activity::Idle;
                 let now_us = clock.now_us();
-                return Poll::Ready(Some(Over {
+                return Poll::Ready(Some(Completed {
                     ticket,
                     sent_us: now_us,
                     done_us: now_us,
                     reply: Err(Failure::DrainLimit.into()),
                 }));
             }
-            seat.doing = Doing::Waiting(self.begin(seat, ticket, clock));
+            state.activity = Activity::Waiting(self.begin(state, ticket, clock));
         }
-        let ended = match &mut seat.doing {
-            Doing::Waiting(call) => match call.exchange.as_mut().poll(cx) {
+        let ended = match &mut state.activity {
+            Activity::Waiting(call) => match call.exchange.as_mut().poll(cx) {
                 Poll::Ready(ended) => Some(ended),
-                Poll::Pending if seat.is_late(alarm, clock, cx) => None,
+                Poll::Pending if state.is_late(alarm, clock, cx) => None,
                 Poll::Pending => return Poll::Pending,
             },
-            Doing::Nothing | Doing::Given(_) | Doing::Over => {
-                if seat.link.as_mut().is_some_and(|link| link.is_closed(cx)) {
-                    seat.link = None;
+            Activity::Idle | Activity::Assigned(_) | Activity::Ended => {
+                if state
+                    .connection
+                    .as_mut()
+                    .is_some_and(|connection| connection.is_closed(cx))
+                {
+                    state.connection = None;
                 }
-                seat.is_late(alarm, clock, cx);
+                state.is_late(alarm, clock, cx);
                 return Poll::Pending;
             }
         };
         let done_us = clock.now_us();
-        let Doing::Waiting(call) = std::mem::replace(&mut seat.doing, Doing::Nothing) else {
+        let Activity::Waiting(call) = std::mem::replace(&mut state.activity, Activity::Idle) else {
             return Poll::Pending;
         };
         // One that was never sent is given up now.
-        let sent_us = seat.stamp.as_ref().and_then(|stamp| stamp.sent_us()).unwrap_or(done_us);
+        let sent_us = state
+            .send_time
+            .as_ref()
+            .and_then(|send_time| send_time.sent_us())
+            .unwrap_or(done_us);
         let reply = match ended {
             Some(ended) => {
-                seat.link = ended.link;
+                state.connection = ended.connection;
                 ended.reply
             }
             None if call.limit_us < self.shared.drain_end_us => Err(Failure::Timeout.into()),
             None => Err(Failure::DrainLimit.into()),
         };
-        Poll::Ready(Some(Over {
+        Poll::Ready(Some(Completed {
             ticket: call.ticket,
             sent_us,
             done_us,
@@ -254,22 +266,25 @@ impl User {
         }))
     }
 
-    fn begin(&self, seat: &mut Seat, ticket: Ticket, clock: Clock) -> Call {
-        let stamp = seat.stamp.get_or_insert_with(|| Arc::new(Stamp::new(clock)));
-        stamp.clear();
+    fn begin(&self, state: &mut UserState, ticket: Ticket, clock: Clock) -> Call {
+        let send_time = state.send_time.get_or_insert_with(|| Arc::new(SendTime::new(clock)));
+        send_time.clear();
         let step = &self.shared.step;
-        let link = seat.link.take().filter(|link| !link.is_over());
+        let connection = state.connection.take().filter(|connection| !connection.is_over());
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);
         let limit_us = clock.now_us().saturating_add(timeout_us);
         Call {
             ticket,
             limit_us: limit_us.min(self.shared.drain_end_us),
-            exchange: self.shared.way.exchange(self.shared.body(ticket), link, stamp),
+            exchange: self
+                .shared
+                .client
+                .exchange(self.shared.body(ticket), connection, send_time),
         }
     }
 
     /// Makes a sample of it: all its times are taken, so that what is done here is in nobody's latency.
-    async fn look_at(&self, over: Over) -> Sample {
+    async fn look_at(&self, over: Completed) -> Sample {
         self.shared.tickets.finish();
         let step = &self.shared.step;
         let judged = match over.reply {
@@ -279,7 +294,7 @@ impl User {
                 // Others wait for this thread.
                 let expected = Arc::clone(&step.expected);
                 let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
-                checking.await.unwrap_or_else(|error| Judged::wrong(&error, None))
+                checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
             }
         };
         if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
@@ -296,17 +311,17 @@ impl User {
         sample
     }
 
-    fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, UserState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seat {
+impl UserState {
     /// Whether the request in flight is past its limit; if not, the alarm stands no later than that.
     fn is_late(&mut self, mut alarm: Pin<&mut Sleep>, clock: Clock, cx: &mut Context<'_>) -> bool {
-        let limit_us = match &self.doing {
-            Doing::Waiting(call) => call.limit_us,
-            Doing::Nothing | Doing::Given(_) | Doing::Over => NEVER,
+        let limit_us = match &self.activity {
+            Activity::Waiting(call) => call.limit_us,
+            Activity::Idle | Activity::Assigned(_) | Activity::Ended => NEVER,
         };
         loop {
             if limit_us < self.alarm_us {

@@ -8,20 +8,20 @@ use tierlab_protocol::timing::StageTimings;
 
 /// A request without a reply.
 #[derive(Debug)]
-pub struct Missing {
+pub struct NoReply {
     /// Why.
     pub failure: Failure,
     /// What the reader of the result should know beside its kind.
     pub says: Option<String>,
 }
 
-impl From<Failure> for Missing {
+impl From<Failure> for NoReply {
     fn from(failure: Failure) -> Self {
         Self { failure, says: None }
     }
 }
 
-impl From<TooLarge> for Missing {
+impl From<TooLarge> for NoReply {
     fn from(what: TooLarge) -> Self {
         Self {
             failure: Failure::TooLarge,
@@ -32,7 +32,7 @@ impl From<TooLarge> for Missing {
 
 /// What a reply, or its absence, comes to.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedReply {
     /// How it ended.
     pub outcome: Outcome,
     /// The server's own stages.
@@ -41,7 +41,7 @@ pub struct Judged {
     pub says: Option<String>,
 }
 
-impl Judged {
+impl CheckedReply {
     /// Answered well.
     #[must_use]
     pub const fn ok(timings: Option<StageTimings>) -> Self {
@@ -72,8 +72,8 @@ impl Judged {
     }
 }
 
-impl From<Missing> for Judged {
-    fn from(Missing { failure, says }: Missing) -> Self {
+impl From<NoReply> for CheckedReply {
+    fn from(NoReply { failure, says }: NoReply) -> Self {
         Self {
             says,
             ..Self::failed(failure, None)

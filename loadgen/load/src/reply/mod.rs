@@ -14,8 +14,8 @@ mod received;
 
 pub use expected::Expected;
 pub use found::Wrong;
-pub use judged::{Judged, Missing};
-pub use received::{Cut, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
+pub use judged::{CheckedReply, NoReply};
+pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
 
 /// A reply up to this long is checked at once; a longer one on a thread that nobody waits for.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;

@@ -52,7 +52,7 @@ pub struct TooLarge(String);
 
 /// Why a body was not read to its end.
 #[derive(Debug)]
-pub enum Cut<E> {
+pub enum BodyError<E> {
     /// It is longer than it may be.
     TooLarge(TooLarge),
     /// Its connection broke.
@@ -161,12 +161,12 @@ impl Drop for Held {
 /// Reads a body, and the trailers behind it.
 ///
 /// # Errors
-/// See [`Cut`].
-pub async fn read<B>(mut body: B, limit: &Limit) -> Result<Received, Cut<B::Error>>
+/// See [`BodyError`].
+pub async fn read<B>(mut body: B, limit: &Limit) -> Result<Received, BodyError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let too_long = || Cut::TooLarge(limit.refuse(format_args!("a body of more than {} bytes", limit.bytes)));
+    let too_long = || BodyError::TooLarge(limit.refuse(format_args!("a body of more than {} bytes", limit.bytes)));
     let announced = body.size_hint().lower();
     if announced > limit.bytes as u64 {
         return Err(too_long());
@@ -174,7 +174,7 @@ where
     let (mut first, mut more, mut trailers) = (Bytes::new(), Vec::new(), None);
     let mut held = Held::default();
     while let Some(frame) = body.frame().await {
-        let data = match frame.map_err(Cut::Lost)?.into_data() {
+        let data = match frame.map_err(BodyError::Lost)?.into_data() {
             Ok(data) => data,
             Err(frame) => {
                 trailers = Frame::into_trailers(frame).ok();
@@ -187,7 +187,7 @@ where
         }
         if len > SMALL_BYTES && !held.grow(&limit.together, data.len()) {
             let most = limit.together.most;
-            return Err(Cut::TooLarge(
+            return Err(BodyError::TooLarge(
                 limit.refuse(format_args!("replies of more than {most} bytes at a time")),
             ));
         }

@@ -287,12 +287,12 @@ fn frames(count: usize) -> impl hyper::body::Body<Data = Bytes, Error = std::con
 async fn bodies_are_read_to_their_end_or_to_their_limit() {
     let limit = Limit::of(1_000);
     assert_eq!(read(frames(1_000), &limit).await.unwrap().bytes.len(), 1_000);
-    let Err(Cut::TooLarge(what)) = read(frames(1_001), &limit).await else {
+    let Err(BodyError::TooLarge(what)) = read(frames(1_001), &limit).await else {
         panic!("it was read")
     };
     assert!(what.to_string().contains("more than 1000 bytes"), "{what}");
     let announced = Full::new(Bytes::from(vec![0; 1_001]));
-    assert!(matches!(read(announced, &limit).await, Err(Cut::TooLarge(_))));
+    assert!(matches!(read(announced, &limit).await, Err(BodyError::TooLarge(_))));
 }
 
 #[tokio::test]
@@ -300,7 +300,7 @@ async fn all_replies_together_have_a_limit_that_those_read_give_back() {
     let limit = Limit::of_replies(Some(200_000), &Expected::default()).with_together(500_000);
     let body = || Full::new(Bytes::from(vec![0; 200_000]));
     let held = [read(body(), &limit).await.unwrap(), read(body(), &limit).await.unwrap()];
-    let Err(Cut::TooLarge(what)) = read(body(), &limit).await else {
+    let Err(BodyError::TooLarge(what)) = read(body(), &limit).await else {
         panic!("it was read")
     };
     assert!(what.to_string().contains("`reply_limit_bytes`"), "{what}");

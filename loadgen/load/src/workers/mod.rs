@@ -230,7 +230,7 @@ impl Worker {
             _ => "its output, but it still runs".to_owned(),
         };
         WorkerError::Failed(format!(
-            "{} ended {how} while it was needed; the step under way is lost, finished ones are kept (go on with --resume)",
+            "{} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)",
             self.name
         ))
     }

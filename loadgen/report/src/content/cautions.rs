@@ -23,7 +23,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
     }
     for resumed in &run.resumed {
         let mut text = format!(
-            "Gone on with at {} after {} steps, servers and caches as they were then",
+            "Resumed at {} after {} finished steps, with the servers and caches of that time",
             resumed.at, resumed.finished_steps
         );
         for difference in &resumed.differences {
@@ -74,7 +74,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
             )
         }));
     } else {
-        cautions.push(format!("{name}: {}{}", summary.verdict, gone_on_with(run, point)));
+        cautions.push(format!("{name}: {}{}", summary.verdict, resumed_between(run, point)));
     }
     cautions.extend(summary.gaps.iter().map(|gap| {
         let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
@@ -99,8 +99,8 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     cautions
 }
 
-/// Where repeats change at once just where a run was gone on with, that is likely why.
-fn gone_on_with(run: &Run, point: &Point) -> String {
+/// Where repeats change at once just where a run was resumed, that is likely why.
+fn resumed_between(run: &Run, point: &Point) -> String {
     let drifts = point.summary.iter().flat_map(|summary| &summary.drifts);
     let changes = drifts.filter_map(|drift| match drift.how {
         DriftHow::After(count) => Some(count as usize),
@@ -117,7 +117,7 @@ fn gone_on_with(run: &Run, point: &Point) -> String {
         };
         if let Some(resumed) = run.resumed.iter().find(|resumed| between(&resumed.at)) {
             return format!(
-                "; between the two the run was gone on with ({}): the server or the machine is not what it was, measure anew",
+                "; between the two the run was resumed ({}): the server or the machine is not what it was, measure anew",
                 resumed.at
             );
         }

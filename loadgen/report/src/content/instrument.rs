@@ -3,7 +3,7 @@
 //! In: a run. Out: plain text for every renderer. Judges no certificate.
 
 use super::words;
-use tierlab_analysis::record::{Carried, Check, Run, VALID_DAYS};
+use tierlab_analysis::record::{CarriedCertificate, Check, Run, VALID_DAYS};
 
 /// What is known of the instrument.
 pub(crate) struct Instrument<'a> {
@@ -91,7 +91,7 @@ fn line<'a>(part: Option<&str>, check: &'a Check) -> CheckLine<'a> {
     CheckLine { name, check }
 }
 
-fn sentence(carried: &Carried) -> String {
+fn sentence(carried: &CarriedCertificate) -> String {
     let part = carried
         .part
         .as_ref()

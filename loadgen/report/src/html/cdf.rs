@@ -3,7 +3,7 @@
 //!
 //! In: the series of a group and the rate to show. Out: a figure. Knows nothing of other figures.
 
-use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, tick_label};
+use super::chart::{AREA, Axis, HEIGHT, Scale, WIDTH, frame, log_ticks, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
 use crate::units::{latency, rate};
@@ -67,12 +67,19 @@ pub(super) fn figure(series: &[Series<'_>], common: Option<f64>) -> String {
         legend(series),
         frame(
             "share of the requests up to a latency",
-            (&x, &x_ticks, "latency"),
-            (&y, &y_ticks)
+            "latency",
+            &Axis {
+                scale: &x,
+                ticks: &x_ticks
+            },
+            &Axis {
+                scale: &y,
+                ticks: &y_ticks
+            }
         )
     );
     for shown in &curves {
-        out += &line(shown, (&x, &y));
+        out += &line(shown, &x, &y);
     }
     out + "</svg><figcaption>Each step up the axis is a tenth of the requests above. A curve ends where too few \
            requests are left to tell.</figcaption></figure>"
@@ -83,7 +90,7 @@ fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
 }
 
-fn line(shown: &Shown<'_>, (x, y): (&Scale, &Scale)) -> String {
+fn line(shown: &Shown<'_>, x: &Scale, y: &Scale) -> String {
     let (one, curve) = (shown.series, &shown.curve);
     let mut path = String::new();
     for (index, (share, us)) in curve.iter().enumerate() {

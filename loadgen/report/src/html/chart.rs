@@ -101,12 +101,20 @@ pub(super) fn thinned(values: &[f64], scale: &Scale, gap: f64) -> Vec<f64> {
     kept
 }
 
+/// An axis: where numbers lie, and which are written at it.
+pub(super) struct Axis<'a> {
+    /// Numbers to places.
+    pub(super) scale: &'a Scale,
+    /// Numbers with their labels.
+    pub(super) ticks: &'a [(f64, String)],
+}
+
 /// The frame: title, axes with ticks and their labels, and the name of the horizontal axis.
-pub(super) fn frame(title: &str, x: (&Scale, &[(f64, String)], &str), y: (&Scale, &[(f64, String)])) -> String {
+pub(super) fn frame(title: &str, x_name: &str, x: &Axis<'_>, y: &Axis<'_>) -> String {
     let (left, _, right, bottom) = AREA;
     let mut out = format!("<text class=\"title\" x=\"{left}\" y=\"16\">{}</text>", escape(title));
-    for (value, label) in y.1 {
-        let at = y.0.at(*value);
+    for (value, label) in y.ticks {
+        let at = y.scale.at(*value);
         out += &format!(
             "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
              text-anchor=\"end\">{}</text>",
@@ -115,8 +123,8 @@ pub(super) fn frame(title: &str, x: (&Scale, &[(f64, String)], &str), y: (&Scale
             escape(label)
         );
     }
-    for (value, label) in x.1 {
-        let at = x.0.at(*value);
+    for (value, label) in x.ticks {
+        let at = x.scale.at(*value);
         out += &format!(
             "<path class=\"axis\" d=\"M{at:.1} {bottom}v5\"/><text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" \
              text-anchor=\"middle\">{}</text>",
@@ -129,7 +137,7 @@ pub(super) fn frame(title: &str, x: (&Scale, &[(f64, String)], &str), y: (&Scale
         "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
         left.midpoint(right),
         bottom + 38.0,
-        escape(x.2)
+        escape(x_name)
     );
     out
 }

@@ -2,7 +2,7 @@
 //!
 //! In: a group and its series. Out: a table and a figure. Knows nothing of other figures.
 
-use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame};
+use super::chart::{AREA, Axis, HEIGHT, Scale, WIDTH, frame};
 use super::markup::escape;
 use super::series::Series;
 use crate::content::costs::{Costs, OverHitRatio, SIDE_BY_SIDE, TierLine};
@@ -89,7 +89,18 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
     let mut out = format!(
         "<div class=\"panels even\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"cost over hit ratio\">{}",
-        frame(&title, (&x, &x_ticks, "hit ratio"), (&y, &y_ticks))
+        frame(
+            &title,
+            "hit ratio",
+            &Axis {
+                scale: &x,
+                ticks: &x_ticks
+            },
+            &Axis {
+                scale: &y,
+                ticks: &y_ticks
+            }
+        )
     );
     for tier in &over.lines {
         out += &drawn(tier, series, &x, &y);

@@ -78,7 +78,7 @@ fn card(one: &Series<'_>, point: &Point, grid: &Grid) -> String {
                 (index + 1).to_string()
             }
         );
-        out += &cells(repeat, (from, width));
+        out += &cells(repeat, from, width);
     }
     out + "</svg></div>"
 }
@@ -108,7 +108,7 @@ fn place(grid: &Grid, us: f64) -> f64 {
     bottom - (us / grid.from_us).ln() / (grid.to_us / grid.from_us).ln() * (bottom - top)
 }
 
-fn cells(repeat: &OverTime, (from, width): (f64, f64)) -> String {
+fn cells(repeat: &OverTime, from: f64, width: f64) -> String {
     let (_, top, _, bottom) = AREA;
     let (cell_w, cell_h) = (
         width / repeat.columns.len().max(1) as f64,

@@ -3,7 +3,7 @@
 //!
 //! In: the series of a group. Out: a figure. Knows nothing of other figures.
 
-use super::chart::{AREA, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
+use super::chart::{AREA, Axis, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
 use super::markup::escape;
 use super::series::{Series, legend};
 use crate::units::{latency_interval, rate};
@@ -59,12 +59,19 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
              offered rate\">{}",
             frame(
                 &format!("{name} latency"),
-                (&x, &x_ticks, "requests offered per second"),
-                (&y, &y_ticks)
+                "requests offered per second",
+                &Axis {
+                    scale: &x,
+                    ticks: &x_ticks
+                },
+                &Axis {
+                    scale: &y,
+                    ticks: &y_ticks
+                }
             )
         );
         for one in series {
-            out += &curve(one, name, percentile, (&x, &y));
+            out += &curve(one, name, percentile, &x, &y);
         }
         out += "</svg>";
     }
@@ -79,7 +86,7 @@ pub(super) fn figure(series: &[Series<'_>]) -> String {
 const CAPTION: &str = "Whiskers and bands are 95 % intervals. Filled markers are valid points; hollow ones are \
             saturated or invalid and not to be used as latencies of their rate.";
 
-fn curve(one: &Series<'_>, name: &str, percentile: Percentile, (x, y): (&Scale, &Scale)) -> String {
+fn curve(one: &Series<'_>, name: &str, percentile: Percentile, x: &Scale, y: &Scale) -> String {
     let drawn: Vec<(&Point, &Summary, Interval)> = one
         .curve
         .points

@@ -1,12 +1,12 @@
 //! Cold starts. In: tiers with their servers. Out: how long each took until its first reply, and where that went. Tiers
 //! and ways take turns, so that a slow minute falls on all of them.
 
-use super::bench::Bench;
+use super::context::LabContext;
 use super::data::Prepared;
-use super::servers::{Fleet, Setting};
+use super::servers::{Servers, Setting};
 use crate::error::RunError;
 use crate::page_cache;
-use crate::plan::{CacheState, ColdStartPlan, TierPlan};
+use crate::plan::ColdStartPlan;
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::Target;
 use std::time::Instant;
@@ -18,31 +18,31 @@ const STAGES: [&str; 6] = ["read", "verify", "place", "session", "warmup", "feat
 
 /// Measures every cold start of the plan. `targets` are the lab's, by tier and cache state.
 pub(super) async fn measure(
-    bench: &Bench<'_>,
+    context: &LabContext<'_>,
     plan: &ColdStartPlan,
     prepared: &Prepared,
-    fleet: &Fleet,
+    running: &Servers,
     targets: &[Target],
 ) -> Result<Vec<ColdStart>, RunError> {
-    let Some(cache) = bench.lab.caches.first() else {
+    let Some(cache) = context.lab.caches.first() else {
         return Ok(Vec::new());
     };
     let mut starts = Vec::new();
     for index in 0..plan.repeats {
-        for tier in &bench.lab.tiers {
+        for tier in &context.lab.tiers {
             for &way in &plan.ways {
-                if bench.interrupt.is_raised() {
+                if context.interrupt.is_raised() {
                     return Err(RunError::InterruptedEarly);
                 }
                 if plan.page_cache == PageCache::Dropped {
-                    let folder = fleet.folder(tier)?;
+                    let folder = running.folder(tier)?;
                     page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
                 }
                 let target = targets.iter().find(|target| target.tier == tier.name);
                 let timed = match (way, target) {
-                    (ColdWay::Load, Some(target)) => load(bench, target).await?,
+                    (ColdWay::Load, Some(target)) => load(context, target).await?,
                     (ColdWay::Load, None) => continue,
-                    (ColdWay::Restart, _) => restart(bench, prepared, fleet, (tier, cache)).await?,
+                    (ColdWay::Restart, _) => restart(context, prepared, running, Setting { tier, cache }).await?,
                 };
                 eprintln!(
                     "cold start {}/{}: {} by {way}: ready after {:.0} ms, first reply {:.1} ms later",
@@ -74,13 +74,13 @@ struct Timed {
 }
 
 /// Unloads a model, loads it again, and asks for a first reply.
-async fn load(bench: &Bench<'_>, target: &Target) -> Result<Timed, RunError> {
-    let model = &bench.plan.model;
+async fn load(context: &LabContext<'_>, target: &Target) -> Result<Timed, RunError> {
+    let model = &context.plan.model;
     target.control.unload(model).await?;
     let began = Instant::now();
     let document = target.control.load(model).await?;
     let ready_s = began.elapsed().as_secs_f64();
-    let first_reply_s = first_reply(bench, target).await?;
+    let first_reply_s = first_reply(context, target).await?;
     let mut stages_s: Vec<(String, f64)> = STAGES.map(|stage| (stage.to_owned(), 0.0)).into();
     for version in document.versions {
         let seconds = version.seconds;
@@ -105,19 +105,18 @@ async fn load(bench: &Bench<'_>, target: &Target) -> Result<Timed, RunError> {
 
 /// Starts a server, asks for a first reply, and ends it.
 async fn restart(
-    bench: &Bench<'_>,
+    context: &LabContext<'_>,
     prepared: &Prepared,
-    fleet: &Fleet,
-    (tier, cache): (&TierPlan, &CacheState),
+    running: &Servers,
+    setting: Setting<'_>,
 ) -> Result<Timed, RunError> {
     let began = Instant::now();
-    let setting = Setting { tier, cache };
-    let server = fleet.launch(bench, prepared, setting, "restart")?;
+    let server = running.launch(context, prepared, setting, "restart")?;
     let ready_s = began.elapsed().as_secs_f64();
-    let target = server.target(bench, prepared, setting).await?;
-    let first_reply_s = first_reply(bench, &target).await?;
+    let target = server.target(context, prepared, setting).await?;
+    let first_reply_s = first_reply(context, &target).await?;
     let scrape = target.control.scrape().await?;
-    let seconds = |stage: &str| scrape.sum(MODEL_LOAD_SECONDS, &[("model", &bench.plan.model), ("stage", stage)]);
+    let seconds = |stage: &str| scrape.sum(MODEL_LOAD_SECONDS, &[("model", &context.plan.model), ("stage", stage)]);
     let stages_s = STAGES.map(|stage| (stage.to_owned(), seconds(stage))).into();
     drop(server);
     Ok(Timed {
@@ -127,8 +126,8 @@ async fn restart(
     })
 }
 
-async fn first_reply(bench: &Bench<'_>, target: &Target) -> Result<f64, RunError> {
+async fn first_reply(context: &LabContext<'_>, target: &Target) -> Result<f64, RunError> {
     let began = Instant::now();
-    check_reply(bench.plan, target, &bench.plan.model).await?;
+    check_reply(context.plan, target, &context.plan.model).await?;
     Ok(began.elapsed().as_secs_f64())
 }

@@ -1,8 +1,8 @@
 //! Models and tables of a lab. In: what the plan wants. Out: a repository and a table on disk, and on every tier.
 //! What is there already is used again; a stamp beside it says how it was made.
 
-use super::bench::Bench;
-use super::places::Places;
+use super::context::LabContext;
+use super::locations::Locations;
 use crate::children;
 use crate::error::RunError;
 use crate::plan::Data;
@@ -26,8 +26,8 @@ pub(super) struct Prepared {
 }
 
 /// Generates what is not there yet.
-pub(super) fn prepare(bench: &Bench<'_>) -> Result<Prepared, RunError> {
-    let Bench { plan, lab, .. } = bench;
+pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
+    let LabContext { plan, lab, .. } = context;
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
     let (repository, features, stamp) = match &lab.data {
         Data::Given { repository, features } => {
@@ -42,7 +42,7 @@ pub(super) fn prepare(bench: &Bench<'_>) -> Result<Prepared, RunError> {
                 rows: *rows,
                 seed: plan.seed,
             };
-            made.make(bench)?;
+            made.make(context)?;
             (made.repository(), made.features(), made.stamp())
         }
     };
@@ -62,26 +62,26 @@ pub(super) fn prepare(bench: &Bench<'_>) -> Result<Prepared, RunError> {
 }
 
 /// Writes repository and tables to every tier that does not hold them yet.
-pub(super) fn publish(bench: &Bench<'_>, prepared: &Prepared, places: &Places) -> Result<(), RunError> {
-    let lab = bench.lab;
+pub(super) fn publish(context: &LabContext<'_>, prepared: &Prepared, locations: &Locations) -> Result<(), RunError> {
+    let lab = context.lab;
     for tier in lab.tiers.iter().filter(|tier| tier.publish) {
-        let place = places.of(&tier.name);
-        let stamp = format!("{}\n{}\n", prepared.stamp, place.identity);
+        let location = locations.of(&tier.name);
+        let stamp = format!("{}\n{}\n", prepared.stamp, location.identity);
         let stamp_file = lab.work.join(format!("published-{}", tier.name));
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
             continue;
         }
         eprintln!("publishing models and features to {}", tier.name);
-        let mut command = Command::new(&bench.programs.models);
+        let mut command = Command::new(&context.programs.models);
         command.arg("publish");
         command.arg("--repository").arg(&prepared.repository);
         command.arg("--features").arg(&prepared.features);
         command.arg("--to").arg(lab.tier_file(&tier.name));
-        for pair in &place.set {
+        for pair in &location.set {
             command.arg("--set").arg(pair);
         }
-        command.envs(place.environment.iter().copied());
-        children::run_to_end(&format!("publishing to {}", tier.name), command, bench.interrupt)?;
+        command.envs(location.environment.iter().copied());
+        children::run_to_end(&format!("publishing to {}", tier.name), command, context.interrupt)?;
         fs::write(&stamp_file, stamp).map_err(RunError::io(&stamp_file))?;
     }
     Ok(())
@@ -115,7 +115,7 @@ impl Generated<'_> {
         )
     }
 
-    fn make(&self, bench: &Bench<'_>) -> Result<(), RunError> {
+    fn make(&self, context: &LabContext<'_>) -> Result<(), RunError> {
         let stamp_file = self.folder.join("stamp");
         if fs::read_to_string(&stamp_file).is_ok_and(|found| found == self.stamp()) {
             return Ok(());
@@ -128,17 +128,17 @@ impl Generated<'_> {
             fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
         }
         eprintln!("generating {}", self.stamp());
-        let mut generate = Command::new(&bench.programs.models);
+        let mut generate = Command::new(&context.programs.models);
         generate.args(["generate", "--model", self.model, "--size", self.size]);
         generate.args(["--seed", &self.seed.to_string()]);
         generate.arg("--repository").arg(self.repository());
-        children::run_to_end("generating the model", generate, bench.interrupt)?;
+        children::run_to_end("generating the model", generate, context.interrupt)?;
         if let Some(table) = joined_table(&self.repository(), self.model)? {
-            let mut features = Command::new(&bench.programs.models);
+            let mut features = Command::new(&context.programs.models);
             features.args(["features", "--table", &table, "--rows", &self.rows.to_string()]);
             features.args(["--seed", &self.seed.to_string()]);
             features.arg("--out").arg(self.features());
-            children::run_to_end("generating the feature table", features, bench.interrupt)?;
+            children::run_to_end("generating the feature table", features, context.interrupt)?;
         }
         fs::write(&stamp_file, self.stamp()).map_err(RunError::io(&stamp_file))
     }

@@ -4,10 +4,10 @@
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
 //! hands the targets to the [`runner`](crate::runner).
 
-mod bench;
 mod cold_start;
+mod context;
 mod data;
-mod places;
+mod locations;
 mod prefill;
 mod servers;
 
@@ -21,7 +21,7 @@ use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::Earlier;
 use crate::{environment, page_cache, pricing};
-use bench::{Bench, programs};
+use context::{LabContext, programs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Environment, PageCache};
@@ -36,11 +36,11 @@ pub struct Options {
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
     pub name: Option<String>,
-    /// The folder of a run to go on with, instead of both.
+    /// The folder of a run to resume, instead of both.
     pub resume: Option<PathBuf>,
     /// Where the project's other programs are; beside this one when absent.
     pub bin_dir: Option<PathBuf>,
-    /// Seconds that searches may take, in place of the plan's.
+    /// Seconds that searches may take, in location of the plan's.
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
@@ -77,7 +77,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             ))
             .into());
     }
-    let bench = Bench {
+    let context = LabContext {
         plan: &plan,
         lab: &lab,
         programs: programs(&lab, options.bin_dir.as_deref())?,
@@ -89,19 +89,19 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Some((file, instance)) => Some(pricing::load(file, instance, &tiers)?),
         None => None,
     };
-    let prepared = data::prepare(&bench)?;
+    let prepared = data::prepare(&context)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
-    let places = places::open(&bench)?;
-    data::publish(&bench, &prepared, &places)?;
-    let mut environment = environment::inspect(&places.folders);
+    let locations = locations::open(&context)?;
+    data::publish(&context, &prepared, &locations)?;
+    let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options.workers);
-    let mut fleet = servers::Fleet::new(places);
+    let mut running = servers::Servers::new(locations);
     let mut targets = Vec::new();
     for tier in &lab.tiers {
         for cache in &lab.caches {
             eprintln!("starting the {} server, {} cache", tier.name, cache.name);
             let setting = servers::Setting { tier, cache };
-            let target = fleet.start(&bench, &prepared, setting).await?;
+            let target = running.start(&context, &prepared, setting).await?;
             check_reply(&plan, &target, &plan.model).await?;
             if cache.prefill {
                 prefill::fill(&plan, &target, &interrupt).await?;
@@ -113,10 +113,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     }
     let cold_starts = match (&earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
-        (None, Some(plan)) => Box::pin(cold_start::measure(&bench, plan, &prepared, &fleet, &targets)).await?,
+        (None, Some(plan)) => Box::pin(cold_start::measure(&context, plan, &prepared, &running, &targets)).await?,
         (None, None) => Vec::new(),
     };
-    let dropped = pages_to_drop(&lab, &fleet)?;
+    let dropped = pages_to_drop(&lab, &running)?;
     note_drops(&lab, &mut environment);
     let folder = match &earlier {
         Some(earlier) => earlier.folder.clone(),
@@ -138,7 +138,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             earlier,
             interrupt: interrupt.clone(),
             senders,
-            alive: Box::new(|| fleet.check()),
+            alive: Box::new(|| running.check()),
             prepare: Box::new(
                 |target| match dropped.get(&(target.tier.clone(), target.cache.clone())) {
                     Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
@@ -148,16 +148,16 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         };
         Box::pin(runner.run(preamble)).await
     };
-    fleet.stop();
+    running.stop();
     ended.map(|_| ())
 }
 
 /// Folders whose page cache is dropped before a step, by tier and cache state.
-fn pages_to_drop(lab: &LabPlan, fleet: &servers::Fleet) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
+fn pages_to_drop(lab: &LabPlan, running: &servers::Servers) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
     let mut folders = BTreeMap::new();
     for cache in lab.caches.iter().filter(|cache| cache.page_cache == PageCache::Dropped) {
         for tier in &lab.tiers {
-            folders.insert((tier.name.clone(), cache.name.clone()), fleet.folder(tier)?);
+            folders.insert((tier.name.clone(), cache.name.clone()), running.folder(tier)?);
         }
     }
     Ok(folders)

@@ -78,7 +78,7 @@ impl Filler<'_> {
             let body = payload::joined(ids, Encoding::Binary);
             let expected = self.target.expected(&self.plan.model, ids.len() as u32);
             let limit = Limit::of_replies(self.plan.reply_limit_bytes, &expected);
-            let reply = self.target.control.infer(&self.plan.model, &body, (&expected, &limit));
+            let reply = self.target.control.infer(&self.plan.model, &body, &expected, &limit);
             reply.await
         });
         futures::future::try_join_all(requests).await?;

@@ -1,8 +1,8 @@
 //! Servers of a lab. In: tiers and cache states. Out: running processes, each with its address.
 
-use super::bench::Bench;
+use super::context::LabContext;
 use super::data::Prepared;
-use super::places::Places;
+use super::locations::Locations;
 use crate::children::{self, Child};
 use crate::error::RunError;
 use crate::plan::{CacheState, TierPlan};
@@ -26,9 +26,9 @@ pub(super) struct Setting<'a> {
 
 /// Everything that runs.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct Servers {
     servers: Vec<Child>,
-    places: Places,
+    locations: Locations,
 }
 
 #[derive(Debug, Deserialize)]
@@ -38,24 +38,24 @@ struct ServerReady {
     grpc_listen: Option<String>,
 }
 
-impl Fleet {
+impl Servers {
     /// The origins; servers are added.
-    pub(super) fn new(places: Places) -> Self {
+    pub(super) fn new(locations: Locations) -> Self {
         Self {
             servers: Vec::new(),
-            places,
+            locations,
         }
     }
 
     /// Starts a server of the lab and waits until its models are loaded and warm.
     pub(super) async fn start(
         &mut self,
-        bench: &Bench<'_>,
+        context: &LabContext<'_>,
         prepared: &Prepared,
         setting: Setting<'_>,
     ) -> Result<Target, RunError> {
-        let server = self.launch(bench, prepared, setting, &setting.cache.name)?;
-        let target = server.target(bench, prepared, setting).await?;
+        let server = self.launch(context, prepared, setting, &setting.cache.name)?;
+        let target = server.target(context, prepared, setting).await?;
         self.servers.push(server.child);
         Ok(target)
     }
@@ -63,15 +63,15 @@ impl Fleet {
     /// Starts a server that ends when it is dropped; `name` tells its log from others of its tier.
     pub(super) fn launch(
         &self,
-        bench: &Bench<'_>,
+        context: &LabContext<'_>,
         prepared: &Prepared,
         Setting { tier, cache }: Setting<'_>,
         name: &str,
     ) -> Result<Launched, RunError> {
-        let Bench { plan, lab, .. } = bench;
-        let place = self.places.of(&tier.name);
+        let LabContext { plan, lab, .. } = context;
+        let location = self.locations.of(&tier.name);
         let capacity = capacity(prepared, cache);
-        let mut command = Command::new(&bench.programs.server);
+        let mut command = Command::new(&context.programs.server);
         command.arg("--config").arg(&lab.server_config);
         command.args(["--tier", &tier.name, "--listen", "127.0.0.1:0", "--exit-with-parent"]);
         if plan.protocol == Protocol::Grpc {
@@ -81,7 +81,7 @@ impl Fleet {
         command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
         // What is fitted when a server starts could differ from one tier's server to the next.
         command.args(["--set", "runtime.instances.cores=1"]);
-        for pair in &place.set {
+        for pair in &location.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
         }
         if lab.cold_start.is_some() {
@@ -90,10 +90,10 @@ impl Fleet {
         for pair in lab.server_set.iter().chain(&cache.set) {
             command.arg("--set").arg(pair);
         }
-        command.envs(place.environment.iter().copied());
+        command.envs(location.environment.iter().copied());
         let what = format!("tierlab-server for {} {}", tier.name, cache.name);
         let log = lab.work.join("logs").join(format!("{}-{name}.log", tier.name));
-        let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, bench.interrupt)?;
+        let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, context.interrupt)?;
         Ok(Launched {
             what,
             log,
@@ -104,7 +104,7 @@ impl Fleet {
 
     /// The folder of a tier's files.
     pub(super) fn folder(&self, tier: &TierPlan) -> Result<PathBuf, RunError> {
-        self.places.of(&tier.name).folder.clone().ok_or_else(|| {
+        self.locations.of(&tier.name).folder.clone().ok_or_else(|| {
             RunError::Usage(format!(
                 "tier {}: its files are not on this machine, so what is cached of them cannot be dropped",
                 tier.name
@@ -114,7 +114,7 @@ impl Fleet {
 
     /// Whether everything still runs.
     pub(super) fn check(&mut self) -> Result<(), RunError> {
-        self.places
+        self.locations
             .origin
             .iter_mut()
             .chain(&mut self.servers)
@@ -124,7 +124,7 @@ impl Fleet {
     /// Ends the servers, then the origins.
     pub(super) fn stop(self) {
         children::stop_all(self.servers);
-        drop(self.places);
+        drop(self.locations);
     }
 }
 
@@ -141,11 +141,11 @@ impl Launched {
     /// What is measured of it, once it has shown to be what was asked for.
     pub(super) async fn target(
         &self,
-        bench: &Bench<'_>,
+        context: &LabContext<'_>,
         prepared: &Prepared,
         Setting { tier, cache }: Setting<'_>,
     ) -> Result<Target, RunError> {
-        let plan = bench.plan;
+        let plan = context.plan;
         let Self { what, log, ready, .. } = self;
         let capacity = capacity(prepared, cache);
         let control = Control::new(&format!("http://{}", ready.listen))?;

@@ -8,12 +8,12 @@ const CLEAR: u64 = u64::MAX;
 
 /// The send time of the request under way on one connection.
 #[derive(Debug)]
-pub(super) struct Stamp {
+pub(super) struct SendTime {
     clock: Clock,
     sent_us: AtomicU64,
 }
 
-impl Stamp {
+impl SendTime {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,

@@ -8,7 +8,7 @@ use tierlab_load::interrupt::Interrupt;
 
 /// What every part of the lab works with.
 #[derive(Debug)]
-pub(super) struct Bench<'a> {
+pub(super) struct LabContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lab: &'a LabPlan,
     pub(super) programs: Programs,

@@ -1,7 +1,7 @@
 //! Where each tier's data lie, and the origins that serve them. In: the tiers of a plan. Out: folders, and running origins with
 //! their addresses.
 
-use super::bench::Bench;
+use super::context::LabContext;
 use crate::children::Child;
 use crate::error::RunError;
 use crate::plan::{Origin, TierPlan};
@@ -21,19 +21,19 @@ const S3_ENVIRONMENT: [(&str, &str); 3] = [
 
 /// Where each tier's data lie, and the origins that serve them.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Locations {
     pub(super) origin: Option<Child>,
-    by_tier: BTreeMap<String, Place>,
+    by_tier: BTreeMap<String, Location>,
     /// Folders on this machine that hold what is read.
     pub(super) folders: Vec<PathBuf>,
 }
 
 /// Where one tier's data lie.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// Keys of the tier's config, as `KEY=VALUE`.
     pub(super) set: Vec<String>,
-    /// What tells the place from others, free of ports that change from run to run.
+    /// What tells the location from others, free of ports that change from run to run.
     pub(super) identity: String,
     /// The folder of its files, where that is on this machine.
     pub(super) folder: Option<PathBuf>,
@@ -41,9 +41,9 @@ pub(super) struct Place {
     pub(super) environment: Vec<(&'static str, &'static str)>,
 }
 
-impl Places {
-    /// The place of a tier of the plan.
-    pub(super) fn of(&self, tier: &str) -> &Place {
+impl Locations {
+    /// The location of a tier of the plan.
+    pub(super) fn of(&self, tier: &str) -> &Location {
         &self.by_tier[tier]
     }
 }
@@ -59,15 +59,15 @@ struct OriginReady {
 }
 
 /// Makes the folders and starts the origins.
-pub(super) fn open(bench: &Bench<'_>) -> Result<Places, RunError> {
-    let lab = bench.lab;
+pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
+    let lab = context.lab;
     let folder = |name: &str| -> Result<PathBuf, RunError> {
         let folder = lab.work.join(name);
         fs::create_dir_all(&folder).map_err(RunError::io(&folder))?;
         Ok(folder)
     };
     let logs = folder("logs")?;
-    let mut places = Places {
+    let mut locations = Locations {
         origin: None,
         by_tier: BTreeMap::new(),
         folders: Vec::new(),
@@ -78,7 +78,7 @@ pub(super) fn open(bench: &Bench<'_>) -> Result<Places, RunError> {
             .any(|tier| tier.name == name && tier.origin == Origin::Embedded)
     };
     let mut ready = OriginReady::default();
-    if let Some(program) = &bench.programs.origin {
+    if let Some(program) = &context.programs.origin {
         let mut command = Command::new(program);
         for (name, root, listen) in [
             ("s3", "--s3-root", "--s3-listen"),
@@ -88,7 +88,7 @@ pub(super) fn open(bench: &Bench<'_>) -> Result<Places, RunError> {
             if embedded(name) {
                 let root_folder = folder(name)?;
                 command.arg(root).arg(&root_folder).args([listen, "127.0.0.1:0"]);
-                places.folders.push(root_folder);
+                locations.folders.push(root_folder);
             }
         }
         if embedded("s3") {
@@ -96,62 +96,62 @@ pub(super) fn open(bench: &Bench<'_>) -> Result<Places, RunError> {
         }
         command.arg("--exit-with-parent");
         let log = logs.join("origin.log");
-        let (child, said) = Child::start("tierlab-origin", command, &log, lab.ready_timeout, bench.interrupt)?;
-        places.origin = Some(child);
+        let (child, said) = Child::start("tierlab-origin", command, &log, lab.ready_timeout, context.interrupt)?;
+        locations.origin = Some(child);
         ready = said;
     }
     for tier in &lab.tiers {
-        let place = place(tier, &ready, &folder)?;
+        let location = location(tier, &ready, &folder)?;
         if tier.name == "nvme" && tier.set.iter().all(|pair| !pair.starts_with("root=")) {
-            places.folders.push(folder("nvme")?);
+            locations.folders.push(folder("nvme")?);
         }
-        places.by_tier.insert(tier.name.clone(), place);
+        locations.by_tier.insert(tier.name.clone(), location);
     }
-    Ok(places)
+    Ok(locations)
 }
 
-fn place(
+fn location(
     tier: &TierPlan,
     ready: &OriginReady,
     folder: &dyn Fn(&str) -> Result<PathBuf, RunError>,
-) -> Result<Place, RunError> {
+) -> Result<Location, RunError> {
     let said = |address: &Option<String>| {
         address
             .clone()
             .ok_or_else(|| RunError::Child(format!("tierlab-origin did not say where it serves {}", tier.name)))
     };
     let own_root = tier.set.iter().find_map(|pair| pair.strip_prefix("root="));
-    let mut place = Place {
+    let mut location = Location {
         folder: match (tier.origin, own_root) {
             (Origin::Embedded, _) => Some(folder(&tier.name)?),
             (_, Some(root)) => Some(PathBuf::from(root)),
             _ if matches!(tier.name.as_str(), "nvme" | "gds") => Some(folder(&tier.name)?),
             _ => None,
         },
-        ..Place::default()
+        ..Location::default()
     };
     let mut ports = Vec::new();
     match (tier.name.as_str(), tier.origin) {
         ("s3", Origin::Embedded) => {
-            place.set = vec![
+            location.set = vec![
                 format!("bucket={BUCKET}"),
                 "region=us-east-1".into(),
                 "allow_http=true".into(),
             ];
-            place.environment = S3_ENVIRONMENT.to_vec();
+            location.environment = S3_ENVIRONMENT.to_vec();
             ports.push(format!("endpoint={}", said(&ready.s3)?));
         }
         ("nfs", Origin::Embedded) => ports.push(format!("url={}", said(&ready.nfs)?)),
         ("flight", Origin::Embedded) => ports.push(format!("url={}", said(&ready.flight)?)),
         ("nvme" | "gds", _) if tier.set.iter().all(|pair| !pair.starts_with("root=")) => {
-            place.set.push(format!("root={}", folder(&tier.name)?.display()));
+            location.set.push(format!("root={}", folder(&tier.name)?.display()));
         }
         _ => {}
     }
-    place.set.extend(tier.set.iter().cloned());
-    place.identity = format!("{} {}", tier.origin, place.set.join(" "));
-    place.set.extend(ports);
-    Ok(place)
+    location.set.extend(tier.set.iter().cloned());
+    location.identity = format!("{} {}", tier.origin, location.set.join(" "));
+    location.set.extend(ports);
+    Ok(location)
 }
 
 #[cfg(test)]
@@ -177,13 +177,13 @@ mod tests {
         };
         let folder = |name: &str| Ok(Path::new("/work").join(name));
         let s3 = tier("s3", Origin::Embedded, &["concurrency=4"]);
-        let one = place(&s3, &ready(1), &folder).unwrap();
-        let two = place(&s3, &ready(2), &folder).unwrap();
+        let one = location(&s3, &ready(1), &folder).unwrap();
+        let two = location(&s3, &ready(2), &folder).unwrap();
         assert_eq!(one.identity, two.identity);
         assert!(one.set.contains(&"endpoint=http://127.0.0.1:1".to_owned()));
         assert!(one.set.contains(&"concurrency=4".to_owned()));
-        assert!(place(&tier("nfs", Origin::Embedded, &[]), &ready(1), &folder).is_err());
-        let flight = place(&tier("flight", Origin::Embedded, &[]), &ready(3), &folder).unwrap();
+        assert!(location(&tier("nfs", Origin::Embedded, &[]), &ready(1), &folder).is_err());
+        let flight = location(&tier("flight", Origin::Embedded, &[]), &ready(3), &folder).unwrap();
         assert_eq!(flight.set, ["url=grpc://127.0.0.1:3"]);
     }
 
@@ -191,11 +191,11 @@ mod tests {
     fn a_real_tier_is_where_its_plan_says() {
         let ready = OriginReady::default();
         let folder = |name: &str| Ok(Path::new("/work").join(name));
-        let own = place(&tier("nvme", Origin::Real, &["root=/mnt/fast"]), &ready, &folder).unwrap();
+        let own = location(&tier("nvme", Origin::Real, &["root=/mnt/fast"]), &ready, &folder).unwrap();
         assert_eq!(own.set, ["root=/mnt/fast"]);
-        let default = place(&tier("nvme", Origin::Real, &[]), &ready, &folder).unwrap();
+        let default = location(&tier("nvme", Origin::Real, &[]), &ready, &folder).unwrap();
         assert_eq!(default.set, ["root=/work/nvme"]);
-        let s3 = place(&tier("s3", Origin::Real, &["bucket=b"]), &ready, &folder).unwrap();
+        let s3 = location(&tier("s3", Origin::Real, &["bucket=b"]), &ready, &folder).unwrap();
         assert!(s3.environment.is_empty());
     }
 }
