@@ -59,7 +59,7 @@ impl ModelManager {
         &self,
         name: &str,
         objects: &[Object],
-        again: Reload,
+        reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
         let Some(source) = self.source.get() else {
             return Err(LoadError::new("the tiers are not open yet"));
@@ -82,7 +82,7 @@ impl ModelManager {
         let mut failed = None;
         for &version in &described.versions {
             let fingerprint = described.fingerprint(version);
-            if again == Reload::IfChanged && self.has(name, version, &fingerprint) {
+            if reload == Reload::IfChanged && self.has(name, version, &fingerprint) {
                 continue;
             }
             match self.load_version(source, &described, version, fingerprint).await {
