@@ -50,11 +50,11 @@ impl ModelManager {
         })
     }
 
-    /// Makes what is served of a model what its config wants of the versions on the tier. The caller holds its lock.
+    /// Brings what is served of a model in line with its config and the versions on the tier. The caller holds its lock.
     ///
     /// # Errors
-    /// The first version that cannot be served. Those that can are; and as long as one that is wanted is not served, those
-    /// that were served before go on.
+    /// The first version that cannot be served. The others are served; and as long as one that is wanted is not, those that
+    /// were served before go on.
     pub(super) async fn reconcile(
         &self,
         name: &str,

@@ -42,7 +42,7 @@ pub(crate) struct Job {
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
     pub(crate) scope: RequestScope,
-    /// None while it runs: then the session's [`ActiveRun`] has it.
+    /// None while it runs: then the session's active run has it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }
 
