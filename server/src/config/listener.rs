@@ -1,4 +1,4 @@
-//! Who may come in: tokens, certificates and the bounds of connections, from keys, files and the environment.
+//! Who may connect and call: tokens, certificates and the bounds of connections, from keys, files and the environment.
 //!
 //! In: the raw keys. Out: [`ListenerConfig`], or an error that names the key or the file. Tokens come from files or from the
 //! environment alone: a command line can be read by everybody on the machine, and a config file is often shared.

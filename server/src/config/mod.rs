@@ -2,8 +2,8 @@
 //!
 //! In: `server.toml`, the `tiers/*.toml` beside it (one document, under `tiers.NAME`), `TIERLAB_A__B=value` variables, and
 //! `--set a.b=value` flags, each over the ones before. Out: a validated configuration, or an error that names file and key.
-//! Parse, then build: nothing deeper reads files or the environment. The feature cache has two places, the server's
-//! `[cache]` and the feature tier's own.
+//! Parse, then build: no other module reads files or the environment for its configuration. The feature cache can be set in
+//! two places, the server's `[cache]` and the feature tier's own.
 
 mod cache;
 mod files;
@@ -339,7 +339,7 @@ impl Config {
     }
 }
 
-/// Refuses numbers of things that no machine has.
+/// Refuses numbers that no machine can serve.
 fn check_most(raw: &Raw, file: &impl fmt::Display) -> Result<(), ConfigError> {
     for (key, value, most) in [
         ("runtime.worker_threads", raw.runtime.worker_threads, MAX_WORKER_THREADS),

@@ -1,7 +1,7 @@
 //! What answers requests: the seam between connections and fronts.
 //!
-//! In: a request, whatever it asks for. Out: its reply. A router is one; a front with a shorter way for most of its requests
-//! is another.
+//! In: a request, whatever it asks for. Out: its reply. A router is one implementation; a front with a shorter way for most
+//! of its requests is another.
 
 use crate::telemetry::labels::Front;
 use axum::Router;
@@ -13,10 +13,10 @@ use tower::Service;
 
 /// What answers requests.
 pub(crate) trait Routes: Send + Sync + 'static {
-    /// The front that they are of: what a client calls itself (its content type) does not decide how it is spoken to.
+    /// The front that they belong to. What a client calls itself (its content type) does not decide how it is answered.
     const FRONT: Front;
 
-    /// Answers one; what is not served is answered too.
+    /// Answers a request; one that is not served gets an answer that says so.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
 

@@ -120,7 +120,7 @@ impl Admission {
         }
     }
 
-    /// Counts bytes of a reply that exists and waits for its client.
+    /// Counts bytes of a reply that waits for its client.
     pub(crate) fn hold_reply(&self, bytes: usize) {
         let limit = self.limits.max_buffered_bytes;
         let before = self.replies.fetch_add(bytes, Relaxed);
@@ -156,7 +156,7 @@ impl Admission {
     }
 }
 
-/// A request that is in.
+/// A request that was admitted.
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
     share: Arc<ModelShare>,
@@ -181,8 +181,8 @@ impl Account {
     /// Counts bytes that are about to be kept.
     ///
     /// # Errors
-    /// There is no room for them. Then the account gives back all that it holds, in the same step: of two requests that
-    /// do not fit together one is refused, and not both, each for the bytes of the other.
+    /// There is no room for them. Then the account gives back all that it holds in the same step, so that of two requests
+    /// that do not fit together only one is refused.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Refusal> {
         let limit = self.admission.limits.max_buffered_bytes;
         let room = limit.saturating_sub(self.admission.replies.load(Relaxed));

@@ -131,9 +131,9 @@ impl Refusal {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// A read of the tier `kind` that failed. What had to be given up because the request's time was over is the
-    /// deadline's doing, and not the tier's. The client reads which tier, which object and what kind of failure; what the
-    /// tier said, and where it lies, is the operator's.
+    /// A read of the tier `kind` that failed. A read that was given up because the request's time was over counts for the
+    /// deadline and not for the tier. The client is told which tier, which object and what kind of failure; what the tier
+    /// said, and its address, are for the operator.
     pub(crate) fn tier(kind: &str, error: &StorageError) -> Self {
         let reason = match error.kind() {
             ErrorKind::Timeout if deadline::remaining(Duration::MAX).is_zero() => Reason::Deadline,

@@ -1,4 +1,4 @@
-//! Counters that are handed out, each group to the one place that counts by it.
+//! Groups of counters, each handed to the one place that counts with it.
 
 use prometheus::{Counter, IntCounter};
 

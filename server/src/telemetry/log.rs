@@ -37,7 +37,7 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
     let filter = EnvFilter::try_new(filter).map_err(|e| bad(&e))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // A log that nobody reads any more ends nothing.
+        // A log that nobody reads any more does not end the process.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let started = match format {
@@ -67,8 +67,8 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ConfigError> {
 }
 
 impl LogFormat {
-    /// What the command line and the environment ask for, read without a parser: so that it holds for what is wrong with
-    /// them too.
+    /// What the command line and the environment ask for, read without a parser, so that errors in them are written in this
+    /// format too.
     #[must_use]
     pub fn asked_for(arguments: &[String], environment: Option<&str>) -> Self {
         let pairs = arguments.windows(2).map(|pair| format!("{}={}", pair[0], pair[1]));

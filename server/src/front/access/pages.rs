@@ -1,7 +1,7 @@
 //! Web pages: what a browser may be made to send by a page that is not this server's own.
 //!
 //! In: the head of a call that changes something. Out: whether a page elsewhere may have sent it, and what to set where
-//! its sender is no page. A browser tells on such a page in three ways: in `Origin`, in `Sec-Fetch-Site`, and, where the
+//! its sender is no page. A browser names such a page in three ways: in `Origin`, in `Sec-Fetch-Site`, and, where the
 //! page has had its own name point here (DNS rebinding), in `Host`. Other clients send the first two never, and in `Host`
 //! the name by which they know the server. A call with a token is past this: no page knows one, and browsers add none.
 

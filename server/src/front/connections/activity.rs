@@ -1,8 +1,8 @@
-//! What a connection does, seen from outside of the protocol that is spoken on it: requests under way, those of them that
-//! wait for their client, replies that are not taken yet, and since when nothing has moved.
+//! What a connection does, whatever protocol it speaks: the requests under way, which of them wait for their client, the
+//! replies that the client has not read, and when bytes were last sent or received.
 //!
-//! In: requests that begin and end, bodies and replies that wait. Out: who is idle, who only waits for its client, and how
-//! long for; how a connection that has to end is told so.
+//! In: requests that begin and end, bodies and replies that wait. Out: whether a connection is idle or only waits for its
+//! client, and for how long; the signal that it has to end.
 
 use crate::pipeline::admission::Admission;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// Why a connection has to end before its client ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dismissal {
-    /// The server drains, or nothing has been said for long: what is under way is finished.
+    /// The server drains, or the client has sent nothing for long: what is under way is finished.
     Finish,
     /// Its room or its memory is needed, and nothing is under way that does not wait for the client.
     Evicted,
@@ -35,7 +35,7 @@ pub(super) struct Activity {
     waiting: AtomicUsize,
     /// Whether a write waits for the client.
     stalled: AtomicBool,
-    /// When something last moved, in milliseconds after the beginning.
+    /// When bytes were last sent or received, in milliseconds after the beginning.
     moved_ms: AtomicU64,
     /// Bytes of replies that the client has not taken.
     held_bytes: AtomicUsize,
@@ -107,7 +107,7 @@ impl Activity {
         self.touch();
     }
 
-    /// Takes note that something has moved.
+    /// Notes that bytes were sent or received.
     pub(super) fn touch(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(ms, Relaxed);
@@ -128,7 +128,7 @@ impl Activity {
         self.open.load(Relaxed) > 0 && self.reading.load(Relaxed) == 0
     }
 
-    /// Whether only questions for the server's health are answered here.
+    /// Whether only requests for the server's health are answered here.
     pub(super) fn is_for_health(&self) -> bool {
         self.for_health
     }
@@ -138,19 +138,19 @@ impl Activity {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Whether the client lets something wait: a write, or a part of a body or reply.
+    /// Whether something waits for the client: a write, or a part of a body or reply.
     pub(super) fn waits_for_client(&self) -> bool {
         self.stalled.load(Relaxed) || self.waiting.load(Relaxed) > 0
     }
 
-    /// When something last moved, where the server does nothing for this connection: it is idle, or all that is under way
-    /// waits for the client or asks for health. None while it works.
+    /// Since when the server has had nothing to do for this connection: it is idle, or every request under way waits for the
+    /// client or asks for health. None while the server works for it.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let at_rest = self.waiting.load(Relaxed) + self.probes.load(Relaxed);
         (self.open.load(Relaxed) <= at_rest).then(|| self.moved())
     }
 
-    /// When something last moved.
+    /// When bytes were last sent or received.
     pub(super) fn moved(&self) -> Instant {
         self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
     }
@@ -158,7 +158,7 @@ impl Activity {
     /// Ends once there was no request and no waiting write for this long.
     pub(super) async fn silent_for(&self, time: Duration) {
         loop {
-            // Looked at again after `time` where there is something now: it cannot be silent for long enough before.
+            // While a request is under way, checked again after `time`: it cannot be silent for long enough before.
             let left = match self.silence() {
                 Some(silence) if silence >= time => return,
                 Some(silence) => time - silence,
@@ -191,7 +191,7 @@ impl Activity {
         while self.dismissed().await != Dismissal::Evicted {}
     }
 
-    /// How long nothing has been going on; none while something is.
+    /// How long the connection has been silent; none while something is under way.
     fn silence(&self) -> Option<Duration> {
         let idle = self.open.load(Relaxed) == 0 && !self.stalled.load(Relaxed);
         idle.then(|| self.moved().elapsed())
@@ -215,7 +215,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A body that is not there yet.
+/// A body that has not arrived whole.
 #[derive(Debug)]
 pub(super) struct ReadingBody(Arc<Activity>);
 
@@ -237,7 +237,7 @@ impl Drop for ReadingBody {
 pub(super) struct WaitingForClient(Arc<Activity>);
 
 impl WaitingForClient {
-    /// Takes note that the client has let something through.
+    /// Notes that the client has sent or read something.
     pub(super) fn touch(&self) {
         self.0.touch();
     }

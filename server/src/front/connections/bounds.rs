@@ -9,7 +9,7 @@ pub(crate) struct Bounds {
     pub(crate) max: usize,
     /// Of them, those of one client's address at most.
     pub(crate) max_per_address: usize,
-    /// Connections beyond, on which questions for the server's health are answered and nothing else.
+    /// Further connections, on which only requests for the server's health are answered.
     pub(crate) health_places: usize,
     /// For a request's head to arrive; a connection without a request is closed after it.
     pub(crate) header_timeout: Duration,

@@ -5,12 +5,12 @@
 //! client that reads so slowly that 64 KiB take longer than the write timeout. The time between requests and the heads of
 //! requests are left to the protocol.
 //!
-//! The end of what a client sends does not tell whether it waits for its reply (`shutdown`) or is gone (`close`): on the
-//! wire both are the same FIN. What tells is its answer to the next byte, which is a RST where nobody is left. So the first
-//! letter of the reply, which is `H` whatever becomes of the request, goes ahead of it, and hyper hears of the end only once
-//! the reply is written, or of a reset when that comes. The price: a client that went away is noticed a round trip later
-//! and up to 20 ms to half a second after that; one whose network takes the letter and answers nothing is served to the end.
-//! HTTP/2 has no such half: a connection whose client cannot say anything more cannot be kept alive, and ends at once.
+//! When a client stops sending, it may still wait for its reply (`shutdown`) or be gone (`close`): on the wire both are the
+//! same FIN. The difference shows in the answer to the next byte, which is a RST where nobody is left. So the first letter
+//! of the reply, which is `H` whatever the reply will be, is sent ahead, and hyper is told of the end only once the reply
+//! is written, or of a reset when that comes. The price: a client that went away is noticed a round trip later, plus 20 ms
+//! to half a second; one whose network takes the letter and answers nothing is served to the end. HTTP/2 has no half-closed
+//! connection: one whose client cannot send any more cannot be kept alive, and ends at once.
 
 use super::activity::Activity;
 use std::io::{self, IoSlice};
@@ -29,13 +29,13 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) const PROGRESS_BYTES: usize = 64 << 10;
 /// What every reply of HTTP/1 begins with.
 const FIRST_LETTER: u8 = b'H';
-/// The first and the longest pause between two looks whether a client that sends no more is still there.
+/// The first and the longest pause between two checks whether a client that sends no more is still there.
 const LOOK_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
 /// What carries a connection.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether the other side has said that nobody is there any more. Asked of the socket: reads that gave the end of the
-    /// stream give it again.
+    /// Whether the other side has reset the connection. Asked of the socket: a read after the end of the stream only gives
+    /// the end again.
     fn is_reset(&self) -> bool;
 }
 
@@ -115,7 +115,7 @@ impl<S: Transport> GuardedStream<S> {
     /// Finds out which protocol the client speaks, by its first bytes. They are read again.
     ///
     /// # Errors
-    /// A client that does not say enough within `limit`; a stream that fails.
+    /// A client that does not send enough within `limit`; a stream that fails.
     pub(super) async fn protocol(&mut self, limit: Duration) -> io::Result<Protocol> {
         let protocol = timeout(limit, self.read_opening()).await;
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the client connected and sent nothing");
@@ -177,10 +177,10 @@ impl<S: Transport> GuardedStream<S> {
         }
     }
 
-    /// The client sends no more: while it is owed a reply, this is looked into before hyper hears of it.
+    /// The client sends no more: while it is owed a reply, hyper is not told before this is looked into.
     fn poll_half_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.activity.owes_a_reply() && self.flushed {
-            // The last part of a body may have been read, and be on its way to who is to be polled next.
+            // The last part of a body may have been read and not handed on yet.
             if !self.activity.is_reading() || std::mem::replace(&mut self.looked, true) {
                 return Poll::Ready(Ok(()));
             }

@@ -1,4 +1,4 @@
-//! Which host a request is for: it says so once, or it is no proper request.
+//! Which host a request is for: a proper request says so exactly once.
 //!
 //! In: a request's head. Out: nothing, or what is wrong with it.
 

@@ -37,7 +37,7 @@ const SEND_BUFFER_BYTES: usize = 400 << 10;
 const MAX_LOCAL_RESETS: usize = 1024;
 /// How long the answer to a ping may take.
 const PONG_TIME: Duration = Duration::from_secs(20);
-/// Asked of a window at a time, so that streams share what there is.
+/// Asked of a window at a time, so that streams share it.
 const PIECE_BYTES: usize = PROGRESS_BYTES;
 
 /// Why a connection ends here.
@@ -78,7 +78,7 @@ pub(super) async fn serve<S: Transport, R: Routes>(
         None | Some(ConnectionEnd::Dead) => {}
         Some(ConnectionEnd::Dismissed(Dismissal::Evicted)) => {
             connection.abrupt_shutdown(Reason::NO_ERROR);
-            // The word of it is written where that needs no waiting; the place is wanted now.
+            // The goodbye is sent where that needs no waiting: the room is needed now.
             let _ = poll_fn(|cx| connection.poll_closed(cx)).now_or_never();
         }
         Some(ConnectionEnd::Dismissed(Dismissal::Finish)) => {
@@ -149,7 +149,7 @@ async fn take_streams<S: Transport, R: Routes>(
     }
 }
 
-/// Takes the streams that came before the client knew that none are wanted; ends with the last of them.
+/// Takes the streams that the client opened before it was told to stop; ends with the last of them.
 async fn finish<S: Transport, R: Routes>(
     server: &Arc<Server<R>>,
     connection: &mut Http2Connection<S>,
@@ -330,10 +330,10 @@ impl StreamBody {
     }
 }
 
-/// A client that reset its stream, or whose connection broke, is gone, and said nothing wrong.
+/// A client that reset its stream, or whose connection broke, is gone; its request was not wrong.
 fn ended(error: h2::Error) -> Option<io::Error> {
     match error.reason() {
-        // Said of a body whose reply came early: the rest is not wanted.
+        // The reply came before the end of the body: the rest is not needed.
         Some(Reason::NO_ERROR) => None,
         Some(Reason::CANCEL | Reason::REFUSED_STREAM) => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),
         _ if error.is_io() => Some(io::Error::new(io::ErrorKind::ConnectionReset, error)),

@@ -10,14 +10,14 @@ use std::io;
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Open files of everything but connections, where there are enough: tiers, models, the log. Less where there are few.
+/// Files kept for everything but connections: tiers, models, the log. Fewer where the limit is low.
 const OTHER_FILES: u64 = 256;
 
 /// Listens on an address. The kernel lets `backlog` connections wait to be taken, or `net.core.somaxconn` where that is
 /// less; std and tokio have no say in it.
 ///
 /// # Errors
-/// An address that cannot be had.
+/// An address that cannot be listened on.
 pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -81,8 +81,8 @@ fn fitting(bounds: Bounds, fronts: u64, limit: u64) -> Bounds {
     }
 }
 
-/// What one address may have of `max` places, where nothing else is said: so much that a proxy before everybody is not in
-/// the way, and never all.
+/// How many of `max` connections one address may have by default: enough for a proxy in front of all clients, and never
+/// all of them.
 pub(crate) const fn default_share(max: usize) -> usize {
     max - max / 4
 }

@@ -1,4 +1,4 @@
-//! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and ending those that only cost.
+//! Connections: accepting them, speaking HTTP/1.1 and HTTP/2 on them, and closing those that only take up room.
 //!
 //! In: a listener, the routes, bounds. Out: requests to the routes. A connection whose client sends or reads too slowly, or
 //! sends nothing for long, is closed here. When there are as many as may be, the one that has been idle longest is closed to
@@ -113,7 +113,7 @@ async fn accept(
     }
     let (stream, address) = match listener.accept().await {
         Ok(accepted) => accepted,
-        // It came and went.
+        // The client has gone already.
         Err(error) if is_of_the_connection(&error) => return None,
         Err(error) => {
             if throttle.is_due() {
@@ -155,7 +155,7 @@ impl LogThrottle {
     }
 }
 
-/// While replies hold all the memory there is for them, ends the connections whose clients do not take theirs.
+/// While replies hold all the memory there is for them, closes the connections whose clients do not read theirs.
 async fn close_unread(register: Arc<Register>, admission: Arc<Admission>) {
     let mut throttle = LogThrottle::default();
     loop {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Connections that were told to end and have not yet, at most; beyond it nobody is taken before one of them is gone.
+/// Connections that were told to end and have not yet, at most: above it, none is accepted before one of them is gone.
 pub(super) const MAX_LEAVING: usize = 16;
 /// Whom a connection is from: an IPv4 address, or the network of an IPv6 address, of which one client has 2^64.
 type Client = IpAddr;
@@ -31,7 +31,7 @@ pub(super) struct Register {
     bounds: Bounds,
     admission: Arc<Admission>,
     connections: Mutex<OpenConnections>,
-    /// Someone has left.
+    /// Told when a connection is gone.
     left: Notify,
 }
 
@@ -107,7 +107,7 @@ impl Register {
         self.lock().evict_longest_idle(|_| true)
     }
 
-    /// Has the connection end that keeps most of its replies waiting, and has for `patience`; false where there is none.
+    /// Closes the connection that has left most bytes of replies unread, for `patience` at least; false where there is none.
     pub(super) fn evict_fullest(&self, patience: Duration) -> bool {
         let mut connections = self.lock();
         let now = Instant::now();
@@ -220,7 +220,7 @@ impl Drop for Entry {
             connections.leaving -= 1;
         }
         drop(connections);
-        // There are two who may wait: the one that takes connections, and the end of the drain.
+        // Two tasks may wait for this: the one that accepts connections, and the end of the drain.
         self.register.left.notify_waiters();
         self.register.left.notify_one();
     }

@@ -64,7 +64,7 @@ impl<R: Routes> Server<R> {
             return Status::from(refusal).into_http();
         }
         let mut response = refusal.into_response();
-        // The body is not read, and may be taken for a request.
+        // The body is not read: what follows would be taken for a request.
         if version < Version::HTTP_2 {
             response
                 .headers_mut()
@@ -98,7 +98,7 @@ pub(super) fn answer<R: Routes>(
     }
 }
 
-/// Ends when a connection has to: it was asked to, or nothing has been said on it for `patience`.
+/// Ends when a connection has to end: it was asked to, or has been silent for `patience`.
 pub(super) async fn dismissal(activity: &Activity, patience: Duration) -> Dismissal {
     tokio::select! {
         dismissal = activity.dismissed() => dismissal,

@@ -1,7 +1,7 @@
 //! Calls: their messages are read here, their replies are written by tonic.
 //!
-//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that all of
-//! them are bounded in size and time and counted on an account. The methods decide how they are answered.
+//! In: a request of a method. Out: its response. Every message of every method comes through [`IncomingMessages`], so that
+//! all of them are bounded in size and time and counted on an account. The methods decide how they are answered.
 
 use super::codec::{EncodedReply, RawCodec};
 use super::compressed_body::CompressedBody;
@@ -49,7 +49,7 @@ impl PendingCall {
         }
     }
 
-    /// Has `answered` give the replies. A compression that is not spoken is refused before.
+    /// Answers with the replies of `answered`. A compression that is not supported is refused before.
     pub(super) async fn answer<A, F, R>(self, answered: A) -> http::Response<tonic::body::Body>
     where
         A: FnOnce(IncomingMessages, MessageAccount, SharedState) -> F + Send,
@@ -57,7 +57,7 @@ impl PendingCall {
         R: Stream<Item = Result<EncodedReply, Status>> + Send + 'static,
     {
         let mut grpc = wire(RawCodec, &self.head.headers);
-        // tonic calls it once, with a stream of what is no longer in the body.
+        // tonic calls it once, with a stream that is empty: the messages were taken out of the body.
         let mut once = Some((answered, self.incoming, self.received_bytes, self.state));
         let service = tower::service_fn(move |_: tonic::Request<Streaming<()>>| {
             let call = once.take();

@@ -1,6 +1,6 @@
 //! The body of replies that tonic compresses as they are asked for.
 //!
-//! In: a response. Out: the same, its frames made off the async threads: to compress a large message takes long.
+//! In: a response. Out: the same, with its frames made off the async threads: to compress a large message takes long.
 
 use super::compression::is_compressed;
 use crate::pipeline::offload::{LARGE_BYTES, offload_large};
@@ -31,7 +31,7 @@ impl HttpBody for CompressedBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // Nobody knows here how large the message is.
+        // How large the message is, is not known here.
         offload_large(LARGE_BYTES, || Pin::new(&mut self.0).poll_frame(cx))
     }
 

@@ -40,7 +40,7 @@ impl MessageAccount {
     }
 }
 
-/// What a body is: this decides when its client may be silent.
+/// What a body holds: this decides when its client may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// One message, which has to come at once.
@@ -55,7 +55,7 @@ pub(super) struct IncomingMessages {
     state: SharedState,
     received_bytes: MessageAccount,
     kind: CallKind,
-    /// How the messages that say that they are compressed are.
+    /// The coding of the messages that say that they are compressed.
     coding: Option<Coding>,
     /// Of one message, as it came and when decompressed.
     limit: Limit,

@@ -50,7 +50,7 @@ pub(super) async fn receive(
     })
 }
 
-/// Reads a body that nobody wants to its end where it is small, and says whether the connection can be used again.
+/// Reads an unwanted body to its end where it is small, and says whether the connection can be used again.
 pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     let declared = declared(headers).unwrap_or(0);
     // A client that waits for `100 Continue` has not sent its body, and need not.
@@ -60,7 +60,7 @@ pub(super) async fn skip(headers: &HeaderMap, body: Body) -> bool {
     matches!(tokio::time::timeout(DISCARD_TIME, drop_frames(body)).await, Ok(Ok(())))
 }
 
-/// Bytes of a body that nobody wants, read at most so that the connection can be used again.
+/// Bytes of an unwanted body that are read at most so that the connection can be used again.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// The time for it.
 pub(super) const DISCARD_TIME: Duration = Duration::from_secs(1);

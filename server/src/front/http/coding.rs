@@ -1,7 +1,7 @@
 //! gzip and deflate, of requests and of replies.
 //!
 //! In: headers and a body in pieces. Out: the body inflated within the limits, or a reply deflated where the client asked for
-//! it and it is worth it. What either takes is counted before it is taken.
+//! it and it is worth it. The memory for either is counted before it is taken.
 
 use crate::pipeline::admission::Account;
 use crate::pipeline::refusal::{Reason, Refusal};
@@ -211,7 +211,7 @@ impl Coding {
     }
 }
 
-/// Bytes compressed between two looks at the room.
+/// Bytes compressed between two checks of the memory.
 const STEP_BYTES: usize = 256 << 10;
 
 /// Compresses a reply's body in a coding that the client accepts, where it is worth it; with the value of `Content-Encoding`.

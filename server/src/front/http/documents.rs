@@ -76,7 +76,7 @@ pub(super) async fn all_stats(Shared(state): Shared<SharedState>) -> Response {
 /// What reading such a body takes at most for each of its bytes: an element of a list is two bytes, and 32 in a list that grows.
 const OPTIONS_RATIO: usize = 64;
 
-/// The small JSON body of a management call; an empty one is all defaults. With it, the account that it stands on.
+/// The small JSON body of a management call, and the account that it is counted on. An empty body is all defaults.
 async fn options<T>(state: &SharedState, request: Request) -> Result<(T, Account), Response>
 where
     T: for<'de> Deserialize<'de> + Default,
@@ -129,7 +129,7 @@ struct ChangeOptions {
     parameters: BTreeMap<String, IgnoredAny>,
 }
 
-/// The names of the parameters of a load or unload. Where neither is allowed, nothing of the body is taken in.
+/// The names of the parameters of a load or unload. Where neither is allowed, the body is not read.
 async fn parameters(state: &SharedState, model: &str, request: Request) -> Result<(Vec<String>, Account), Response> {
     if let Err(refusal) = state.manager.allow_change(model) {
         body::discard(request.into_body()).await;
@@ -197,7 +197,7 @@ pub(super) async fn register_shared_memory(request: Request) -> Response {
     triton_settings::no_shared_memory().into_response()
 }
 
-/// What is not registered need not be forgotten: done, as Triton says too.
+/// There is nothing to unregister: the answer is success, as Triton's is.
 pub(super) async fn unregister_shared_memory(request: Request) -> Response {
     body::discard(request.into_body()).await;
     (StatusCode::OK, [(CONTENT_TYPE, JSON)], "{}").into_response()

@@ -21,7 +21,7 @@ use tierlab_protocol::infer::HEADER_LENGTH;
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Answers without having read the body; a small one is passed over, so that the connection can be used again.
+/// Answers without the body; a small one is read and dropped, so that the connection can be used again.
 async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
     let passed_over = body::skip(&head.headers, body).await;
     let response = refusal.into_response();
@@ -32,7 +32,7 @@ async fn decline(head: &Parts, body: Body, refusal: Refusal) -> Response {
     }
 }
 
-/// The rest of an unread body would be taken for the next request: the client is told not to send one here.
+/// The rest of an unread body would be taken for the next request: the client is told that the connection closes.
 fn close_after(head: &Parts, mut response: Response) -> Response {
     if head.version < Version::HTTP_2 {
         let close = HeaderValue::from_static("close");

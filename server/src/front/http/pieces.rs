@@ -1,7 +1,7 @@
 //! A reply's body in several pieces.
 //!
-//! In: the pieces, and the account that they are counted on. Out: a frame for each, under a length that is known before the first. What
-//! was handed out is counted by the connection; what waits here stays on the account.
+//! In: the pieces, and the account that they are counted on. Out: a frame for each; the whole length is known before the
+//! first. What was handed out is counted by the connection; what waits here stays on the account.
 
 use crate::pipeline::admission::Account;
 use axum::body::HttpBody;

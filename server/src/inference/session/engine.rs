@@ -1,6 +1,6 @@
 //! One session at work: it takes batches from its model's queue, runs them, and answers.
 //!
-//! In: batches of jobs. Out: each job's share of the outputs. A run that fails is made again request by request, so that one
+//! In: batches of jobs. Out: each job's part of the outputs. A batch that fails is run again request by request, so that one
 //! bad request fails alone; a panic fails its batch and not the process. A run that nobody waits for is ended.
 
 use super::delivery::{AddressedAnswer, Delivery};
@@ -116,7 +116,7 @@ impl Engine {
                 if let Some(job) = jobs.first() {
                     job.scope.run(|| tracing::warn!(rows, seconds, "a run was ended early"));
                 }
-                // Whoever waits all the same was told to stop by the server itself.
+                // Clients that still wait are told why the server ended the run.
                 let why = self.control.active.stopped();
                 let why = why.unwrap_or_else(|| Refusal::new(Reason::Inference, "the run was ended"));
                 refuse(jobs, &why);

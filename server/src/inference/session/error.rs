@@ -35,7 +35,7 @@ impl RunError {
         Self::new(Fault::Input, message)
     }
 
-    /// What a client is told. A graph whose rows are no batch answers nobody: rows behind rows might be another's.
+    /// What a client is told. A graph whose rows are no batch answers nobody: its rows might belong to other requests.
     pub(super) fn refusal(&self, model: &str) -> Refusal {
         let message = &self.message;
         let reason = match self.fault {

@@ -20,7 +20,7 @@ const OUTSIDE_RUN: Duration = Duration::from_micros(50);
 /// The share of the time with fewer threads that a run may take with more, in percent, for these to be worth it.
 const WORTH_PERCENT: u32 = 90;
 
-/// `[runtime.instances]`: what the layouts of models that state none are fitted to.
+/// `[runtime.instances]`: limits for the sessions of models whose configs state none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FitConfig {
     /// Cores to use; 0 for those that the process may use.

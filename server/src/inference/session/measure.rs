@@ -1,8 +1,8 @@
 //! How long a run takes in a session that is alone.
 //!
 //! In: a session that is warm. Out: the time of its fastest run out of a few, or none where it does not run on what it is
-//! tried with: the first sample of the model's warm-up, else zeros. The fastest, since whatever else the machine does only
-//! ever adds to a run.
+//! tried with: the first sample of the model's warm-up, else zeros. The fastest, since other work of the machine only makes
+//! a run slower.
 
 use super::engine::Engine;
 use super::warmup::{Warmup, run_once, zero_bytes};

@@ -64,7 +64,7 @@ pub(crate) struct Opened {
     pub(crate) report: SessionReport,
 }
 
-/// What is to be told of a session that is ready.
+/// What is reported of a session that is ready.
 #[derive(Debug)]
 pub(crate) struct SessionReport {
     pub(crate) signature: Signature,
@@ -80,7 +80,7 @@ pub(crate) struct SessionReport {
     pub(crate) run_time: Option<Duration>,
 }
 
-/// Builds a session and warms it up, on the calling thread. The spec, and with it the files of the model, is let go of
+/// Builds a session and warms it up, on the calling thread. The spec, and with it the files of the model, is dropped
 /// before the warm-up.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
     let (warmup, measured) = (Arc::clone(&spec.warmup), spec.measure);
     let max_batch_size = spec.max_batch_size;
     drop(spec);
-    // Nobody listens where the load was given up: the warm-up finds out.
+    // Where the load was given up, nobody receives this: the warm-up is stopped.
     let _ = opening.built.send(());
     let began = Instant::now();
     warmup.run(&mut engine, max_batch_size)?;

@@ -1,4 +1,4 @@
-//! Runs before a session takes requests: the first one allocates and plans, and a version that cannot run is found out.
+//! Runs before a session takes requests: the first one allocates and plans, and a version that cannot run is refused.
 //!
 //! In: the samples of the model's config, with their files. Out: runs; the first sample that fails refuses the version.
 //! Without samples there is one run on zeros. A graph that cannot run on zeros is served all the same: they may be no
@@ -20,7 +20,7 @@ use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
 /// Bytes of one input of a sample at most.
 const MAX_INPUT_BYTES: usize = 1 << 30;
 
-/// Rows of the run that looks at the outputs of a batched model. One would not tell a batch from a sum over it, nor two
+/// Rows of the run that checks the outputs of a batched model. One row would not tell a batch from a sum over it, nor two
 /// from the rank of a matrix.
 const PROBE_ROWS: u32 = 3;
 

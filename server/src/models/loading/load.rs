@@ -45,7 +45,7 @@ pub(crate) struct Loader {
     /// The tables that are read from it.
     pub(crate) tables: Arc<LiveTables>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where what runs give back is counted.
+    /// Where the outputs of runs are counted.
     pub(crate) admission: Arc<Admission>,
     /// Requests in a model's queue at most.
     pub(crate) queue_capacity: usize,
@@ -74,17 +74,17 @@ struct SharedBySessions<'a> {
     runs: Arc<RunStats>,
 }
 
-/// What the cache of optimised graphs has to do with a load.
+/// What the cache of optimised graphs has for a load.
 enum CachedGraph {
-    /// Nothing.
+    /// It is not used.
     Off,
-    /// It had the graph.
+    /// It has the graph.
     Hit {
         cache: Arc<OptimizedCache>,
         key: String,
         onnx: Bytes,
     },
-    /// It had not, and is to get it from this file.
+    /// It does not have it; a session writes it to this file.
     Miss {
         cache: Arc<OptimizedCache>,
         key: String,
@@ -101,8 +101,8 @@ impl CachedGraph {
         }
     }
 
-    /// Keeps what a session has written, or forgets what none could be built from. Nobody waits for it. `reports` are
-    /// empty where no session was built at all.
+    /// Stores the graph that a session has written, or removes one that no session could be built from, in the background.
+    /// `reports` are empty where no session was built at all.
     fn store_or_forget(self, reports: &[SessionReport]) {
         match self {
             Self::Miss { partial, .. } if reports.is_empty() => {
@@ -171,7 +171,7 @@ impl Loader {
             warmup: Arc::new(warmup),
             measure: None,
         };
-        // The sessions have taken what they need of the graph when they are there.
+        // Once the sessions are built, the graph is not needed any more.
         let opener = Opener::new(&self.limits, &name, spec, config.instances.as_ref(), slot);
         let opened = self.fitting.open(&plan, opener).await;
         cached.store_or_forget(opened.as_ref().map_or(&[], |opened| &opened.reports));
@@ -384,7 +384,7 @@ fn groups(layout: &[SessionGroup]) -> Groups {
     Groups::new(layout.iter().map(|group| group.sessions as usize).collect())
 }
 
-/// What the sessions map, for as long as they do.
+/// The disk space of files that the sessions map.
 fn disk_space(graph: &Graph) -> Option<Arc<DiskSpace>> {
     match &graph.weights {
         Weights::Mapped(placed) => Some(placed.room()),

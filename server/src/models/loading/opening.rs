@@ -1,8 +1,8 @@
 //! Opening the sessions of a version, within limits of time.
 //!
-//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was passed. Few
-//! versions are built at a time, because their files are in memory until then; they warm up at the same time as others are
-//! built, so that a warm-up that does not end holds up nobody.
+//! In: what a session is made of, and a slot among the loads. Out: sessions that are built and warm, or the limit that was
+//! passed. Few versions are built at a time, because their files are in memory until then; they warm up while others are
+//! built, so that a warm-up that does not end delays nobody.
 
 use crate::error::LoadError;
 use crate::inference::runtime::Threads;
@@ -41,7 +41,7 @@ impl LoadLimits {
         format!("{what} within {ms} ms (`runtime.load_timeout_ms`)")
     }
 
-    /// A load that took too long, which another time it may not.
+    /// A load that took too long; it may be faster another time.
     pub(crate) fn late(&self, object: impl fmt::Display, what: &str) -> LoadError {
         LoadError {
             passing: true,
@@ -71,8 +71,8 @@ pub(super) fn with_reports(
     pairs.map(|(session, report)| WarmSession { session, report })
 }
 
-/// Opens the sessions of one version. All threads of sessions that are dropped end by themselves: a warm-up at its next
-/// operator, the building of a session when it is done, for ONNX Runtime does not let itself be interrupted there.
+/// Opens the sessions of one version. Threads of sessions that are dropped end by themselves: a warm-up at its next
+/// operator, the building of a session when it is done, because ONNX Runtime cannot be interrupted there.
 pub(super) struct Opener<'a> {
     pub(super) limits: &'a LoadLimits,
     pub(super) model: &'a str,
@@ -121,7 +121,7 @@ impl<'a> Opener<'a> {
             }
             let spec = Arc::new(spec);
             sessions.push(spawn(self.model, self.opened, move |opening| {
-                // Before the session: ONNX Runtime's own threads take after this one.
+                // Before the session: ONNX Runtime's own threads inherit the CPUs of this one.
                 cpus::pin(&cpus)?;
                 open(spec, opening)
             })?);

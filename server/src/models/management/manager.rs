@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 /// Models that are loaded at the same time: each holds its files in memory until its sessions are built.
 const MAX_PARALLEL_LOADS: usize = 2;
 
-/// The index looks at the tier at most this often.
+/// The index lists the tier at most this often.
 const LISTING_AGE: Duration = Duration::from_secs(1);
 
 /// Where models come from.
@@ -84,7 +84,7 @@ impl ModelManager {
             .map_err(|refusal| self.at_start(refusal))
     }
 
-    /// During the start a model that is not there yet is no unknown one.
+    /// During the start, a model that is not loaded yet is not ready rather than unknown.
     fn at_start(&self, refusal: Refusal) -> Refusal {
         if self.started() {
             refusal
@@ -153,7 +153,7 @@ impl ModelManager {
         index
     }
 
-    /// The names on the tier, a second old at most. A tier that fails leaves the last ones.
+    /// The names on the tier, a second old at most; where the tier fails, the last ones that were read.
     async fn names(&self) -> Vec<String> {
         let mut names = self.names.lock().await;
         let fresh = names.as_ref().is_some_and(|(read, _)| read.elapsed() < LISTING_AGE);
@@ -166,8 +166,7 @@ impl ModelManager {
         names.as_ref().map(|(_, names)| names.clone()).unwrap_or_default()
     }
 
-    /// Whether models may be loaded and unloaded by request. What goes before a load or unload, authorisation included,
-    /// is asked here.
+    /// Whether models may be loaded and unloaded by request. Every check before a load or unload is made here.
     ///
     /// # Errors
     /// Why not, with the key to set.

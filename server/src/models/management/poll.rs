@@ -1,8 +1,8 @@
-//! Poll control: the model tier is looked at again and again, and what is served follows it.
+//! Poll control: the model tier is listed at an interval, and what is served follows it.
 //!
 //! In: listings. Out: loads of models whose objects changed, and unloads of those that are gone. A tier that fails
-//! changes nothing; a model that is refused is tried again when its objects change, or at the next look if it was the tier
-//! that failed.
+//! changes nothing; a model that is refused is tried again when its objects change, or at the next listing if it was the
+//! tier that failed.
 
 use super::manager::ModelManager;
 use super::reconcile::Reload;
@@ -15,7 +15,7 @@ use tierlab_storage::Object;
 /// What the objects of a model were when it was last brought up to date.
 type Seen = BTreeMap<String, Vec<Object>>;
 
-/// Looks at the tier until the server is gone. `seen` is the listing of the start.
+/// Lists the tier until the server is gone. `seen` is the listing of the start.
 pub(super) async fn run(management: Weak<ModelManager>, every: Duration, mut seen: Listing) {
     loop {
         tokio::time::sleep(every).await;
@@ -27,7 +27,7 @@ pub(super) async fn run(management: Weak<ModelManager>, every: Duration, mut see
 }
 
 impl ModelManager {
-    /// Looks at the tier once.
+    /// Lists the tier once.
     async fn look(&self, seen: &mut Seen) {
         let Some(source) = self.source.get() else { return };
         let listing = match listing::list(&*source.tier).await {
@@ -53,7 +53,7 @@ impl ModelManager {
                 }
             }
         }
-        // Names alone: whoever holds the snapshot holds the models, and keeps their sessions from ending.
+        // Names alone: a snapshot holds the models, and keeps their sessions from ending.
         let mut gone: Vec<String> = self.snapshot().0.keys().cloned().collect();
         gone.retain(|name| !listing.contains_key(name));
         for name in gone {

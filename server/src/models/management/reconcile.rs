@@ -50,16 +50,16 @@ impl ModelManager {
         })
     }
 
-    /// Makes what is served of a model what its config wants of the versions on the tier. The caller holds its lock.
+    /// Brings what is served of a model in line with its config and the versions on the tier. The caller holds its lock.
     ///
     /// # Errors
-    /// The first version that cannot be served. Those that can are; and as long as one that is wanted is not served, those
-    /// that were served before go on.
+    /// The first version that cannot be served. The others are served; and as long as one that is wanted is not, those that
+    /// were served before go on.
     pub(super) async fn reconcile(
         &self,
         name: &str,
         objects: &[Object],
-        again: Reload,
+        reload: Reload,
     ) -> Result<LoadDocument, LoadError> {
         let Some(source) = self.source.get() else {
             return Err(LoadError::new("the tiers are not open yet"));
@@ -82,7 +82,7 @@ impl ModelManager {
         let mut failed = None;
         for &version in &described.versions {
             let fingerprint = described.fingerprint(version);
-            if again == Reload::IfChanged && self.has(name, version, &fingerprint) {
+            if reload == Reload::IfChanged && self.has(name, version, &fingerprint) {
                 continue;
             }
             match self.load_version(source, &described, version, fingerprint).await {

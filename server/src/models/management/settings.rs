@@ -5,19 +5,19 @@ use std::time::Duration;
 /// Who decides which models are loaded, in Triton's words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ControlMode {
-    /// The start, once and for all.
+    /// The start alone.
     #[default]
     None,
     /// Calls of load and unload.
     Explicit,
-    /// What lies on the model tier, looked at again and again.
+    /// What lies on the model tier, listed at an interval.
     Poll {
         /// The pause between two looks.
         every: Duration,
     },
 }
 
-/// What the configuration says of all this.
+/// `[repository]`, `[admin]`, `models` and the drain time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ManagementSettings {
     pub(crate) control: ControlMode,

@@ -66,8 +66,8 @@ pub(super) async fn read_bytes(
     })
 }
 
-/// Reads an object, however large, into one shared piece of memory: chunk by chunk, each checked and put in its place
-/// while the next one is on its way, so that the file is in memory once.
+/// Reads an object, however large, into one shared piece of memory: chunk by chunk, each checked and copied while the next
+/// one is read, so that the file is in memory once.
 pub(super) async fn read_shared(
     tier: &dyn Tier,
     object: &Object,
@@ -92,7 +92,7 @@ pub(super) async fn read_to_file(
     })
 }
 
-/// The local disk failed; the model is as good as it was.
+/// The local disk failed, and not the model.
 pub(super) fn local(path: &Path, error: &io::Error) -> LoadError {
     let hint = "`runtime.weights.folder` names another folder";
     let detailed = format!("{}: {error}; {hint}", path.display());
@@ -125,7 +125,7 @@ impl Sink for File {
 /// Memory for an object.
 fn shared(object: &Object) -> Result<Arc<[u8]>, LoadError> {
     let size = usize::try_from(object.size).map_err(|e| LoadError::at(&object.path, e))?;
-    // Twice for a moment; asked for in a way that may fail, because the tier may have said any size.
+    // Needed twice for a moment. Allocated in a way that may fail, because the tier may have said any size.
     if Vec::<u8>::new().try_reserve_exact(size.saturating_mul(2)).is_err() {
         return Err(LoadError {
             passing: true,

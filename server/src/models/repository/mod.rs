@@ -1,9 +1,9 @@
 //! The model repository on the model tier: what models there are, and everything of one version, checked.
 //!
-//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: a version's warm-up is
-//! handed on with its files.
-//! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and beside the
-//! graph the files of its external weights.
+//! In: a tier. Out: a model's config and a version's graph, or an error that names the object. Runs nothing: the samples of
+//! a version's warm-up are handed on with their files.
+//! Layout: `models/NAME/[config.toml or config.pbtxt]`, `models/NAME/[manifest.json]`, `models/NAME/VERSION/model.onnx`, and
+//! beside the graph the files of its external weights.
 
 mod external;
 mod fetch;
@@ -119,7 +119,7 @@ fn entry<'a>(manifest: &'a Manifest, file: &str) -> Option<&'a ManifestFile> {
 }
 
 impl ModelDescription {
-    /// Tells one state of a version's files from another: equal marks mean that loading again would give the same.
+    /// Tells one state of a version's files from another: with equal fingerprints, loading again would give the same.
     pub(crate) fn fingerprint(&self, version: u64) -> String {
         let mut sum = Sha256::new();
         for object in &self.files.objects {

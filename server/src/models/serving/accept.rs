@@ -44,7 +44,7 @@ pub(crate) struct SelectedOutput {
     pub(crate) binary: bool,
 }
 
-/// What a request is held against.
+/// What a request is checked against.
 pub(crate) struct RequestCheck<'a> {
     pub(crate) model: &'a str,
     pub(crate) signature: &'a Signature,
@@ -130,7 +130,7 @@ impl RequestCheck<'_> {
         Ok(accepted)
     }
 
-    /// As many rows as the input `first` has must be taken.
+    /// Checks the number of rows, which the input `first` has.
     fn check_rows(&self, rows: usize, first: &str) -> Result<usize, Refusal> {
         let Self {
             model,

@@ -28,7 +28,7 @@ impl Model {
         } else {
             "KIND_CPU"
         };
-        // Those of the sessions that answer requests which come together.
+        // Those of the sessions that answer requests under load.
         let threads = self.layout.last().map(|group| group.threads);
         let threads = threads.map_or([1, 1], |threads| [threads.intra_op, threads.inter_op]);
         let threads = [

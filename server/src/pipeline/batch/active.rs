@@ -1,9 +1,9 @@
-//! The run that a session is in, as those see it who wait for its answers: it is ended when nobody does.
+//! The run that a session is in: it is interrupted when nobody waits for its answers any more.
 //!
-//! In: the jobs of a batch when its run begins, and a look from every request that gives up. Out: a call to [`Interrupt`]
-//! once all of them have, which is at the latest deadline among them or when their last client has gone away. What ONNX
-//! Runtime does with it is its own affair: it looks between two operators, so that a run ends at the next one, and one
-//! operator that never ends is not ended by this. To begin and to end a run costs one lock that nobody else holds.
+//! In: the jobs of a batch when its run begins, and a check by every request that gives up. Out: a call to [`Interrupt`]
+//! once all of them have given up: at the latest deadline among them, or when their last client has gone away. ONNX Runtime
+//! looks at it between two operators, so that a run ends at the next one; an operator that never ends is not ended by
+//! this. To begin and to end a run costs one lock that nobody else holds.
 
 use super::job::{Answer, Job};
 use crate::pipeline::refusal::Refusal;
@@ -17,7 +17,7 @@ pub(crate) trait Interrupt: Send + Sync {
     /// Asks the run under way to end as soon as it can.
     fn interrupt(&self);
 
-    /// Takes the question back, for the next run.
+    /// Takes that back, for the next run.
     fn rearm(&self);
 }
 
@@ -79,16 +79,16 @@ impl ActiveRun {
         }
     }
 
-    /// Begins a run for jobs that have been waited for until now; a warm-up has none.
+    /// Begins a run for jobs; a warm-up has none. `false`, and no run, where every job was given up by its client.
     ///
     /// # Errors
-    /// The reason why it was stopped. Where every job was given up by its client there is no run and no error: `false`.
+    /// Why the session was stopped.
     pub(crate) fn begin(&self, jobs: &mut [Job], began: Instant) -> Result<bool, Refusal> {
         let mut state = self.lock();
         if let Some(why) = &state.stopped {
             return Err(why.clone());
         }
-        // Looked at under the lock: whoever gives up from now on finds the run here.
+        // Checked under the lock: a request that gives up from now on finds the run here.
         if !jobs.is_empty() && jobs.iter().all(Job::is_given_up) {
             return Ok(false);
         }

@@ -2,8 +2,8 @@
 //!
 //! In: the thread's own changes of state, the requests that enter and leave the feature stage, and whether any is queued.
 //! Out: four counters that sum to the thread's life. A moment in which the thread does not compute has one cause, the first
-//! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken yet); one
-//! is *in the feature stage*, so that storage is what is waited for; or there is *none*.
+//! that holds: a request of the model is *queued* (the thread waits for more requests to share its run, or has not woken
+//! yet); one is *in the feature stage*, so that storage is what is waited for; or there is *none*.
 
 use crate::telemetry::counters::{SessionSeconds, Settle};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ struct PendingState {
     spent: Waits,
 }
 
-/// Time by what was on its way; what is in neither is time in which nothing was.
+/// Time by what was waited for; time in neither is time without requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waits {
     /// A request was queued.

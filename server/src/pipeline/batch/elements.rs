@@ -1,7 +1,7 @@
 //! Where the elements of one input of a request lie: on the host, as raw little-endian bytes, or in device memory, in the
 //! rows that a tier has read there.
 //!
-//! In: bytes, or rows. Out: shares of them without a copy, and for rows the copy inside the device that makes a tensor of
+//! In: bytes, or rows. Out: parts of them without a copy, and for rows the copy inside the device that makes a tensor of
 //! a column. Knows nothing of sessions.
 
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Which sessions take the next batch, where a model has several groups of them: few with many threads for requests that
 //! are alone, many with few threads for requests that come together.
 //!
-//! In: how many runs there are, under way and queued. Out: the group that takes the next one: the first, and so the
-//! widest, that has a session for each of them. So a request never waits while the group that is to take it is busy and
-//! another one is not, unless all of the last group are.
+//! In: how many runs there are, under way and queued. Out: the group that takes the next one: the first, and so the one
+//! with the most threads, that has a session for each of them. So a request does not wait for a busy group while another
+//! group is free, unless every session of the last group is busy.
 
 use std::num::NonZeroUsize;
 
@@ -19,7 +19,7 @@ pub(crate) struct SessionSlot {
 }
 
 impl SessionSlot {
-    /// The slot of a session of the group at this place.
+    /// The slot of a session of the group with this index.
     pub(crate) fn in_group(group: usize) -> Self {
         Self { group, running: false }
     }
@@ -29,7 +29,7 @@ impl SessionSlot {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IdleSessions {
     asleep: usize,
-    /// Those of them that were told of one and have not come for it yet: to wake costs a system call, and one is enough.
+    /// Those of them that were woken and have not taken a job yet: to wake costs a system call, and one is enough.
     called: usize,
 }
 
@@ -74,7 +74,7 @@ impl Groups {
         enough.unwrap_or(self.len().get() - 1)
     }
 
-    /// Whether the sessions of a group are those that work when there is more to do than can be done.
+    /// Whether the sessions of a group are those that work under overload.
     pub(super) fn is_last(&self, group: usize) -> bool {
         group + 1 == self.len().get()
     }

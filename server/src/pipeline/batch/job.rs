@@ -38,11 +38,11 @@ pub(crate) struct Job {
     /// Rows of the request; 1 where the model has no batch dimension.
     pub(crate) rows: usize,
     pub(crate) enqueued: Instant,
-    /// The place in the queue: when it was queued, later by what its priority costs.
+    /// Its order in the queue: when it was queued, plus the delay of its priority.
     pub(crate) rank: Instant,
     pub(crate) deadline: Instant,
     pub(crate) scope: RequestScope,
-    /// None while it runs: then the session's [`ActiveRun`] has it.
+    /// None while it runs: then the session's active run has it.
     pub(crate) reply: Option<oneshot::Sender<Answer>>,
 }
 

@@ -29,10 +29,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the first of several jobs may wait for the call that wakes a session, while others are queued.
+/// How long the first of several jobs may wait until a session is woken, while others are queued.
 const WAKE_PATIENCE: Duration = Duration::from_micros(500);
 
-/// Wakes a sleeping session when it is dropped, whatever becomes of its holder.
+/// Wakes a sleeping session when it is dropped, also where its holder is cancelled.
 #[must_use]
 pub(crate) struct WakeUp {
     queue: Arc<BatchQueue>,
