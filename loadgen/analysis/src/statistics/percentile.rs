@@ -45,8 +45,13 @@ pub fn is_printable(quantile: f64, samples: u64, repeats: usize, assumed_time: f
 pub fn samples_wanted(quantile: f64, repeats: usize, assumed_time: f64) -> u64 {
     let time = assumed_time.max(1.0);
     let enough = samples_needed(quantile) as f64 * time * time.min(MARGIN);
-    let settled = repeats as f64 * SETTLED * (time - LEAST_TIME).max(0.0);
-    enough.max(settled).ceil() as u64
+    enough.max(repeats as f64 * settled_after(time)).ceil() as u64
+}
+
+/// From how many requests on a repeat of this autocorrelation time no longer shows that its server was idle at first.
+#[must_use]
+pub fn settled_after(assumed_time: f64) -> f64 {
+    SETTLED * (assumed_time - LEAST_TIME).max(0.0)
 }
 
 /// The cumulative counts of all blocks over one common, sorted table of values.

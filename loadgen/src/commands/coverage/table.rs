@@ -284,7 +284,8 @@ const DRIFTS: &str = "
 In how many trials a point of so many repeats and requests is said to drift (`tierlab_analysis::validity::stationarity`), by the median or by \
 the slowest 1 %, within repeats or from one to the next. In bold: more than 2 % where nothing drifts or the drift is \
 bounded, less than 90 % of what drifts with ten repeats of 500 requests or more (two standard deviations of the simulation \
-allowed). Repeats differ by 3 %.
+allowed). Repeats differ by 3 %. A queue whose repeats end before it has filled does drift, though its server stays the \
+same, and is not judged.
 
 ";
 
