@@ -7,7 +7,7 @@
 //! - [`repository`] and [`mod@import`]: models on disk; [`import::independence`]: whether rows may share a batch
 //! - [`tables`]: feature tables on disk, and any row of them by seed and id
 //! - [`mod@inspect`] and [`mod@publish`]: what is there, and putting it on a tier
-//! - [`cli`]: the command line; [`progress`], [`stop`], [`staged`]: how long work shows, ends early and leaves no halves
+//! - [`cli`]: the command line; [`progress`] of long work, its [`stop`] on request, and [`staged`] files, whole or not there
 
 pub mod cli;
 pub mod error;

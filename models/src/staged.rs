@@ -18,7 +18,7 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Begins the file that shall appear at `target`, making the folders above it.
+    /// Begins the file that will appear at `target`, and makes the folders above it.
     ///
     /// # Errors
     /// A folder that cannot be made or written, or another process that is writing the same file.

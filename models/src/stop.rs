@@ -3,11 +3,11 @@
 use crate::error::ModelsError;
 use tokio::sync::watch;
 
-/// The side that asks. Dropping it asks nothing.
+/// The side that requests a stop. Dropping it requests nothing.
 #[derive(Debug)]
 pub struct Stopper(watch::Sender<bool>);
 
-/// The side that is asked. Cheap to clone.
+/// The side that is stopped. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Stop(watch::Receiver<bool>);
 
@@ -26,7 +26,7 @@ impl Stopper {
 }
 
 impl Stop {
-    /// A stop that nobody asks for.
+    /// A stop that never comes.
     #[must_use]
     pub fn never() -> Self {
         pair().1

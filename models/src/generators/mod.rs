@@ -86,9 +86,9 @@ impl Request {
         }
     }
 
-    /// How the model is served unless its user edits the config. Nothing waits for company by default: a busy session
-    /// gathers it anyway, and a delay would stand in every latency that the lab reports. There is one session of one thread
-    /// on every machine, so that what the lab compares does not change with its cores.
+    /// How the model is served unless its user edits the config. No request waits for others by default: requests gather
+    /// anyway while the session is busy, and a delay would be part of every latency that the lab reports. There is one
+    /// session of one thread on every machine, so that what the lab compares does not change with its cores.
     #[must_use]
     pub fn config(&self) -> ModelConfig {
         let (max_batch_size, table, columns): (u32, &str, &[&str]) = match self.kind {

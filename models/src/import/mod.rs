@@ -24,7 +24,7 @@ pub struct Import {
     pub name: Option<String>,
     /// A `config.toml` to go with it.
     pub config: Option<PathBuf>,
-    /// Whether its rows are to be proven independent, so that it can be served in batches.
+    /// How to test whether its rows are independent, so that it can be served in batches; none serves it unbatched.
     pub batching: Option<TestOptions>,
     /// Whether a model of that name may be replaced.
     pub replace: bool,
@@ -35,16 +35,16 @@ pub struct Import {
 pub struct Imported {
     /// What the model consists of.
     pub manifest: Manifest,
-    /// What came of the proof, where one was asked for. The config says the same.
+    /// The result of that test, where one was asked for. The config says the same.
     pub batching: Option<Verdict>,
 }
 
 /// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one. A model whose
-/// rows cannot be proven independent is imported without batching.
+/// rows are not shown to be independent is imported without batching.
 ///
 /// # Errors
 /// A name that is taken, a file that is no ONNX model or needs files that are not there, an invalid config; no ONNX
-/// Runtime for a proof.
+/// Runtime for the test.
 pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Imported, ModelsError> {
     let name = name_of(request)?;
     let folder = repository.join(&name);
@@ -117,7 +117,7 @@ fn read_graph(path: &Path) -> Result<(Interface, Vec<String>), ModelsError> {
     Ok((Interface::of(&model).map_err(bad)?, external))
 }
 
-/// The config to write: the user's, or what came of a proof, or none.
+/// The config to write: the user's, or that of the test's result, or none.
 fn config_text(request: &Import, batching: Option<&Verdict>) -> Result<Option<String>, ModelsError> {
     if let Some(path) = &request.config {
         let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
@@ -142,7 +142,7 @@ fn config_text(request: &Import, batching: Option<&Verdict>) -> Result<Option<St
     }))
 }
 
-/// A model's folder being put together; removed unless it is swapped in.
+/// A model's folder while it is written; removed unless it is swapped in.
 struct Staging(PathBuf);
 
 impl Staging {

@@ -1,7 +1,7 @@
 //! Feature tables: what their rows hold, writing them at any size, checking them. The format is
 //! [`tierlab_formats::table`]'s.
 //!
-//! A row's content depends on the table, the seed and the entity id only, so every row can be made again by itself and
+//! A row's content depends on the table, the seed and the entity id only, so every row can be generated again alone and
 //! compared with what a tier gave.
 
 pub mod check;

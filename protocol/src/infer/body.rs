@@ -85,7 +85,7 @@ pub(super) fn tensors(
                         ))
                     })?;
                 let data = tail.split_to(len);
-                // Its elements are of any length, and are looked for one by one.
+                // Its elements are of any length and are read one by one, from one piece.
                 if tensor.dtype == DataType::Bytes && !data.is_whole() {
                     if !budget.take(data.len()) {
                         return Err(bad(OVER_BUDGET));

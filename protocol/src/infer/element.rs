@@ -254,7 +254,7 @@ enum Value<'a> {
 const MAX_WHOLE: f64 = 9e15;
 
 impl Value<'_> {
-    /// What to write instead, where that can be told.
+    /// What to write instead, where that is known.
     fn hint(self, dtype: DataType) -> String {
         let float = matches!(dtype, DataType::Fp32 | DataType::Fp64);
         match self {

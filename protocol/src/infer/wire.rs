@@ -31,7 +31,7 @@ pub(super) struct WireTensor {
     pub(super) binary_data_size: Option<u64>,
 }
 
-/// An output that a request asks for.
+/// An output that a request names.
 #[derive(Debug, PartialEq)]
 pub(super) struct WireOutput {
     pub(super) name: String,

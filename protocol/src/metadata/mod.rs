@@ -219,7 +219,7 @@ pub struct InstanceGroup {
 pub struct DynamicBatching {
     /// Rows that close a batch at once.
     pub preferred_batch_size: Vec<u32>,
-    /// The longest wait for company.
+    /// The longest wait for other requests.
     pub max_queue_delay_microseconds: u64,
     /// Levels of the request parameter `priority`; 0 without any.
     #[serde(default)]

@@ -28,7 +28,7 @@ impl Default for VersionPolicy {
 }
 
 impl VersionPolicy {
-    /// Whether it is the one that goes without saying.
+    /// Whether it is the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()

@@ -1,8 +1,7 @@
 //! Whether the first dimensions of a graph's tensors can be one batch axis.
 //!
-//! In: the first dimension of every input and output, as the graph declares it. Out: nothing to object to, or the tensor
-//! that speaks against it. A graph can only rule a batch axis out: whether rows are independent of each other is not
-//! written in it.
+//! In: the first dimension of every input and output, as the graph declares it. Out: nothing, or the tensor that rules a
+//! batch axis out. A graph can do no more than that: it does not say whether rows are independent of each other.
 
 /// The first dimension of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// Preferred numbers of rows at most.
 pub const MAX_PREFERRED_ROWS: usize = 64;
 
-/// How batches are closed, where `max_batch_size` asks for any, and which requests go first.
+/// How batches are closed, where `max_batch_size` allows any, and which requests go first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingConfig {
-    /// The longest that a request waits for company while every session is busy or the batch is not full, in microseconds.
+    /// The longest that a request waits for others while every session is busy or the batch is not full, in microseconds.
     /// 0 closes a batch with whatever is queued.
     pub max_delay_us: u64,
     /// Numbers of rows that close a batch at once, as `[8, 32]` or `32`; the largest is also the most that a batch takes.
@@ -103,7 +103,7 @@ impl BatchingConfig {
         Ok(())
     }
 
-    /// Keys that shape batches have no meaning without any: whoever sets them means to have some.
+    /// Keys that shape batches mean nothing without batches: whoever sets them expects some.
     fn check_unbatched(&self) -> Result<(), BadModelFile> {
         let set = [
             ("max_delay_us", ![0, MAX_DELAY_US].contains(&self.max_delay_us)),

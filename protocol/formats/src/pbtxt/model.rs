@@ -58,7 +58,7 @@ fn config(message: &Message, model: &str) -> Result<ModelConfig, PbtxtError> {
         (None, Some(batching)) => {
             return Err(batching.refuse("`max_batch_size` is missing: the most rows of a run"));
         }
-        // Without batches nothing waits for company.
+        // Without batches no request waits for others.
         (Some(0), _) => config.batching.max_delay_us = 0,
         _ => {}
     }
