@@ -22,7 +22,7 @@ help: ## list the targets
 lab: build ## measure every tier with embedded defaults: a table and results/<run>/report.html
 	$(BIN)/tierlab-loadgen lab configs/labs/quick.toml
 
-lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, five repeats
+lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, ten repeats
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
 test: setup lint deny-where-installed doc unit check-dashboards ## structure, lints, docs, every test and every query of the dashboards
@@ -113,7 +113,7 @@ deny: ## licences, duplicate and banned crates, sources; not advisories (needs: 
 	$(CARGO) deny --locked check bans licenses sources
 	$(CARGO) deny --locked --manifest-path fuzz/Cargo.toml --all-features --config deny.toml check bans licenses sources
 
-deny-where-installed:
+deny-where-installed: ## the same, where cargo-deny is installed
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; else \
 	    echo "Skipped: make deny, without cargo-deny (cargo install --locked cargo-deny)"; fi
 
