@@ -8,6 +8,7 @@ use super::stage::Stage;
 use super::task::WriterTask;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
+use crate::ranges;
 use crate::tier::{Object, ReadCost, ReadMany, Tier};
 use crate::wrappers::single_flight::Version;
 use bytes::Bytes;
@@ -31,22 +32,13 @@ pub(super) struct FromFolder {
 fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_bytes: u64) -> Vec<Range<u64>> {
     let mut pages: Vec<Range<u64>> = Vec::new();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
-        let blocks = range.start / block_bytes..range.end.div_ceil(block_bytes);
-        for (block, _) in held.range(blocks) {
+        for (block, _) in held.range(ranges::blocks(range, block_bytes)) {
             let from = range.start.max(block * block_bytes) / PAGE_BYTES;
             let to = range.end.min((block + 1) * block_bytes).div_ceil(PAGE_BYTES);
             pages.push(from * PAGE_BYTES..to * PAGE_BYTES);
         }
     }
-    pages.sort_unstable_by_key(|extent| (extent.start, extent.end));
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(pages.len());
-    for extent in pages {
-        match merged.last_mut() {
-            Some(last) if last.end >= extent.start => last.end = last.end.max(extent.end),
-            _ => merged.push(extent),
-        }
-    }
-    merged
+    ranges::merged(pages)
 }
 
 impl Stage {
