@@ -7,11 +7,13 @@
 //! - [`path`]: validated object paths
 //! - [`error`]: what can go wrong with a read
 //! - [`deadline`]: when the one who asked stops waiting
-//! - [`config`]: a tier's TOML, and [`open`], which builds a tier from it
+//! - [`config`]: a tier's TOML, and [`open()`], which builds a tier from it
 //! - [`device`]: reads into the memory of a CUDA device
 //! - [`tiers`]: the tiers themselves
 //! - [`wrappers`]: `emulated`, `staged`, `metered` and `cache`
 //! - [`conformance`]: the suite
+//!
+//! The features `flight` and `gds` bring the tiers of these names with what they depend on; `full` is both.
 
 mod blocking;
 pub mod config;

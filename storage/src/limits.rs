@@ -1,5 +1,5 @@
-//! What a tier's word is believed up to: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or
-//! an error in place of an abort. A tier is another machine, and may say anything.
+//! Limits on what a tier may claim: sizes of reads, lengths of listings. In: what a tier says. Out: memory for it, or an
+//! error in place of an abort. A tier is another machine, and may say anything.
 
 use crate::error::{ErrorKind, StorageError};
 use crate::object::Object;
@@ -77,7 +77,7 @@ impl Listing {
     /// Notes that the tier named something, wanted or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it goes on and on.
+    /// [`ErrorKind::Corrupt`]: it names more than any repository has. [`ErrorKind::Timeout`]: it takes too long.
     pub(crate) fn named(&mut self, bytes: usize) -> Result<(), StorageError> {
         self.words += 1;
         self.bytes += bytes;

@@ -90,6 +90,19 @@ pub(crate) fn runs(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<Run> {
     runs
 }
 
+/// Joins ranges that overlap or touch. In any order; out in ascending order.
+pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
 /// Extents joined where one ends as the next begins. In ascending order, as given.
 pub(crate) fn adjacent(extents: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -115,6 +128,13 @@ mod tests {
         assert_eq!(bytes(9), [0..10, 100..200, 210..220]);
         assert_eq!(bytes(10), [0..10, 100..220]);
         assert_eq!((bytes(90).len(), bytes(90)[0].clone()), (1, 0..220));
+    }
+
+    #[test]
+    fn ranges_in_any_order_are_merged() {
+        assert_eq!(merged(vec![8..9, 0..4, 4..6, 2..3, 20..21]), [0..6, 8..9, 20..21]);
+        assert_eq!((blocks(&(5..5), 4), blocks(&(3..9), 4)), (0..0, 0..3));
+        assert_eq!(block(2, 4, 9), 8..9);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The suite that each tier and wrapper must pass. In: a [`Suite`] naming a tier that can be written, and places to
 //! write to. Out: nothing, or every case that failed and why. Knows nothing of any tier.
 //!
-//! Contents depend on the position ([`content`]), so that a wrong, shifted or mixed byte is seen.
+//! Contents depend on the position ([`content()`]), so that a wrong, shifted or mixed byte is seen.
 //!
 //! | case | memory | nvme | nfs | s3 | gds | emulated | staged | cache |
 //! |---|---|---|---|---|---|---|---|---|

@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<CUresult>() == size_of::<c_int>());
 macro_rules! driver {
     ($($name:ident: $symbol:ident ($($argument:ty),*);)*) => {
         /// The driver's functions; the library stays loaded for the life of the process.
-        pub(crate) struct Driver {
+        pub(crate) struct CudaDriver {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuGetErrorName`, with a code that may be unknown.
             error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
@@ -33,7 +33,7 @@ macro_rules! driver {
         // Each takes what cudarc declares, or this does not compile.
         $(const _: unsafe fn($($argument),*) -> CUresult = sys::$symbol;)*
 
-        impl Driver {
+        impl CudaDriver {
             /// Binds every function, or names the one that is missing.
             pub(crate) fn bind(library: Library) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are cudarc's of cuda.h, and the library is never unloaded.
@@ -75,7 +75,7 @@ driver! {
     event_destroy: cuEventDestroy_v2 (CUevent);
 }
 
-impl Driver {
+impl CudaDriver {
     /// A code as a result.
     pub(crate) fn check(&self, call: &str, code: c_int) -> Result<(), DeviceError> {
         if code == 0 {

@@ -1,6 +1,8 @@
 //! A call of a device library that failed.
 
-use crate::error::{ErrorKind, StorageError};
+use crate::error::ErrorKind;
+#[cfg(feature = "gds")]
+use crate::error::StorageError;
 
 /// A call of a device library that failed: what to act on, and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +14,7 @@ pub struct DeviceError {
     pub detail: String,
 }
 
+#[cfg(feature = "gds")]
 impl DeviceError {
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();

@@ -5,6 +5,7 @@
 use crate::error::{ErrorKind, StorageError};
 use libloading::Library;
 use std::error::Error;
+#[cfg(feature = "gds")]
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

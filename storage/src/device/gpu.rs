@@ -2,7 +2,7 @@
 //! that threads make current before they call. Dropping the last handle gives everything back.
 
 use super::cufile::CuFile;
-use super::driver::Driver;
+use super::driver::CudaDriver;
 use super::error::DeviceError;
 use super::find::{CUDA, CUFILE, Search};
 use super::path::WantsCuFile;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// A CUDA device.
 pub struct Gpu {
-    pub(crate) driver: Driver,
+    pub(crate) driver: CudaDriver,
     pub(crate) cufile: Option<CuFile>,
     device: CUdevice,
     context: CUcontext,
@@ -59,8 +59,8 @@ impl Gpu {
             (None, _) => return Err(lacks("the CUDA driver is not here")),
             (Some(_), Some(None)) => return Err(lacks("cuFile is not here")),
         };
-        let driver =
-            Driver::bind(cuda).map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
+        let driver = CudaDriver::bind(cuda)
+            .map_err(|e| lacks(&format!("the CUDA driver is too old, it lacks a function: {e}")))?;
         let cufile = cufile.map(CuFile::bind).transpose();
         let cufile = cufile.map_err(|e| lacks(&format!("libcufile lacks a function: {e}")))?;
         let refused = |e: DeviceError| search.missing(ordinal, &e.detail);
@@ -76,7 +76,7 @@ impl Gpu {
     }
 
     /// The device's primary context, which ONNX Runtime uses as well.
-    fn retain(driver: Driver, ordinal: u32) -> Result<Self, DeviceError> {
+    fn retain(driver: CudaDriver, ordinal: u32) -> Result<Self, DeviceError> {
         let wanted = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         let (mut device, mut context) = (0, std::ptr::null_mut());
         let mut name = [0; 128];

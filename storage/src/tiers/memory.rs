@@ -17,11 +17,11 @@ use tierlab_protocol::via::{Via, ViaSet};
 #[derive(Debug)]
 pub struct MemoryTier {
     location: String,
-    state: RwLock<State>,
+    state: RwLock<Objects>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Objects {
     writes: u64,
     objects: BTreeMap<ObjectPath, Stored>,
 }
@@ -65,7 +65,7 @@ impl MemoryTier {
         })
         .await
         .map_err(|e| StorageError::new(ErrorKind::Unavailable, location.as_str(), e.to_string()))??;
-        let mut state = State::default();
+        let mut state = Objects::default();
         for (path, bytes) in loaded {
             state.insert(&path, bytes);
         }
@@ -76,11 +76,11 @@ impl MemoryTier {
     }
 
     // Nothing in here panics while the lock is held, so a poisoned lock still guards whole values.
-    fn state(&self) -> RwLockReadGuard<'_, State> {
+    fn state(&self) -> RwLockReadGuard<'_, Objects> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    fn state_mut(&self) -> RwLockWriteGuard<'_, Objects> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,7 +91,7 @@ impl Default for MemoryTier {
     }
 }
 
-impl State {
+impl Objects {
     fn insert(&mut self, path: &ObjectPath, bytes: Bytes) -> Object {
         self.writes += 1;
         let stored = Stored {

@@ -326,12 +326,14 @@ impl EmulatedMetrics {
 
 /// Reads of cuFile into device memory, by the way that they took.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "gds"), expect(dead_code, reason = "only the gds tier counts"))]
 pub struct DeviceMetrics {
     peer_to_peer: IntCounter,
     nvidia_fs: IntCounter,
     posix: IntCounter,
 }
 
+#[cfg(feature = "gds")]
 impl DeviceMetrics {
     pub(crate) fn count(&self, peer_to_peer: u64, nvidia_fs: u64, posix: u64) {
         self.peer_to_peer.inc_by(peer_to_peer);

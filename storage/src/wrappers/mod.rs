@@ -1,7 +1,7 @@
 //! Wrappers: each a tier around a tier. In: a tier, a config and the metrics. Out: the tier that a server reads from.
 //!
 //! The order is `cache(metered(staged(emulated(tier))))`. What lies directly around a tier, `emulated` and `staged`,
-//! comes with it from [`open`](crate::open), as its TOML says; [`compose`] adds the rest: the tier's metrics count what
+//! comes with it from [`open`](crate::open()), as its TOML says; [`compose`] adds the rest: the tier's metrics count what
 //! reaches the tier as it was opened, the cache's count what it kept from there.
 
 pub mod cache;

@@ -17,13 +17,13 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A connection and its place.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct CountedStream {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
 }
 
 /// Accepts connections, `count` at a time.
-pub(super) fn accept(listener: TcpListener, count: usize) -> impl Stream<Item = io::Result<Held>> {
+pub(super) fn accept(listener: TcpListener, count: usize) -> impl Stream<Item = io::Result<CountedStream>> {
     let places = Arc::new(Semaphore::new(count));
     stream::unfold((listener, places), |(listener, places)| async move {
         // The semaphore is never closed.
@@ -37,7 +37,7 @@ pub(super) fn accept(listener: TcpListener, count: usize) -> impl Stream<Item = 
                 }
             }
         };
-        let held = accepted.set_nodelay(true).map(|()| Held {
+        let held = accepted.set_nodelay(true).map(|()| CountedStream {
             stream: accepted,
             _place: place,
         });
@@ -45,7 +45,7 @@ pub(super) fn accept(listener: TcpListener, count: usize) -> impl Stream<Item = 
     })
 }
 
-impl Connected for Held {
+impl Connected for CountedStream {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -53,13 +53,13 @@ impl Connected for Held {
     }
 }
 
-impl AsyncRead for Held {
+impl AsyncRead for CountedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, from)
     }

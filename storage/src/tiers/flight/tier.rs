@@ -24,11 +24,11 @@ const MAX_ACTIONS: u32 = 1000;
 pub struct FlightTier {
     link: Arc<Link>,
     bounds: Bounds,
-    way: Way,
+    way: ServerKind,
 }
 
 #[derive(Debug)]
-enum Way {
+enum ServerKind {
     Objects,
     Tables(Box<Tables>),
 }
@@ -45,9 +45,9 @@ impl FlightTier {
             ranges: usize::try_from(config.ranges_per_request).unwrap_or(usize::MAX),
         };
         let has_objects = has_objects(&link).await?;
-        let tables = || Way::Tables(Box::new(Tables::new(Arc::clone(&link), &config.id_column, bounds)));
+        let tables = || ServerKind::Tables(Box::new(Tables::new(Arc::clone(&link), &config.id_column, bounds)));
         let way = match (config.dialect, has_objects) {
-            (Dialect::Auto | Dialect::Objects, true) => Way::Objects,
+            (Dialect::Auto | Dialect::Objects, true) => ServerKind::Objects,
             (Dialect::Auto, false) | (Dialect::Tables, _) => tables(),
             (Dialect::Objects, false) => {
                 let detail =
@@ -60,8 +60,8 @@ impl FlightTier {
 
     fn writable(&self, path: &ObjectPath) -> Result<(), StorageError> {
         match self.way {
-            Way::Objects => Ok(()),
-            Way::Tables(_) => Err(StorageError::new(
+            ServerKind::Objects => Ok(()),
+            ServerKind::Tables(_) => Err(StorageError::new(
                 ErrorKind::Unsupported,
                 self.link.name(path.as_str()),
                 "tables of another Flight server are read only: write them where it keeps them",
@@ -100,8 +100,8 @@ async fn has_objects(link: &Link) -> Result<bool, StorageError> {
 impl Tier for FlightTier {
     fn info(&self) -> TierInfo {
         let note = match self.way {
-            Way::Objects => "Flight: ranges of objects, as they lie on the server",
-            Way::Tables(_) => {
+            ServerKind::Objects => "Flight: ranges of objects, as they lie on the server",
+            ServerKind::Tables(_) => {
                 "Flight: typed columns, read only; rows are laid out and sealed here, so their checksums do not reach \
                  back to the server, and a table replaced under an unchanged description is not noticed"
             }
@@ -116,8 +116,8 @@ impl Tier for FlightTier {
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         match &self.way {
-            Way::Objects => objects::stat(&self.link, path).await,
-            Way::Tables(tables) => tables.stat(path).await,
+            ServerKind::Objects => objects::stat(&self.link, path).await,
+            ServerKind::Tables(tables) => tables.stat(path).await,
         }
     }
 
@@ -134,15 +134,15 @@ impl Tier for FlightTier {
             return Ok(ReadMany { parts, cost });
         }
         match &self.way {
-            Way::Objects => objects::read_many(&self.link, self.bounds, object, ranges).await,
-            Way::Tables(tables) => tables.read_many(object, ranges).await,
+            ServerKind::Objects => objects::read_many(&self.link, self.bounds, object, ranges).await,
+            ServerKind::Tables(tables) => tables.read_many(object, ranges).await,
         }
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         match &self.way {
-            Way::Objects => objects::list(&self.link, prefix).await,
-            Way::Tables(tables) => tables.list(prefix).await,
+            ServerKind::Objects => objects::list(&self.link, prefix).await,
+            ServerKind::Tables(tables) => tables.list(prefix).await,
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::options::EngineOptions;
 use super::routes;
-use super::routes::route::{ALIGN, Piece, Route, Spent};
+use super::routes::route::{ALIGN, PhaseTimes, Piece, Route};
 use crate::device::counters::{Reads, WORDS};
 use crate::device::{DeviceBytes, DeviceError, DevicePath, DevicePool, Gpu, Landed};
 use crate::error::{ErrorKind, StorageError};
@@ -31,12 +31,12 @@ const MOST_TOGETHER: usize = 64;
 const MOST_BYTES_TOGETHER: u64 = 64 << 20;
 
 /// Where a job's bytes are wanted.
-enum Reply {
+enum ReplyTo {
     Device(oneshot::Sender<Result<Landed, StorageError>>),
     Host(oneshot::Sender<Result<ReadMany, StorageError>>),
 }
 
-impl Reply {
+impl ReplyTo {
     fn is_closed(&self) -> bool {
         match self {
             Self::Device(reply) => reply.is_closed(),
@@ -53,14 +53,14 @@ impl Reply {
     }
 }
 
-struct Job {
+struct ReadJob {
     file: Arc<OpenFile>,
     ranges: Vec<Range<u64>>,
     started: Instant,
-    reply: Reply,
+    reply: ReplyTo,
 }
 
-impl Job {
+impl ReadJob {
     fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
@@ -69,7 +69,7 @@ impl Job {
 /// The callers' side. Dropping it ends the thread after what it is at.
 #[derive(Debug)]
 pub(super) struct Engine {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<ReadJob>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,7 +81,7 @@ impl Engine {
         options: EngineOptions,
         metrics: DeviceMetrics,
     ) -> Result<Self, StorageError> {
-        let (jobs, queue) = mpsc::channel::<Job>(BACKLOG);
+        let (jobs, queue) = mpsc::channel::<ReadJob>(BACKLOG);
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let body = move || {
             let opened = gpu
@@ -122,7 +122,7 @@ impl Engine {
 
     /// Reads into device memory.
     pub(super) async fn read(&self, file: Arc<OpenFile>, ranges: &[Range<u64>]) -> Result<Landed, StorageError> {
-        self.ask(file, ranges, Reply::Device).await
+        self.ask(file, ranges, ReplyTo::Device).await
     }
 
     /// Reads into device memory, and copies what was asked for to the host.
@@ -131,19 +131,19 @@ impl Engine {
         file: Arc<OpenFile>,
         ranges: &[Range<u64>],
     ) -> Result<ReadMany, StorageError> {
-        self.ask(file, ranges, Reply::Host).await
+        self.ask(file, ranges, ReplyTo::Host).await
     }
 
     async fn ask<T>(
         &self,
         file: Arc<OpenFile>,
         ranges: &[Range<u64>],
-        reply_as: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> Reply,
+        reply_as: impl FnOnce(oneshot::Sender<Result<T, StorageError>>) -> ReplyTo,
     ) -> Result<T, StorageError> {
         let name = file.path.clone();
         let stopped = || StorageError::new(ErrorKind::Unavailable, name.as_str(), "the device's thread has stopped");
         let (reply, answer) = oneshot::channel();
-        let job = Job {
+        let job = ReadJob {
             file,
             ranges: ranges.to_vec(),
             started: Instant::now(),
@@ -183,7 +183,7 @@ fn on_host(landed: Landed, path: &str) -> Result<ReadMany, StorageError> {
 
 /// A job that is being read.
 struct Reading {
-    job: Job,
+    job: ReadJob,
     memory: DeviceBytes,
     parts: Vec<Range<usize>>,
     queue: Duration,
@@ -200,11 +200,11 @@ struct Worker {
     metrics: DeviceMetrics,
     words: Box<[u64; WORDS]>,
     /// A job that found no memory beside others.
-    held: VecDeque<Job>,
+    held: VecDeque<ReadJob>,
 }
 
 impl Worker {
-    fn serve(mut self, mut queue: mpsc::Receiver<Job>) {
+    fn serve(mut self, mut queue: mpsc::Receiver<ReadJob>) {
         while let Some(first) = self.held.pop_front().or_else(|| queue.blocking_recv()) {
             let mut bytes = first.bytes();
             let mut jobs = vec![first];
@@ -219,7 +219,7 @@ impl Worker {
         }
     }
 
-    fn read(&mut self, jobs: Vec<Job>) {
+    fn read(&mut self, jobs: Vec<ReadJob>) {
         let mut readings = Vec::with_capacity(jobs.len());
         let mut pieces = Vec::new();
         for job in jobs {
@@ -242,12 +242,12 @@ impl Worker {
             return;
         }
         let before = self.reads_so_far();
-        let spent = self.route.run(&mut pieces);
+        let times = self.route.run(&mut pieces);
         let after = self.reads_so_far();
         let direct = self.count(before, after, pieces.iter().map(|piece| piece.came as u64).sum());
         for (index, reading) in readings.into_iter().enumerate() {
             let own = pieces.iter().filter(|piece| piece.job == index);
-            let landed = self.settle(&reading, own, spent, direct);
+            let landed = self.settle(&reading, own, times, direct);
             let Reading { job, memory, parts, .. } = reading;
             let landed = landed.map(|cost| Landed {
                 bytes: memory,
@@ -262,7 +262,7 @@ impl Worker {
     fn lay_out(
         &self,
         index: usize,
-        job: &Job,
+        job: &ReadJob,
         pieces: &mut Vec<Piece>,
     ) -> Result<(DeviceBytes, Vec<Range<usize>>), DeviceError> {
         let plan = Plan::new(&job.ranges, self.alignment(&job.file));
@@ -339,15 +339,15 @@ impl Worker {
         &self,
         reading: &Reading,
         pieces: impl Iterator<Item = &'a Piece>,
-        spent: Spent,
+        times: PhaseTimes,
         direct: bool,
     ) -> Result<ReadCost, StorageError> {
         let file = &reading.job.file;
         let path = file.path.as_str();
         let mut cost = ReadCost {
             queue: reading.queue,
-            device: spent.reading,
-            copy: spent.copying,
+            device: times.reading,
+            copy: times.copying,
             ..ReadCost::default()
         };
         for piece in pieces {

@@ -53,11 +53,11 @@ const MOUNT_QUEUE_DEPTH: u32 = 128;
 /// An export.
 #[derive(Debug)]
 pub struct NfsTier {
-    way: Way,
+    way: Access,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Access {
     UserSpace(Arc<Tree>),
     Kernel(Box<NvmeTier>),
 }
@@ -80,9 +80,9 @@ impl NfsTier {
                         "`connections` must be at least 1",
                     ));
                 }
-                Way::UserSpace(Arc::new(Tree::mount(url, config).await?))
+                Access::UserSpace(Arc::new(Tree::mount(url, config).await?))
             }
-            (None, Some(path)) => Way::Kernel(Box::new(open_mount(path).await?)),
+            (None, Some(path)) => Access::Kernel(Box::new(open_mount(path).await?)),
             _ => {
                 let detail = "give exactly one of `url` (nfs://host[:port]/export) and `path` (a kernel mount)";
                 return Err(StorageError::new(ErrorKind::Invalid, "nfs", detail));
@@ -114,8 +114,8 @@ async fn open_mount(path: &Path) -> Result<NvmeTier, StorageError> {
 impl Tier for NfsTier {
     fn info(&self) -> TierInfo {
         match &self.way {
-            Way::Kernel(tier) => tier.info(),
-            Way::UserSpace(tree) => TierInfo {
+            Access::Kernel(tier) => tier.info(),
+            Access::UserSpace(tree) => TierInfo {
                 kind: "nfs",
                 location: tree.url.to_string(),
                 wrappers: Vec::new(),
@@ -129,8 +129,8 @@ impl Tier for NfsTier {
 
     async fn stat(&self, path: &ObjectPath) -> Result<Object, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.stat(path).await,
-            Way::UserSpace(tree) => {
+            Access::Kernel(tier) => tier.stat(path).await,
+            Access::UserSpace(tree) => {
                 let (about, mut cost) = (tree.name(path), ReadCost::default());
                 let (_, attributes) = tree.object(&mut tree.client(&about, &mut cost), path).await?;
                 Ok(describe(path, &attributes))
@@ -140,29 +140,29 @@ impl Tier for NfsTier {
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.read_many(object, ranges).await,
-            Way::UserSpace(tree) => read::read_many(tree, object, ranges).await,
+            Access::Kernel(tier) => tier.read_many(object, ranges).await,
+            Access::UserSpace(tree) => read::read_many(tree, object, ranges).await,
         }
     }
 
     async fn list(&self, prefix: Option<&ObjectPath>) -> Result<Vec<Object>, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.list(prefix).await,
-            Way::UserSpace(tree) => tree.list(prefix).await,
+            Access::Kernel(tier) => tier.list(prefix).await,
+            Access::UserSpace(tree) => tree.list(prefix).await,
         }
     }
 
     async fn put(&self, path: &ObjectPath, body: Body) -> Result<Object, StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.put(path, body).await,
-            Way::UserSpace(tree) => put::put(tree, path, body).await,
+            Access::Kernel(tier) => tier.put(path, body).await,
+            Access::UserSpace(tree) => put::put(tree, path, body).await,
         }
     }
 
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         match &self.way {
-            Way::Kernel(tier) => tier.delete(path).await,
-            Way::UserSpace(tree) => put::delete(tree, path).await,
+            Access::Kernel(tier) => tier.delete(path).await,
+            Access::UserSpace(tree) => put::delete(tree, path).await,
         }
     }
 }

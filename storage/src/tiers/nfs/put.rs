@@ -31,7 +31,7 @@ fn tick() -> u64 {
 }
 
 /// How one try ended, where it did not fail for good.
-enum Tried {
+enum PutAttempt {
     Done(Object),
     Again,
 }
@@ -50,8 +50,8 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
     for _ in 0..ATTEMPTS {
         let generation = tree.generation();
         match attempt(tree, path, &about, &source).await {
-            Ok(Tried::Done(object)) => return Ok(object),
-            Ok(Tried::Again) => {}
+            Ok(PutAttempt::Done(object)) => return Ok(object),
+            Ok(PutAttempt::Again) => {}
             Err(fault) if fault.is_stale() => {
                 let mut cost = ReadCost::default();
                 let mut client = tree.client(&about, &mut cost);
@@ -74,7 +74,7 @@ pub(super) async fn put(tree: &Arc<Tree>, path: &ObjectPath, body: Body) -> Resu
     ))
 }
 
-async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<Tried, Fault> {
+async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Source) -> Result<PutAttempt, Fault> {
     let mut cost = ReadCost::default();
     let mut client = tree.client(about, &mut cost);
     let (directory, name) = tree.parent(&mut client, path, true).await?;
@@ -85,13 +85,13 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
         name: Some(format!("{PARTIAL}{:x}-{stamp:x}", std::process::id())),
     };
     let Some(temporary) = partial.name.clone() else {
-        return Ok(Tried::Again);
+        return Ok(PutAttempt::Again);
     };
     let file = client.create(&directory, &temporary).await?;
     let written = write(tree, about, &file, source).await?;
     let committed = client.commit(&file).await?;
     if written.is_some_and(|written| written != committed) {
-        return Ok(Tried::Again);
+        return Ok(PutAttempt::Again);
     }
     let mtime = nfstime3 {
         seconds: u32::try_from(stamp / 1_000_000_000).unwrap_or(u32::MAX),
@@ -122,7 +122,7 @@ async fn attempt(tree: &Arc<Tree>, path: &ObjectPath, about: &str, source: &Sour
         return Err(StorageError::new(ErrorKind::Corrupt, about, detail).into());
     }
     tree.keep(path, file, &attributes);
-    Ok(Tried::Done(object))
+    Ok(PutAttempt::Done(object))
 }
 
 /// Writes everything; returns the verifier of the server's life, or another one where they differ from each other.

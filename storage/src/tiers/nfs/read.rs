@@ -5,7 +5,7 @@
 //! the last byte.
 
 use super::fault::Fault;
-use super::tree::{Known, Mark, Tree};
+use super::tree::{FileHandle, Tree, VersionMark};
 use crate::error::{ErrorKind, StorageError};
 use crate::limits::{buffer_for, rejoin, split_front};
 use crate::ranges;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const LOOKUPS: u32 = 2;
 
 /// What one chain of READs brings.
-struct Piece {
+struct ReadBytes {
     data: BytesMut,
     cost: ReadCost,
     /// Whether every reply had attributes.
@@ -30,7 +30,7 @@ struct Piece {
 /// A read under way.
 struct Reading<'a> {
     tree: &'a Tree,
-    known: Arc<Known>,
+    known: Arc<FileHandle>,
 }
 
 pub(super) async fn read_many(tree: &Tree, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
@@ -94,7 +94,7 @@ impl Reading<'_> {
                 .client(&self.known.name, &mut after)
                 .getattr(&self.known.handle)
                 .await?;
-            if Mark::of(&attributes) != self.known.mark {
+            if VersionMark::of(&attributes) != self.known.mark {
                 return Err(changed(&self.known.name, "it changed during the read").into());
             }
             of_reads.device += std::mem::take(&mut after.device);
@@ -132,7 +132,7 @@ impl Reading<'_> {
     }
 
     /// One range.
-    async fn range(&self, range: Range<u64>) -> Result<Piece, Fault> {
+    async fn range(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         if range.end - range.start <= u64::from(self.tree.read_bytes) {
             return self.chain(range, None).await;
         }
@@ -140,7 +140,7 @@ impl Reading<'_> {
     }
 
     /// A range longer than one READ: as many as it takes, all at once, each into its part of one buffer.
-    async fn parallel(&self, range: Range<u64>) -> Result<Piece, Fault> {
+    async fn parallel(&self, range: Range<u64>) -> Result<ReadBytes, Fault> {
         let step = u64::from(self.tree.read_bytes);
         let invalid =
             |e: std::num::TryFromIntError| StorageError::new(ErrorKind::Invalid, &self.known.name, e.to_string());
@@ -158,7 +158,7 @@ impl Reading<'_> {
             proven &= piece.proven;
             rejoin(&mut whole, piece.data);
         }
-        Ok(Piece {
+        Ok(ReadBytes {
             data: whole,
             cost,
             proven,
@@ -166,7 +166,7 @@ impl Reading<'_> {
     }
 
     /// READs from the start of a range until it is whole: one, unless the server answers short.
-    async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<Piece, Fault> {
+    async fn chain(&self, range: Range<u64>, mut buffer: Option<BytesMut>) -> Result<ReadBytes, Fault> {
         let mut cost = ReadCost::default();
         let mut proven = true;
         let mut at = range.start;
@@ -183,7 +183,7 @@ impl Reading<'_> {
             cost.device += std::mem::replace(&mut of_call.device, Duration::ZERO);
             cost.merge(&of_call);
             match &reply.attributes {
-                Some(attributes) if Mark::of(attributes) == self.known.mark => {}
+                Some(attributes) if VersionMark::of(attributes) == self.known.mark => {}
                 Some(_) => return Err(changed(&self.known.name, "its attributes are others").into()),
                 None => proven = false,
             }
@@ -204,7 +204,7 @@ impl Reading<'_> {
                 cost.copy += began.elapsed();
             }
         }
-        Ok(Piece {
+        Ok(ReadBytes {
             data: whole,
             cost,
             proven,

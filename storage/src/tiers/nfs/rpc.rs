@@ -76,7 +76,7 @@ impl From<std::io::Error> for CallError {
 /// What XDR packs a value into.
 pub(super) fn pack(value: &impl Pack) -> Vec<u8> {
     let mut packed = Vec::with_capacity(value.packed_size());
-    // Writing to memory fails for nothing but values too large for XDR, and these are short.
+    // Writing to memory fails only for values too large for XDR, and these are short.
     let _ = value.pack(&mut packed);
     packed
 }

@@ -38,7 +38,7 @@ pub(super) struct Tree {
     server: Server,
     root: Mutex<nfs_fh3>,
     directories: Mutex<HashMap<String, (nfs_fh3, Instant)>>,
-    files: Mutex<HashMap<ObjectPath, Arc<Known>>>,
+    files: Mutex<HashMap<ObjectPath, Arc<FileHandle>>>,
     /// Held while handles are brought up to date; counts how often they were.
     refreshed: tokio::sync::Mutex<()>,
     generation: AtomicU64,
@@ -53,9 +53,9 @@ pub(super) struct Tree {
 
 /// A file that was looked up.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct FileHandle {
     pub(super) handle: nfs_fh3,
-    pub(super) mark: Mark,
+    pub(super) mark: VersionMark,
     /// The mark as text.
     pub(super) version: String,
     /// How errors name it.
@@ -64,14 +64,14 @@ pub(super) struct Known {
 
 /// Which file it is, and when it was last changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct VersionMark {
     file: u64,
     size: u64,
     modified: (u32, u32),
     changed: (u32, u32),
 }
 
-impl Mark {
+impl VersionMark {
     pub(super) fn of(attributes: &fattr3) -> Self {
         let time = |t: &nfstime3| (t.seconds, t.nseconds);
         Self {
@@ -83,7 +83,7 @@ impl Mark {
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for VersionMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
@@ -105,7 +105,7 @@ pub(super) fn describe(path: &ObjectPath, attributes: &fattr3) -> Object {
     Object {
         path: path.clone(),
         size: attributes.size,
-        version: Mark::of(attributes).to_string(),
+        version: VersionMark::of(attributes).to_string(),
     }
 }
 
@@ -264,7 +264,7 @@ impl Tree {
         &self,
         client: &mut Client<'_>,
         path: &ObjectPath,
-    ) -> Result<(Arc<Known>, fattr3), StorageError> {
+    ) -> Result<(Arc<FileHandle>, fattr3), StorageError> {
         let about = client.about;
         let mut attempts = 0;
         let found = loop {
@@ -290,9 +290,9 @@ impl Tree {
     }
 
     /// Keeps the handle of a version of a file.
-    pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, attributes: &fattr3) -> Arc<Known> {
-        let mark = Mark::of(attributes);
-        let known = Arc::new(Known {
+    pub(super) fn keep(&self, path: &ObjectPath, handle: nfs_fh3, attributes: &fattr3) -> Arc<FileHandle> {
+        let mark = VersionMark::of(attributes);
+        let known = Arc::new(FileHandle {
             handle,
             mark,
             version: mark.to_string(),
@@ -312,7 +312,7 @@ impl Tree {
     }
 
     /// What is kept of exactly this version.
-    pub(super) fn kept(&self, object: &Object) -> Option<Arc<Known>> {
+    pub(super) fn kept(&self, object: &Object) -> Option<Arc<FileHandle>> {
         let files = lock(&self.files);
         let known = files.get(&object.path);
         known.filter(|known| known.version == object.version).cloned()

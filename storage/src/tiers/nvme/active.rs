@@ -11,7 +11,7 @@ pub(super) struct Active {
     pub(super) job: Job,
     /// The next byte to submit: segment and offset in it.
     pub(super) next: (usize, usize),
-    /// Whether it stands in the queue for its next turn.
+    /// Whether it is in the queue for its next turn.
     pub(super) in_turn: bool,
     /// Reads submitted or to be submitted again.
     pub(super) pending: u32,
@@ -23,7 +23,7 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// One that stands in for its first turn.
+    /// A job that waits for its first turn.
     pub(super) fn new(job: Job) -> Self {
         Self {
             job,

@@ -37,11 +37,11 @@ pub(super) const LARGEST_DEPTH: u32 = 4096;
 #[derive(Debug)]
 pub(super) struct Engine {
     places: Arc<Semaphore>,
-    way: Way,
+    way: EngineDriver,
 }
 
 #[derive(Debug)]
-enum Way {
+enum EngineDriver {
     Thread(ThreadDriver),
     Runtime(RuntimeDriver),
 }
@@ -67,13 +67,13 @@ impl Engine {
         let (way, has_arena) = match driver {
             Driver::Thread => {
                 let (thread, has_arena) = ThreadDriver::start(root, signals, options)?;
-                (Way::Thread(thread), has_arena)
+                (EngineDriver::Thread(thread), has_arena)
             }
             Driver::Runtime => {
                 let worker = Worker::new(root, signals.clone(), options).map_err(|e| unusable(&e))?;
                 let has_arena = worker.has_arena();
                 let runtime = RuntimeDriver::start(worker, signals).map_err(|e| unusable(&e))?;
-                (Way::Runtime(runtime), has_arena)
+                (EngineDriver::Runtime(runtime), has_arena)
             }
         };
         let places = Arc::new(Semaphore::new(BACKLOG));
@@ -102,8 +102,8 @@ impl Engine {
             _place: place,
         };
         let taken = match &self.way {
-            Way::Thread(thread) => thread.submit(job),
-            Way::Runtime(runtime) => runtime.submit(job),
+            EngineDriver::Thread(thread) => thread.submit(job),
+            EngineDriver::Runtime(runtime) => runtime.submit(job),
         };
         if !taken {
             return Err(stopped(file));
@@ -117,8 +117,8 @@ impl Engine {
     /// Makes the next completions say something else, the last one first.
     pub(super) fn inject(&self, results: Vec<i32>) {
         let signals = match &self.way {
-            Way::Thread(thread) => &thread.signals,
-            Way::Runtime(runtime) => runtime.signals(),
+            EngineDriver::Thread(thread) => &thread.signals,
+            EngineDriver::Runtime(runtime) => runtime.signals(),
         };
         *signals.injected.lock().unwrap() = results;
     }

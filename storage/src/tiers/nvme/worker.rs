@@ -162,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// Lets a job stand in for its first turn.
+    /// Queues a job for its first turn.
     pub(super) fn accept(&mut self, job: Job) {
         let slot = self.jobs.insert(Active::new(job));
         self.turn.push_back(slot);

@@ -28,7 +28,7 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attempts(Arc<Tally>);
 
-/// Dropped before it is reported, it tells what was sent for nothing.
+/// Dropped before a read has reported it, it adds what was sent to the unreported cost.
 #[derive(Debug, Default)]
 struct Tally {
     unreported: Option<Arc<UnreportedCost>>,

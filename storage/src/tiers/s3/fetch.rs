@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A range's bytes, and how often it was asked for.
-pub(super) struct Got {
+pub(super) struct Fetched {
     pub(super) bytes: BytesMut,
     /// GETs that went out, hedges included.
     pub(super) requests: u32,
@@ -38,7 +38,7 @@ pub(super) struct Wanted<'a> {
 
 impl Bucket {
     /// Reads a range into `into`, whose capacity must be the range's length.
-    pub(super) async fn get(&self, wanted: Wanted<'_>, mut into: BytesMut) -> Result<Got, StorageError> {
+    pub(super) async fn get(&self, wanted: Wanted<'_>, mut into: BytesMut) -> Result<Fetched, StorageError> {
         let Wanted { key, range, .. } = &wanted;
         let began = Instant::now();
         let asker = wanted
@@ -61,7 +61,7 @@ impl Bucket {
             // All bytes may have come before the failure.
             let Some(failure) = failure.filter(|_| (into.len() as u64) < len) else {
                 attempts.report();
-                return Ok(Got {
+                return Ok(Fetched {
                     wire_bytes: into.len() as u64 + attempts.lost_bytes(),
                     bytes: into,
                     requests: attempts.requests(),
@@ -75,7 +75,7 @@ impl Bucket {
                 false => None,
             };
             let Some(wait) = wait else {
-                let tried = Tried {
+                let tried = FailedGet {
                     given_up: retries.given_up(),
                     asked,
                     got: into.len(),
@@ -146,7 +146,7 @@ impl Bucket {
 }
 
 /// What was done before a failure was let through.
-struct Tried {
+struct FailedGet {
     /// How many attempts, in what time.
     given_up: String,
     /// How long the server asked to be left alone.
@@ -155,7 +155,7 @@ struct Tried {
     wanted: u64,
 }
 
-impl Tried {
+impl FailedGet {
     /// The last failure, and what was done before.
     fn give_up(&self, failure: &StorageError) -> StorageError {
         if !failure.kind().is_transient() {

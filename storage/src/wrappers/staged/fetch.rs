@@ -1,8 +1,8 @@
 //! Fetching what is not staged. In: blocks. Out: their bytes from the tier, once for all who ask, and a job for the
 //! writer.
 
-use super::job::{Fetched, Job, PENDING_BYTES};
 use super::stage::Stage;
+use super::task::{Fetched, PENDING_BYTES, WriterTask};
 use crate::error::{ErrorKind, StorageError};
 use crate::ranges;
 use crate::tier::{Object, ReadCost};
@@ -16,16 +16,16 @@ use tierlab_protocol::via::{Via, ViaSet};
 
 /// The cost of a fetch on its way from the task that makes it to the call that began it; whoever comes last passes it on.
 #[derive(Debug, Default)]
-struct Handover(Mutex<Handed>);
+struct Handover(Mutex<HandoverState>);
 
 #[derive(Debug, Default)]
-struct Handed {
+struct HandoverState {
     cost: Option<ReadCost>,
     caller_gone: bool,
 }
 
 impl Handover {
-    fn lock(&self) -> MutexGuard<'_, Handed> {
+    fn lock(&self) -> MutexGuard<'_, HandoverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ impl Stage {
         Ok(landed)
     }
 
-    /// Makes a fetch, has it staged, and answers it: the writer has it in hand when a reader has its bytes.
+    /// Makes a fetch, has it staged, and answers it: the writer has it before a reader has its bytes.
     async fn lead(&self, object: &Object, lead: Lead<Fetched>, handover: &Handover) {
         let landed = self.fetch_from_tier(object, &lead).await.map(Arc::new);
         if let Ok(landed) = &landed {
@@ -167,6 +167,6 @@ impl Stage {
         }
         let header = self.header(object);
         // An error would mean that the thread has ended: then nothing is staged any more.
-        let _ = self.jobs.send(Job::Store { header, blocks, lead });
+        let _ = self.jobs.send(WriterTask::Store { header, blocks, lead });
     }
 }

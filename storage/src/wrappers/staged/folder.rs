@@ -124,7 +124,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// What is whole of one version; `None` when it is good for nothing.
+    /// What is whole of one version; `None` when it cannot be used.
     fn recover(&self, id: u64, block_bytes: u64) -> io::Result<Option<Found>> {
         let path = self.path(id, JOURNAL);
         let bytes = match fs::read(&path) {

@@ -20,7 +20,7 @@ pub(super) const fn disk_bytes(len: u64) -> u64 {
 
 /// A staged block, as it was looked up.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct StagedBlock {
     pub(super) block: u64,
     /// The checksums of its pages.
     pub(super) checks: Arc<[u32]>,
@@ -33,7 +33,7 @@ pub(super) struct Lookup {
     /// The version's number; of no meaning when nothing is held.
     pub(super) id: u64,
     /// In the order asked for.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<StagedBlock>,
     pub(super) missing: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ struct Version {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LedgerState {
     ids: HashMap<Arc<Header>, u64>,
     versions: HashMap<u64, Version>,
     /// Blocks by when they were used last.
@@ -69,9 +69,9 @@ struct State {
 
 /// What is staged.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(Mutex<State>);
+pub(super) struct Ledger(Mutex<LedgerState>);
 
-impl State {
+impl LedgerState {
     fn tick(&mut self) -> u64 {
         self.ticks += 1;
         self.ticks
@@ -123,7 +123,7 @@ impl State {
 impl Ledger {
     /// What a folder had, least recently used first.
     pub(super) fn load(found: Vec<Found>) -> Self {
-        let mut state = State::default();
+        let mut state = LedgerState::default();
         for Found { id, header, blocks, .. } in found {
             // The same version twice, after a crash between making the new one and removing the old one: either will do.
             if state.ids.contains_key(&header) {
@@ -137,7 +137,7 @@ impl Ledger {
         Self(Mutex::new(state))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +165,7 @@ impl Ledger {
                 continue;
             };
             let before = std::mem::replace(&mut staged.tick, tick);
-            lookup.held.push(Held {
+            lookup.held.push(StagedBlock {
                 block,
                 checks: staged.checks.clone(),
                 serial: staged.serial,
@@ -238,7 +238,7 @@ impl Ledger {
     }
 
     /// Takes a block that broke out, unless it is another one by now.
-    pub(super) fn reject(&self, id: u64, held: &Held) -> bool {
+    pub(super) fn reject(&self, id: u64, held: &StagedBlock) -> bool {
         let mut state = self.lock();
         let staged = state
             .versions

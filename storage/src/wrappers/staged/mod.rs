@@ -12,12 +12,12 @@
 mod config;
 mod fetch;
 mod folder;
-mod job;
 mod journal;
 mod ledger;
 mod read;
 mod stage;
 mod tally;
+mod task;
 mod writer;
 
 use super::metrics::StagedMetrics;
@@ -32,7 +32,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use folder::{Folder, Found};
 use futures::future::try_join;
-use job::Job;
 use ledger::{Ledger, Lookup};
 use stage::Stage;
 use std::ops::Range;
@@ -42,6 +41,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 use tally::Tally;
+use task::WriterTask;
 use tierlab_protocol::via::ViaSet;
 use tokio::sync::oneshot;
 use writer::Writer;
@@ -135,7 +135,7 @@ impl Staged {
     /// Waits until everything read so far is staged or given up.
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
-        if self.stage.jobs.send(Job::Settle(done)).is_ok() {
+        if self.stage.jobs.send(WriterTask::Settle(done)).is_ok() {
             // An error would mean that the thread has ended, with everything given up.
             let _ = settled.await;
         }
@@ -163,7 +163,7 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         self.stage.tally.stopped.store(true, Ordering::Release);
-        let _ = self.stage.jobs.send(Job::Stop);
+        let _ = self.stage.jobs.send(WriterTask::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

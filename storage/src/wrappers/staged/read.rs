@@ -2,12 +2,13 @@
 //! that do not.
 
 use super::folder::data_name;
-use super::job::Job;
 use super::journal::PAGE_BYTES;
-use super::ledger::{Held, Lookup};
+use super::ledger::{Lookup, StagedBlock};
 use super::stage::Stage;
+use super::task::WriterTask;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
+use crate::ranges;
 use crate::tier::{Object, ReadCost, ReadMany, Tier};
 use crate::wrappers::single_flight::Version;
 use bytes::Bytes;
@@ -28,25 +29,16 @@ pub(super) struct FromFolder {
 }
 
 /// The pages that hold what the ranges want of the blocks held, in order, none twice.
-fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &Held>, block_bytes: u64) -> Vec<Range<u64>> {
+fn pages_of(ranges: &[Range<u64>], held: &BTreeMap<u64, &StagedBlock>, block_bytes: u64) -> Vec<Range<u64>> {
     let mut pages: Vec<Range<u64>> = Vec::new();
     for range in ranges.iter().filter(|range| !range.is_empty()) {
-        let blocks = range.start / block_bytes..range.end.div_ceil(block_bytes);
-        for (block, _) in held.range(blocks) {
+        for (block, _) in held.range(ranges::blocks(range, block_bytes)) {
             let from = range.start.max(block * block_bytes) / PAGE_BYTES;
             let to = range.end.min((block + 1) * block_bytes).div_ceil(PAGE_BYTES);
             pages.push(from * PAGE_BYTES..to * PAGE_BYTES);
         }
     }
-    pages.sort_unstable_by_key(|extent| (extent.start, extent.end));
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(pages.len());
-    for extent in pages {
-        match merged.last_mut() {
-            Some(last) if last.end >= extent.start => last.end = last.end.max(extent.end),
-            _ => merged.push(extent),
-        }
-    }
-    merged
+    ranges::merged(pages)
 }
 
 impl Stage {
@@ -55,7 +47,7 @@ impl Stage {
         if lookup.held.is_empty() {
             return FromFolder::default();
         }
-        let held: BTreeMap<u64, &Held> = lookup.held.iter().map(|held| (held.block, held)).collect();
+        let held: BTreeMap<u64, &StagedBlock> = lookup.held.iter().map(|held| (held.block, held)).collect();
         let extents = pages_of(ranges, &held, self.block_bytes);
         let read = match self.read_file(lookup.id, &extents).await {
             Ok(read) => read,
@@ -120,7 +112,7 @@ impl Stage {
     fn check(
         &self,
         object: &Object,
-        held: &BTreeMap<u64, &Held>,
+        held: &BTreeMap<u64, &StagedBlock>,
         extent: Range<u64>,
         bytes: &Bytes,
         into: &mut FromFolder,
@@ -167,12 +159,12 @@ impl Stage {
         if !lookup.missing.is_empty() {
             let blocks = lookup.missing;
             // An error would mean that the thread has ended: then nothing is staged any more.
-            let _ = self.jobs.send(Job::Forget { header, blocks });
+            let _ = self.jobs.send(WriterTask::Forget { header, blocks });
         }
     }
 
     /// A staged block that cannot be used is forgotten, unless it has gone by itself.
-    fn reject(&self, id: u64, held: &Held) {
+    fn reject(&self, id: u64, held: &StagedBlock) {
         if !self.ledger.reject(id, held) {
             return;
         }
@@ -187,6 +179,6 @@ impl Stage {
             );
         }
         // An error would mean that the thread has ended: then nothing is staged any more.
-        let _ = self.jobs.send(Job::Drop { id, block: held.block });
+        let _ = self.jobs.send(WriterTask::Drop { id, block: held.block });
     }
 }

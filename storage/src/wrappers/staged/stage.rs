@@ -1,9 +1,9 @@
 //! What a stage's own calls, its fetches and its reads share.
 
-use super::job::{Fetched, Job};
 use super::journal::Header;
 use super::ledger::Ledger;
 use super::tally::Tally;
+use super::task::{Fetched, WriterTask};
 use crate::ranges;
 use crate::tier::{Object, Tier};
 use crate::tiers::nvme::NvmeTier;
@@ -22,7 +22,7 @@ pub(super) struct Stage {
     pub(super) flights: Arc<SingleFlight<Fetched>>,
     /// What fetches cost whose caller had gone.
     pub(super) unreported: UnreportedCost,
-    pub(super) jobs: Sender<Job>,
+    pub(super) jobs: Sender<WriterTask>,
     pub(super) origin: String,
     pub(super) block_bytes: u64,
 }

@@ -6,10 +6,10 @@
 //! tier. After one, nothing is staged for a moment, so that a full disk is not hammered.
 
 use super::folder::{Files, Folder};
-use super::job::Job;
 use super::journal::{Header, Record, checks_of};
 use super::ledger::{Ledger, disk_bytes};
 use super::tally::Tally;
+use super::task::WriterTask;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -52,7 +52,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+    pub(super) fn run(mut self, jobs: &Receiver<WriterTask>) {
         // The bound may be lower than it was when this was staged.
         self.make_room(0, None);
         self.flush();
@@ -64,22 +64,22 @@ impl Writer {
                     return;
                 }
                 match job {
-                    Job::Store { header, blocks, lead } => {
+                    WriterTask::Store { header, blocks, lead } => {
                         let len: u64 = blocks.iter().map(|(_, bytes)| bytes.len() as u64).sum();
                         self.store(&header, &blocks);
                         self.tally.pending.fetch_sub(len, Ordering::AcqRel);
                         leads.push(lead);
                         bytes += len;
                     }
-                    Job::Drop { id, block } => self.drop_block(id, block),
-                    Job::Forget { header, blocks } => self.forget(&header, &blocks),
-                    Job::Settle(done) => {
+                    WriterTask::Drop { id, block } => self.drop_block(id, block),
+                    WriterTask::Forget { header, blocks } => self.forget(&header, &blocks),
+                    WriterTask::Settle(done) => {
                         self.flush();
                         self.tally.tell_bytes(self.ledger.bytes());
                         leads.clear();
                         let _ = done.send(());
                     }
-                    Job::Stop => return,
+                    WriterTask::Stop => return,
                 }
                 if bytes < BATCH_BYTES {
                     next = jobs.try_recv().ok();

@@ -1,7 +1,7 @@
 //! Through pinned buffers, in turn: while one is copied to the device, the next one is read into. A buffer is read into
 //! again only after its copy has ended.
 
-use super::route::{Piece, Route, Spent, read_whole};
+use super::route::{PhaseTimes, Piece, Route, read_whole};
 use crate::device::memory::{Event, Pinned, Stream};
 use crate::device::{DeviceError, Gpu};
 use std::sync::Arc;
@@ -54,8 +54,8 @@ impl Bounce {
 }
 
 impl Route for Bounce {
-    fn run(&mut self, pieces: &mut [Piece]) -> Spent {
-        let mut spent = Spent::default();
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+        let mut times = PhaseTimes::default();
         for piece in pieces.iter_mut() {
             let turn = self.next;
             self.next = (self.next + 1) % self.slots.len().max(1);
@@ -66,15 +66,15 @@ impl Route for Bounce {
                 continue;
             }
             let free = Instant::now();
-            spent.copying += free - began;
+            times.copying += free - began;
             read_whole(piece, slot.memory.as_mut_slice());
-            spent.reading += free.elapsed();
+            times.reading += free.elapsed();
             if piece.error.is_none() {
                 begin_copy(slot, piece, &self.stream);
             }
         }
-        spent.copying += finish(&self.stream, pieces);
-        spent
+        times.copying += finish(&self.stream, pieces);
+        times
     }
 }
 

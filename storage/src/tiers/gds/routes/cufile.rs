@@ -1,7 +1,7 @@
 //! cuFile: from the file to device memory by whatever way the driver has. Files are registered once and kept so; the
 //! pieces of large jobs are read by several threads, as each call of cuFile waits for its own read.
 
-use super::route::{Piece, Route, Spent};
+use super::route::{PhaseTimes, Piece, Route};
 use crate::device::cufile::{CuFile, Handle, Target};
 use crate::device::{DeviceError, Gpu};
 use crate::error::ErrorKind;
@@ -76,13 +76,13 @@ fn read(cufile: &CuFile, handle: Handle, piece: &mut Piece) {
 }
 
 impl Route for CuFileRoute {
-    fn run(&mut self, pieces: &mut [Piece]) -> Spent {
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
         let gpu = Arc::clone(&self.gpu);
         let began = Instant::now();
         let Some(cufile) = &gpu.cufile else {
             let absent = DeviceError::new(ErrorKind::Unsupported, "cuFile is not open");
             pieces.iter_mut().for_each(|piece| piece.fail(absent.clone()));
-            return Spent::default();
+            return PhaseTimes::default();
         };
         let mut work = Vec::with_capacity(pieces.len());
         for piece in pieces.iter_mut() {
@@ -119,9 +119,9 @@ impl Route for CuFileRoute {
         });
         drop(work);
         self.trim(cufile);
-        Spent {
+        PhaseTimes {
             reading: began.elapsed(),
-            ..Spent::default()
+            ..PhaseTimes::default()
         }
     }
 }

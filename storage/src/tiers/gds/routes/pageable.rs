@@ -1,6 +1,6 @@
 //! The plain way: a buffered read into ordinary memory, then a copy that waits. What the others are measured against.
 
-use super::route::{Piece, Route, Spent, read_whole};
+use super::route::{PhaseTimes, Piece, Route, read_whole};
 use crate::device::Gpu;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,23 +21,23 @@ impl Pageable {
 }
 
 impl Route for Pageable {
-    fn run(&mut self, pieces: &mut [Piece]) -> Spent {
-        let mut spent = Spent::default();
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
+        let mut times = PhaseTimes::default();
         let driver = &self.gpu.driver;
         for piece in pieces {
             let began = Instant::now();
             read_whole(piece, &mut self.buffer);
             let read = Instant::now();
-            spent.reading += read - began;
+            times.reading += read - began;
             if piece.error.is_none() {
                 // SAFETY: the piece's place is device memory of its length, and the buffer has at least that many bytes.
                 let code = unsafe { (driver.to_device)(piece.to(), self.buffer.as_ptr().cast(), piece.wanted) };
                 if let Err(error) = driver.check("cuMemcpyHtoD", code) {
                     piece.fail(error);
                 }
-                spent.copying += read.elapsed();
+                times.copying += read.elapsed();
             }
         }
-        spent
+        times
     }
 }

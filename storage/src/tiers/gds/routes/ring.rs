@@ -2,7 +2,7 @@
 //! buffers, each copied to the device as soon as it is there.
 
 use super::bounce::{Slot, begin_copy, finish, slots};
-use super::route::{ALIGN, Piece, Route, Spent};
+use super::route::{ALIGN, PhaseTimes, Piece, Route};
 use crate::device::memory::Stream;
 use crate::device::{DeviceError, Gpu};
 use crate::error::ErrorKind;
@@ -93,7 +93,7 @@ impl Ring {
         false
     }
 
-    fn read_all(&mut self, pieces: &mut [Piece], spent: &mut Spent) -> Result<(), DeviceError> {
+    fn read_all(&mut self, pieces: &mut [Piece], times: &mut PhaseTimes) -> Result<(), DeviceError> {
         let mut free: VecDeque<usize> = (0..self.slots.len()).collect();
         let mut reading: Vec<Option<usize>> = vec![None; self.slots.len()];
         let (mut next, mut under_way) = (0, 0);
@@ -102,7 +102,7 @@ impl Ring {
                 let Some(slot) = free.pop_front() else { break };
                 let began = Instant::now();
                 self.slots[slot].copied.wait()?;
-                spent.copying += began.elapsed();
+                times.copying += began.elapsed();
                 self.push(slot, &mut pieces[next])?;
                 reading[slot] = Some(next);
                 (next, under_way) = (next + 1, under_way + 1);
@@ -113,7 +113,7 @@ impl Ring {
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => continue,
                 Err(e) => return Err(DeviceError::new(ErrorKind::Unavailable, format!("io_uring: {e}"))),
             }
-            spent.reading += began.elapsed();
+            times.reading += began.elapsed();
             let done: Vec<(usize, i32)> = self
                 .ring
                 .completion()
@@ -141,23 +141,23 @@ impl Ring {
 }
 
 impl Route for Ring {
-    fn run(&mut self, pieces: &mut [Piece]) -> Spent {
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes {
         debug_assert!(
             self.slots
                 .iter()
                 .all(|slot| (slot.memory.as_slice().as_ptr() as usize).is_multiple_of(ALIGN))
         );
-        let mut spent = Spent::default();
+        let mut times = PhaseTimes::default();
         let read = match &self.broken {
             Some(error) => Err(error.clone()),
-            None => self.read_all(pieces, &mut spent),
+            None => self.read_all(pieces, &mut times),
         };
         if let Err(error) = read {
             self.broken = Some(error.clone());
             pieces.iter_mut().for_each(|piece| piece.fail(error.clone()));
         }
-        spent.copying += finish(&self.stream, pieces);
-        spent
+        times.copying += finish(&self.stream, pieces);
+        times
     }
 }
 

@@ -62,7 +62,7 @@ impl Piece {
 
 /// Where the time of a run went.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::tiers::gds) struct Spent {
+pub(in crate::tiers::gds) struct PhaseTimes {
     /// With the file's device.
     pub(in crate::tiers::gds) reading: Duration,
     /// Waiting for copies, as far as reading did not hide them.
@@ -71,7 +71,7 @@ pub(in crate::tiers::gds) struct Spent {
 
 /// One way. Nothing is under way when [`run`](Self::run) has returned. The device is current on the thread.
 pub(in crate::tiers::gds) trait Route {
-    fn run(&mut self, pieces: &mut [Piece]) -> Spent;
+    fn run(&mut self, pieces: &mut [Piece]) -> PhaseTimes;
 }
 
 /// Fills a buffer from a file until the bytes wanted are there, with plain reads.

@@ -17,7 +17,7 @@ pub(super) struct Fetched {
 }
 
 /// What the thread is asked to do, in order.
-pub(super) enum Job {
+pub(super) enum WriterTask {
     /// Stage blocks of a version. Until that is done or given up, whoever wants them gets them from the fetch.
     Store {
         header: Header,
