@@ -1,4 +1,5 @@
-//! `tierlab-origin`: serves folders over S3, NFSv3 and Arrow Flight. Parses flags, binds, prints one line, runs until told to stop.
+//! `tierlab-origin`: serves folders over S3, NFSv3 and Arrow Flight. Parses flags, binds, prints one line, runs until
+//! told to stop.
 
 use anyhow::{Context, Result};
 use clap::Parser;

@@ -7,8 +7,9 @@
 //!
 //! Costs: `requests` are the HTTP requests that went out, `retries` of these the repeats after a failure, `hedges` the
 //! GETs sent a second time; `wire_bytes` are the body bytes that were taken, gaps included, without HTTP headers, and
-//! those that a losing hedge asked for; `queue` is the wait for one of `concurrency` slots; `device` runs from sending a GET to its last byte and contains retries and backoff; `copy` is what it took
-//! to cut small parts out of larger replies. Bytes are copied once on arrival, which counts as `device`.
+//! those that a losing hedge asked for; `queue` is the wait for one of `concurrency` slots; `device` runs from sending
+//! a GET to its last byte and contains retries and backoff; `copy` is what it took to cut small parts out of larger
+//! replies. Bytes are copied once on arrival, which counts as `device`.
 
 mod attempts;
 mod bucket;
@@ -144,27 +145,27 @@ impl S3Tier {
         let mut wholes: Vec<BytesMut> = spans.iter().map(|_| BytesMut::new()).collect();
         if gets.len() <= 1 {
             for get in gets {
-                let (of, _, bytes, of_get) = one(get).await?;
-                cost.add(&of_get);
-                wholes[of] = bytes;
+                let part = one(get).await?;
+                cost.add(&part.cost);
+                wholes[part.of] = part.bytes;
             }
         } else {
             // Tasks, so that several cores take the bytes in; dropping the set ends them.
             let mut tasks = JoinSet::new();
-            let mut pieces = Vec::with_capacity(gets.len());
+            let mut parts = Vec::with_capacity(gets.len());
             for get in gets {
                 tasks.spawn(one(get));
             }
             while let Some(ended) = tasks.join_next().await {
                 let ended =
                     ended.map_err(|e| StorageError::new(ErrorKind::Unavailable, key.as_ref(), e.to_string()))?;
-                let (of, start, bytes, of_get) = ended?;
-                cost.add(&of_get);
-                pieces.push((of, start, bytes));
+                let part = ended?;
+                cost.add(&part.cost);
+                parts.push(part);
             }
-            pieces.sort_unstable_by_key(|(of, start, _)| (*of, *start));
-            for (of, _, bytes) in pieces {
-                rejoin(&mut wholes[of], bytes);
+            parts.sort_unstable_by_key(|part| (part.of, part.start));
+            for part in parts {
+                rejoin(&mut wholes[part.of], part.bytes);
             }
         }
         Ok((wholes.into_iter().map(BytesMut::freeze).collect(), cost.report()))
@@ -180,14 +181,19 @@ struct Get {
     into: BytesMut,
 }
 
+/// What one GET brought.
+struct Part {
+    /// The index of its span.
+    of: usize,
+    /// Where its bytes begin.
+    start: u64,
+    bytes: BytesMut,
+    cost: ReadCost,
+}
+
 impl Get {
-    /// Runs once there is a slot. Returns the span's index, where the bytes begin, the bytes, and their cost.
-    async fn run(
-        self,
-        bucket: &Bucket,
-        slots: &Semaphore,
-        wanted: Wanted<'_>,
-    ) -> Result<(usize, u64, BytesMut, ReadCost), StorageError> {
+    /// Runs once there is a slot.
+    async fn run(self, bucket: &Bucket, slots: &Semaphore, wanted: Wanted<'_>) -> Result<Part, StorageError> {
         let queued = Instant::now();
         // The semaphore is never closed.
         let slot = match wanted.deadline {
@@ -211,7 +217,12 @@ impl Get {
             hedges: got.hedges,
             ..ReadCost::default()
         };
-        Ok((self.of, start, got.bytes, cost))
+        Ok(Part {
+            of: self.of,
+            start,
+            bytes: got.bytes,
+            cost,
+        })
     }
 }
 
