@@ -18,14 +18,14 @@ use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
 use destination::RowDestination;
 use live::{LiveTable, LiveTables};
-use rows::{Joined, Rows};
+use rows::{DamagedRow, FilledInput, Joined, Rows};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use table::OpenTable;
 use tier::FeatureTier;
 use tierlab_formats::model::FEATURES_PREFIX;
-use tierlab_formats::table::{self as format, Column, TableError};
+use tierlab_formats::table::{self as format, Column};
 use tierlab_protocol::metadata::JoinedMetadata;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::{Stage, TierSplit};
@@ -34,6 +34,15 @@ use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 /// Reads of all rows of a request, at most: one, and another for each version that comes in between.
 const READS: u32 = 8;
 
+/// A column of a table that is to fill an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedColumn {
+    /// The input's index in the graph.
+    pub(crate) input: usize,
+    /// The column's name.
+    pub(crate) name: String,
+}
+
 /// A feature table and the inputs that it fills.
 pub(crate) struct Join {
     tier: FeatureTier,
@@ -41,15 +50,14 @@ pub(crate) struct Join {
     table: Arc<LiveTable>,
     /// Its versions are looked up for as long as this lives.
     _tables: Arc<LiveTables>,
-    /// Input of the graph, by index, and the column that fills it.
-    columns: Vec<(usize, Column)>,
+    filled: Vec<FilledInput>,
     inputs: Vec<String>,
     /// Requests so far.
     requests: AtomicU64,
 }
 
 impl Join {
-    /// Opens a table and matches its columns with the inputs that they fill: pairs of an input's index and a column's name.
+    /// Opens a table and matches its columns with the inputs that they fill.
     ///
     /// # Errors
     /// A table that is missing or damaged, by object and offset; a column that does not fit its input, by name.
@@ -58,12 +66,12 @@ impl Join {
         tables: Arc<LiveTables>,
         table: &str,
         inputs: &[TensorSpec],
-        wanted: &[(usize, String)],
+        wanted: &[WantedColumn],
     ) -> Result<Self, LoadError> {
         let path = ObjectPath::new(&format!("{FEATURES_PREFIX}/{table}.{}", format::EXTENSION))?;
         let open = tier.open_table(&path, false).await?;
-        let mut columns = Vec::new();
-        for (input, name) in wanted {
+        let mut filled = Vec::new();
+        for WantedColumn { input, name } in wanted {
             let column = open.column_for(&inputs[*input], name);
             let column = column.map_err(|what| LoadError::at(&path, what))?;
             if tier.destination != RowDestination::Host && column.dtype == DataType::Bool {
@@ -71,17 +79,17 @@ impl Join {
                     format!("column `{name}` is BOOL, whose bytes are looked at: `features.rows` must be \"host\"");
                 return Err(LoadError::at(&path, what));
             }
-            columns.push((*input, column));
+            filled.push(FilledInput { input: *input, column });
         }
-        let inputs = columns.iter().map(|(input, _)| inputs[*input].name.clone()).collect();
-        let taken: Vec<Column> = columns.iter().map(|(_, column)| column.clone()).collect();
+        let inputs = filled.iter().map(|filled| inputs[filled.input].name.clone()).collect();
+        let taken: Vec<Column> = filled.iter().map(|filled| filled.column.clone()).collect();
         let table = tables.share(&tier, open, &taken);
         Ok(Self {
             tier,
             path,
             table,
             _tables: tables,
-            columns,
+            filled,
             inputs,
             requests: AtomicU64::new(0),
         })
@@ -94,7 +102,7 @@ impl Join {
 
     /// Whether an input is filled by the table.
     pub(crate) fn fills(&self, input: usize) -> bool {
-        self.columns.iter().any(|(index, _)| *index == input)
+        self.filled.iter().any(|filled| filled.input == input)
     }
 
     /// Bytes that the rows of so many ids take: as read, and as laid out.
@@ -156,7 +164,7 @@ impl Join {
             // Another read, or a check, has met a newer version: nobody gets the old one any more.
             open = self.table.current();
         };
-        let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.columns));
+        let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.filled));
         watch.mark(Stage::Join);
         Ok(joined)
     }
@@ -187,13 +195,7 @@ impl Join {
         Refusal::tier(self.tier.kind, error)
     }
 
-    fn damaged(
-        &self,
-        open: &OpenTable,
-        ids: &[i64],
-        rows: &Rows,
-        heavy: bool,
-    ) -> Result<Vec<(usize, TableError)>, Refusal> {
+    fn damaged(&self, open: &OpenTable, ids: &[i64], rows: &Rows, heavy: bool) -> Result<Vec<DamagedRow>, Refusal> {
         // A copy from the device waits.
         let waits = heavy || matches!(rows, Rows::Device(_));
         offload_if(waits, || rows.damaged(open, ids)).map_err(|e| {
@@ -207,11 +209,11 @@ impl Join {
         &self,
         open: &OpenTable,
         ids: &[i64],
-        damaged: &[(usize, TableError)],
+        damaged: &[DamagedRow],
         rows: &mut Rows,
         watch: &mut Stopwatch,
     ) -> Result<(), Refusal> {
-        let damaged_ids: Vec<i64> = damaged.iter().map(|(at, _)| ids[*at]).collect();
+        let damaged_ids: Vec<i64> = damaged.iter().map(|row| ids[row.at]).collect();
         let damaged_ranges = self.ranges(open, &damaged_ids)?;
         watch.mark(Stage::Join);
         self.tier.rows.forget(&open.object, &damaged_ranges).await;
@@ -227,7 +229,7 @@ impl Join {
             .damaged
             .mended
             .inc_by(damaged.len().saturating_sub(still.len()) as u64);
-        let Some((_, error)) = still.first() else {
+        let Some(DamagedRow { error, .. }) = still.first() else {
             tracing::warn!(object = %self.path, rows = damaged.len(), "damaged rows were right when read again");
             rows.replace(&places, again);
             return Ok(());

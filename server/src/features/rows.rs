@@ -17,6 +17,21 @@ use tierlab_storage::{ErrorKind, Object, ReadCost, StorageError, Tier};
 /// What a join gives: the index of an input, and its tensor.
 pub(super) type Joined = Vec<(usize, Part)>;
 
+/// A row that fails its checksum.
+#[derive(Debug)]
+pub(super) struct DamagedRow {
+    /// Its index among the rows of the request.
+    pub(super) at: usize,
+    pub(super) error: TableError,
+}
+
+/// An input of the graph, by its index, and the column that fills it.
+#[derive(Debug)]
+pub(super) struct FilledInput {
+    pub(super) input: usize,
+    pub(super) column: Column,
+}
+
 /// Rows, one a range asked for.
 #[derive(Debug)]
 pub(super) enum Rows {
@@ -49,7 +64,7 @@ impl Rows {
     ///
     /// # Errors
     /// A copy back from the device that fails.
-    pub(super) fn damaged(&self, table: &OpenTable, ids: &[i64]) -> Result<Vec<(usize, TableError)>, DeviceError> {
+    pub(super) fn damaged(&self, table: &OpenTable, ids: &[i64]) -> Result<Vec<DamagedRow>, DeviceError> {
         let copied;
         let rows = match self {
             Self::Host(rows) => rows,
@@ -59,15 +74,18 @@ impl Rows {
             }
         };
         let rows = ids.iter().zip(rows).enumerate();
-        let damaged = rows.filter_map(|(at, (id, row))| Some((at, table.header.check_row(*id, row).err()?)));
+        let damaged = rows.filter_map(|(at, (id, row))| {
+            let error = table.header.check_row(*id, row).err()?;
+            Some(DamagedRow { at, error })
+        });
         Ok(damaged.collect())
     }
 
     /// The rows that are read again where some are damaged, by their place: these alone on the host. On a device it is all
     /// of them, so that they lie in one stretch of memory again.
-    pub(super) fn to_read_again(&self, damaged: &[(usize, TableError)], count: usize) -> Vec<usize> {
+    pub(super) fn to_read_again(&self, damaged: &[DamagedRow], count: usize) -> Vec<usize> {
         match self {
-            Self::Host(_) => damaged.iter().map(|(at, _)| *at).collect(),
+            Self::Host(_) => damaged.iter().map(|row| row.at).collect(),
             Self::Device(_) => (0..count).collect(),
         }
     }
@@ -85,19 +103,19 @@ impl Rows {
     }
 
     /// Rows that are known to be right, as one tensor a column.
-    pub(super) fn lay_out(self, columns: &[(usize, Column)]) -> Joined {
+    pub(super) fn lay_out(self, inputs: &[FilledInput]) -> Joined {
         let count = match &self {
             Self::Host(rows) => rows.len(),
             Self::Device(landed) => landed.parts.len(),
         };
-        let lay_out = |(input, column): &(usize, Column)| {
+        let lay_out = |FilledInput { input, column }: &FilledInput| {
             let mut shape = Vec::with_capacity(column.shape.len() + 1);
             shape.push(i64::try_from(count).unwrap_or(i64::MAX));
             shape.extend_from_slice(&column.shape);
             let data = self.elements(column);
             (*input, Part { shape, data })
         };
-        columns.iter().map(lay_out).collect()
+        inputs.iter().map(lay_out).collect()
     }
 
     fn elements(&self, column: &Column) -> Elements {

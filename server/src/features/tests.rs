@@ -61,13 +61,23 @@ fn inputs() -> Vec<TensorSpec> {
     ]
 }
 
+/// Columns by the index of the input and the name.
+fn wanted(columns: &[(usize, &str)]) -> Vec<WantedColumn> {
+    let columns = columns.iter();
+    let wanted = |&(input, name): &(usize, &str)| WantedColumn {
+        input,
+        name: name.to_owned(),
+    };
+    columns.map(wanted).collect()
+}
+
 async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
     Join::open(
         tier,
         LiveTables::new(None),
         "t",
         &inputs(),
-        &[(0, "b".into()), (2, "a".into())],
+        &wanted(&[(0, "b"), (2, "a")]),
     )
     .await
 }
@@ -206,14 +216,13 @@ async fn broken_tables_and_unfit_columns_are_refused_when_opened() {
         let error = join(tier_with(bytes).await).await.err().unwrap().to_string();
         assert!(error.contains("features/t.rows") && error.contains(named), "{error}");
     }
-    let open = async |wanted: (usize, &str)| {
-        let wanted = [(wanted.0, wanted.1.to_owned())];
+    let open = async |column: (usize, &str)| {
         Join::open(
             tier_with(table(5)).await,
             LiveTables::new(None),
             "t",
             &inputs(),
-            &wanted,
+            &wanted(&[column]),
         )
         .await
         .err()

@@ -63,9 +63,18 @@ async fn join((tier, tables): &(FeatureTier, Arc<LiveTables>)) -> Join {
         dtype: DataType::Fp32,
         shape: vec![-1, STRIDE_FLOATS],
     };
-    Join::open(tier.clone(), Arc::clone(tables), "t", &[input], &[(0, "b".into())])
-        .await
-        .unwrap()
+    Join::open(
+        tier.clone(),
+        Arc::clone(tables),
+        "t",
+        &[input],
+        &[WantedColumn {
+            input: 0,
+            name: "b".into(),
+        }],
+    )
+    .await
+    .unwrap()
 }
 
 /// The versions of the rows of a reply, each once.

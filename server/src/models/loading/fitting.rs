@@ -7,7 +7,7 @@
 
 use crate::inference::runtime::Threads;
 use crate::inference::runtime::cores::Cores;
-use crate::inference::session::layout::{self, FitConfig, SessionGroup};
+use crate::inference::session::layout::{self, FitConfig, SessionGroup, TimedGroup};
 use crate::inference::session::open::SessionReport;
 use crate::inference::session::spawn::SpawnedSession;
 use crate::models::loading::opening::{Opener, WarmGroup, WarmSession, warm, with_reports};
@@ -216,20 +216,18 @@ impl Fitting {
                 tried.push(WarmGroup { group, sessions });
             }
         }
-        let timed: Vec<(SessionGroup, Option<Duration>)> = tried
+        let timed: Vec<TimedGroup> = tried
             .iter()
-            .map(|tried| {
-                (
-                    tried.group,
-                    tried.sessions.first().and_then(|first| first.report.run_time),
-                )
+            .map(|tried| TimedGroup {
+                group: tried.group,
+                run_time: tried.sessions.first().and_then(|first| first.report.run_time),
             })
             .collect();
-        let times = timed.iter().filter_map(|(group, time)| {
-            let threads = group.threads.intra_op;
+        let times = timed.iter().filter_map(|timed| {
+            let threads = timed.group.threads.intra_op;
             Some(format!(
                 "{} with {threads} thread{}",
-                format_time((*time)?),
+                format_time(timed.run_time?),
                 if threads == 1 { "" } else { "s" }
             ))
         });

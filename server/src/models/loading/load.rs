@@ -4,9 +4,9 @@
 //! the first thing that does not fit, by object.
 
 use crate::error::LoadError;
-use crate::features::Join;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
+use crate::features::{Join, WantedColumn};
 use crate::inference::runtime::mapped::{DiskSpace, MappedWeights};
 use crate::inference::runtime::optimized::OptimizedCache;
 use crate::inference::runtime::provider::Provider;
@@ -363,10 +363,13 @@ impl Loader {
             if signature.inputs[input].shape.is_empty() {
                 return Err(bad(format!("`joined.{name}`: the input has no dimension for the rows")));
             }
-            wanted.push((input, joined.column.clone().unwrap_or_else(|| name.clone())));
+            wanted.push(WantedColumn {
+                input,
+                name: joined.column.clone().unwrap_or_else(|| name.clone()),
+            });
         }
         // In the order of the graph, as the metadata lists them.
-        wanted.sort_unstable_by_key(|(input, _)| *input);
+        wanted.sort_unstable_by_key(|column| column.input);
         Join::open(
             self.features.clone(),
             Arc::clone(&self.tables),

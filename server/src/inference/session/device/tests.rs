@@ -6,10 +6,10 @@
 mod standin;
 
 use super::*;
-use crate::features::Join;
 use crate::features::destination::RowDestination;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
+use crate::features::{Join, WantedColumn};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
 use crate::inference::session::test_engines::{INPUT, WIDTH, engines, parts};
@@ -117,7 +117,11 @@ async fn join(tier: Arc<dyn Tier>, destination: RowDestination) -> Result<Join, 
         dtype: DataType::Fp32,
         shape: vec![-1, WIDTH as i64],
     };
-    let join = Join::open(tier, LiveTables::new(None), "t", &[input], &[(0, "x".into())]).await;
+    let wanted = WantedColumn {
+        input: 0,
+        name: "x".into(),
+    };
+    let join = Join::open(tier, LiveTables::new(None), "t", &[input], &[wanted]).await;
     join.map_err(|e| e.to_string())
 }
 
