@@ -1,7 +1,7 @@
 //! How often the interval of a highest rate under an objective contains the true one.
 //!
-//! In: a number of trials and a seed. Out: rows. Every trial is a search as `runner::hunt` makes it: rates chosen by
-//! [`tierlab_analysis::curves::search`], points summarised and judged by `analysis`, verdicts and all, on a server that never was. Its p99 at
+//! In: a number of trials and a seed. Out: rows. Every trial is a search as the runner makes it: rates chosen by
+//! [`tierlab_analysis::curves::search`], points summarised and judged by `tierlab-analysis`, verdicts and all, on a server that never was. Its p99 at
 //! any rate is known, and so is the rate at which that reaches the limit; the repeats of every rate differ by a factor of
 //! their own, and the truth is that of all repeats that could be.
 
