@@ -158,7 +158,7 @@ impl Drop for Child {
     }
 }
 
-/// Runs a program to its end, its output shown to the person watching.
+/// Runs a program to its end, its output shown on stderr.
 ///
 /// # Errors
 /// It cannot be started, fails, or the run is interrupted, which ends it.

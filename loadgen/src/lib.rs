@@ -8,7 +8,7 @@
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
 //! - [`selfcheck`]: the instrument measured by itself
-//! - [`children`], [`page_cache`], [`progress`]: processes, the page cache, and the person watching
+//! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal
 
 pub mod children;
 pub mod cli;

@@ -19,7 +19,7 @@ pub struct Progress {
     started: Instant,
     expected_step: Duration,
     steps: u32,
-    /// Whether a search may add steps that nobody knows of yet.
+    /// Whether a search may add steps that are not known yet.
     open_ended: bool,
     /// How many of them it will be about, and when it ends in any case.
     search: Option<(u32, Instant)>,

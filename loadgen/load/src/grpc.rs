@@ -133,7 +133,7 @@ impl Connections {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Failure::Connect)?;
-        // Ends with its last sender. What went wrong on it, each call learns for itself.
+        // Ends with its last sender. Each call on it returns its own error.
         tokio::spawn(connection);
         *kept = Some(sender.clone());
         Ok(sender)

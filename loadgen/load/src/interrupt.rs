@@ -8,7 +8,7 @@ use tokio::sync::watch;
 /// The exit code of a run that was interrupted: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// Whether the run shall end.
+/// Whether the run was asked to end.
 #[derive(Debug, Clone)]
 pub struct Interrupt(watch::Receiver<bool>);
 
@@ -29,7 +29,7 @@ impl Interrupt {
         Ok(Self(receiver))
     }
 
-    /// One that nobody raises.
+    /// One that is never raised.
     #[must_use]
     pub fn never() -> Self {
         Self(watch::channel(false).1)
@@ -45,7 +45,7 @@ impl Interrupt {
     pub async fn raised(&self) {
         let mut receiver = self.0.clone();
         if receiver.wait_for(|raised| *raised).await.is_err() {
-            // The handler is gone: nobody will raise it.
+            // The handler is gone: it is never raised.
             std::future::pending::<()>().await;
         }
     }

@@ -81,7 +81,7 @@ impl Population {
 
     /// An id of the file that the table does not have; `None` where there is none, or no file.
     #[must_use]
-    pub fn stranger(&self) -> Option<i64> {
+    pub fn unknown_id(&self) -> Option<i64> {
         let last = self.first_id + (self.count - 1).cast_signed();
         let known = self.first_id..=last;
         self.listed.iter().copied().find(|id| !known.contains(id))
@@ -257,8 +257,8 @@ mod tests {
             (population.count(), population.by_rank(0), population.by_rank(1)),
             (2, 3, 1)
         );
-        assert_eq!(population.stranger(), None);
-        assert_eq!(from(&[3, 10]).stranger(), Some(10));
+        assert_eq!(population.unknown_id(), None);
+        assert_eq!(from(&[3, 10]).unknown_id(), Some(10));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! In the order in which a step passes it:
 //! - [`load`], [`arrivals`], [`keys`], [`wire`]: what is asked for, when, of which entities, and how it is written; plain data
 //! - [`schedule`], [`keys`], [`payload`]: the due times, the entities and the bodies of a step
-//! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the line in which users wait for them
+//! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the queue in which users wait for them
 //! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the connections of those over gRPC
 //! - [`reply`]: what a reply must look like, and how much of one is read
 //! - [`workers`]: the same by several processes, each with its share of the schedule

@@ -1,8 +1,8 @@
 //! The step under way, for a person at a terminal. In: counters of the step. Out: its figures so far, four times a second;
-//! [`tierlab_loadgen::progress`] puts them into words.
+//! the commands put them into words.
 //!
 //! Why looking does not disturb what is measured:
-//! - What was sent and what is over is read off counters that the line of tickets keeps in any case; the pacer's thread
+//! - What was sent and what is over is read off counters that the queue of tickets keeps in any case; the pacer's thread
 //!   does nothing for the view, and touches none of its memory.
 //! - For each reply a user adds one to a bucket of a fixed table, after the request's last time was read: a relaxed atomic
 //!   addition, without a lock, an allocation or a wait.
@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tierlab_analysis::record::Sample;
 
-/// Between two looks.
+/// Between two readings.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Rates are of this long.
 const RATE_OVER_US: u64 = 1_000_000;
@@ -32,7 +32,7 @@ const EXACT: u64 = 64;
 const OCTAVES: u64 = 30;
 const BUCKETS: usize = (EXACT + OCTAVES * EXACT / 2) as usize;
 
-/// What a step tells those who watch it; by default nobody does. Clones are of the same step.
+/// What a step tells while it runs; nothing by default. Clones are of the same step.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Option<Arc<Meter>>);
 
@@ -47,7 +47,7 @@ struct Meter {
 }
 
 impl Watch {
-    /// Somebody watches.
+    /// With a meter.
     #[must_use]
     pub fn on() -> Self {
         Self(Some(Arc::new(Meter {

@@ -118,7 +118,7 @@ fn sleep_until(wake: Instant, before_ticket: bool) {
         thread::sleep(left - awake);
     }
     while before_ticket && Instant::now() < wake {
-        // Whoever has work for this core goes first.
+        // Other threads with work for this core run first.
         thread::yield_now();
     }
 }

@@ -1,14 +1,14 @@
-//! The line between the pacer and the users. In: how many requests of a schedule are due. Out: each as a [`Ticket`], in
+//! The queue between the pacer and the users. In: how many requests of a schedule are due. Out: each as a [`Ticket`], in
 //! the schedule's order, to a user that has nothing to do, or to the next one that has not.
 //!
-//! The user that came to the line last is called first: what it needs, its connection above all, is warm, and no more
-//! connections are in use than requests are in flight. A taker is called on the pacer's thread. Knows no time.
+//! The user that became idle last gets the next ticket: its connection is warm, and no more connections are in use than
+//! requests are in flight. A taker is called on the pacer's thread. Knows no time.
 
 use crate::schedule::Schedule;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Leave to send one request.
+/// One request to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// Which request of the schedule.
@@ -17,7 +17,7 @@ pub struct Ticket {
     pub due_us: u64,
 }
 
-/// Whoever stands in the line.
+/// A user that takes tickets.
 pub trait Taker: Send + Sync {
     /// Takes a ticket, on the thread of the pacer, which does nothing else meanwhile.
     fn hand(&self, ticket: Ticket);
@@ -31,7 +31,7 @@ pub trait Taker: Send + Sync {
 pub enum Next {
     /// A ticket that was waiting.
     Ticket(Ticket),
-    /// None yet: the taker stands in the line, and will be called.
+    /// None yet: the taker is queued, and will be called.
     Later,
     /// None any more.
     Never,
@@ -42,13 +42,13 @@ pub enum Next {
 pub struct Tickets {
     schedule: Arc<Schedule>,
     takers: usize,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
     taken: AtomicUsize,
     finished: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Line {
+struct Queue {
     released: usize,
     taken: usize,
     closed: bool,
@@ -57,29 +57,29 @@ struct Line {
 }
 
 impl Tickets {
-    /// A line for `takers` takers.
+    /// A queue for `takers` takers.
     #[must_use]
     pub fn new(schedule: Arc<Schedule>, takers: usize) -> Self {
         Self {
             schedule,
             takers,
-            line: Mutex::default(),
+            queue: Mutex::default(),
             taken: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
         }
     }
 
-    /// Asks for a ticket, and joins the line where none waits.
+    /// Asks for a ticket, and joins the queue where none waits.
     pub fn next(&self, taker: &Arc<dyn Taker>) -> Next {
-        let mut line = self.line();
-        if line.stopped {
+        let mut queue = self.queue();
+        if queue.stopped {
             Next::Never
-        } else if let Some(ticket) = self.take(&mut line) {
+        } else if let Some(ticket) = self.take(&mut queue) {
             Next::Ticket(ticket)
-        } else if line.closed {
+        } else if queue.closed {
             Next::Never
         } else {
-            line.idle.push(Arc::clone(taker));
+            queue.idle.push(Arc::clone(taker));
             Next::Later
         }
     }
@@ -89,13 +89,13 @@ impl Tickets {
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the step early: tickets that nobody has taken are void.
+    /// Ends the step early: tickets that no user has taken are dropped.
     pub fn stop(&self) {
-        self.line().stopped = true;
+        self.queue().stopped = true;
         self.close();
     }
 
-    /// What has happened by `now_us` on the step's clock; a few loads, which nobody waits for.
+    /// What has happened by `now_us` on the step's clock; a few atomic loads, without a lock.
     #[must_use]
     pub fn counts(&self, now_us: u64) -> Counts {
         // In this order, so that no request is over before it is sent.
@@ -121,21 +121,21 @@ impl Tickets {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.line().stopped
+        self.queue().stopped
     }
 
     /// The next `due` tickets: each to an idle taker, while there is one.
     pub(crate) fn release(&self, due: usize) {
-        self.line().released += due;
+        self.queue().released += due;
         loop {
-            let mut line = self.line();
-            let Some(taker) = line.idle.pop() else { return };
-            let Some(ticket) = self.take(&mut line) else {
-                line.idle.push(taker);
+            let mut queue = self.queue();
+            let Some(taker) = queue.idle.pop() else { return };
+            let Some(ticket) = self.take(&mut queue) else {
+                queue.idle.push(taker);
                 return;
             };
             // Not under the lock: takers send, and others finish meanwhile.
-            drop(line);
+            drop(queue);
             taker.hand(ticket);
         }
     }
@@ -143,28 +143,28 @@ impl Tickets {
     /// No further ticket is released.
     pub(crate) fn close(&self) {
         let idle = {
-            let mut line = self.line();
-            line.closed = true;
-            std::mem::take(&mut line.idle)
+            let mut queue = self.queue();
+            queue.closed = true;
+            std::mem::take(&mut queue.idle)
         };
         for taker in idle {
             taker.end();
         }
     }
 
-    fn take(&self, line: &mut Line) -> Option<Ticket> {
-        if line.stopped || line.taken == line.released {
+    fn take(&self, queue: &mut Queue) -> Option<Ticket> {
+        if queue.stopped || queue.taken == queue.released {
             return None;
         }
-        let index = line.taken;
+        let index = queue.taken;
         let due_us = *self.schedule.due_us.get(index)?;
-        line.taken += 1;
-        self.taken.store(line.taken, Ordering::Relaxed);
+        queue.taken += 1;
+        self.taken.store(queue.taken, Ordering::Relaxed);
         Some(Ticket { index, due_us })
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

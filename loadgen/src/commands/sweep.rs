@@ -13,7 +13,7 @@ use crate::server::control::Control;
 use crate::server::scrape::Scrape;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
-use crate::store::resume::Earlier;
+use crate::store::resume::StoppedRun;
 use crate::{environment, pricing};
 use reqwest::Url;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let earlier = options
         .resume
         .as_deref()
-        .map(|folder| Earlier::open(folder, &plan))
+        .map(|folder| StoppedRun::open(folder, &plan))
         .transpose()?;
     let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
     let model = control.model(&plan.model).await?;

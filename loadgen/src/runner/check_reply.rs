@@ -16,11 +16,11 @@ use tierlab_load::wire::Protocol;
 /// No server, an error reply, or outputs without a row for the row asked for.
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
     let body = match target.content_of(model) {
-        Content::Joined(population) if population.stranger().is_some() => {
+        Content::Joined(population) if population.unknown_id().is_some() => {
             return Err(RunError::Usage(format!(
                 "{}: `keys.file` asks for entity {}, which the table of `{}` does not have",
                 plan.file.display(),
-                population.stranger().unwrap_or_default(),
+                population.unknown_id().unwrap_or_default(),
                 plan.model
             )));
         }
@@ -29,7 +29,7 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
             .map_err(RunError::Usage)?
             .swap_remove(0),
     };
-    // Its rows are looked at below, with a word on what they should be.
+    // Its rows are checked below, where the error says what they should be.
     let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
     let limit = Limit::of_replies(plan.reply_limit_bytes, &target.expected(model, 1));
     let reply = match route(plan, target, model)? {

@@ -15,7 +15,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) index: u32,
-    /// How often it was measured before in vain.
+    /// How often it was measured before without an answer.
     pub(super) attempt: u32,
     pub(super) seed: u64,
 }

@@ -82,7 +82,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Which attempt at a rate is next: the first, or, where all it had was in vain, another.
+    /// Which attempt at a rate is next: the first, or another where no earlier one had an answer.
     fn attempt(&self, curve: &CurveSearch, rps: f64, plan: &SearchPlan, run: &Run) -> u32 {
         let known = self.known(curve, plan, run);
         let before = known.iter().find(|one| one.rps == rps && one.answer == Answer::Unknown);

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
-use crate::store::resume::Earlier;
+use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -38,7 +38,7 @@ pub struct Runner<'a> {
     /// Where the result goes.
     pub folder: PathBuf,
     /// What is there already, of a run that is resumed.
-    pub earlier: Option<Earlier>,
+    pub earlier: Option<StoppedRun>,
     /// Raised by Ctrl-C.
     pub interrupt: Interrupt,
     /// Who sends.
@@ -100,7 +100,7 @@ impl Runner<'_> {
             repeat,
         };
         ledger.journal.keep(&step)?;
-        // Said once it is kept: whoever reads the line may rely on it.
+        // Printed once it is kept: a printed line is a kept step.
         ledger.progress.finish(&line);
         ledger.points.add(step);
         Ok(())

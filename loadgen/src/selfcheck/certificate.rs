@@ -83,7 +83,7 @@ impl CertificateStore {
             }
             Err(error) => return Err(format!("{}: {error}", file.display())),
         };
-        serde_json::from_slice(&text).map_err(|error| format!("{} is none: {error}", file.display()))
+        serde_json::from_slice(&text).map_err(|error| format!("{} is no certificate: {error}", file.display()))
     }
 }
 
@@ -133,7 +133,7 @@ fn judge(certificate: Certificate, machine: &Machine, program: &Program, now: Sy
     }
     let age = parse_rfc3339(&certificate.made_at).and_then(|made| now.duration_since(made).ok());
     match age {
-        None => doubts.push("its date lies ahead or is none".into()),
+        None => doubts.push("its date is in the future or cannot be read".into()),
         Some(age) if age > Duration::from_secs(VALID_DAYS * 86_400) => {
             doubts.push(format!("older than {VALID_DAYS} days"));
         }
@@ -324,6 +324,6 @@ mod tests {
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
         fs::write(&file, "{").unwrap();
         let damaged = store.carried();
-        assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is none"));
+        assert!(damaged.certificate.is_none() && damaged.doubts[0].contains("is no certificate"));
     }
 }

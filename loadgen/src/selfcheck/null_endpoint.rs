@@ -98,7 +98,7 @@ struct Endpoint {
     timing: String,
 }
 
-/// Serves until the process ends or, with `until_stdin_closes`, until whoever started it is gone.
+/// Serves until the process ends or, with `until_stdin_closes`, until the process that started it has ended.
 ///
 /// # Errors
 /// The address cannot be bound, or stdout is closed.

@@ -12,7 +12,7 @@ use crate::runner::target::{Content, Target};
 use crate::runner::{Requests, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::preamble::Instrument;
-use crate::store::resume::Earlier;
+use crate::store::resume::StoppedRun;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Mode, Point};
 use tierlab_load::interrupt::Interrupt;
@@ -30,11 +30,11 @@ const P99_SAMPLES: f64 = 368.0;
 /// The null endpoint could not be started or measured, or the run was interrupted.
 pub async fn prove(
     plan: &Plan,
-    earlier: Option<&Earlier>,
+    earlier: Option<&StoppedRun>,
     certificates: &CertificateStore,
     interrupt: &Interrupt,
 ) -> Result<Instrument, RunError> {
-    if let Some(Earlier { run, .. }) = earlier {
+    if let Some(StoppedRun { run, .. }) = earlier {
         return Ok(Instrument {
             selfcheck: run.selfcheck.clone(),
             certificate: certificates.carried(),

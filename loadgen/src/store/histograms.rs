@@ -14,7 +14,7 @@ pub fn hdr_file(factors: &Factors, repeat: u32) -> String {
     hdr_log::file_name(factors, repeat)
 }
 
-/// The same of a repeat that was measured in vain so many times before; each has a file of its own.
+/// The same of a repeat that was measured so many times before without an answer; each has a file of its own.
 #[must_use]
 pub fn hdr_file_of(factors: &Factors, repeat: u32, attempt: u32) -> String {
     let name = hdr_log::file_name(factors, repeat);

@@ -15,14 +15,14 @@ use tierlab_load::redact;
 
 /// A run that did not come to its end.
 #[derive(Debug)]
-pub struct Earlier {
+pub struct StoppedRun {
     /// Its folder.
     pub folder: PathBuf,
     /// Its `run.json`, histograms of the noise floor included.
     pub run: Run,
 }
 
-impl Earlier {
+impl StoppedRun {
     /// Reads the folder and holds it against the plan.
     ///
     /// # Errors

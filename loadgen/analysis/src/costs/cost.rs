@@ -100,7 +100,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
 }
 
 /// The part of the step that its repeat pays for: the whole, or a share where other parts of a mix shared it. `None` for a
-/// part in results made before shares were kept: nobody can say any more what was whose.
+/// part in results made before shares were kept: its part is not known any more.
 fn share(factors: &Factors, repeat: &Repeat) -> Option<MixShare> {
     const WHOLE: MixShare = MixShare {
         inferences: 1.0,

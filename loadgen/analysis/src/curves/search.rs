@@ -241,11 +241,11 @@ impl Search {
     }
 }
 
-/// Rates measured in vain so far.
+/// Rates that were measured without an answer.
 struct Unknown<'a>(&'a [Evidence]);
 
 impl Unknown<'_> {
-    /// Whether a rate was measured in vain as often as any is.
+    /// Whether a rate has had all its tries without an answer.
     fn is_given_up(&self, rps: f64) -> bool {
         self.0.iter().any(|one| one.rps == rps && is_given_up(one))
     }
@@ -353,7 +353,7 @@ mod tests {
             met <= 330.0 && not_met > 330.0 && not_met / met <= 1.061,
             "{met} {not_met}"
         );
-        // Every second measurement is in vain: more than twice as many, and still no more than a search may take.
+        // Every second measurement has no answer: more than twice as many, and still no more than a search may take.
         assert!(probes.len() <= MAX_PROBES, "{probes:?}");
     }
 

@@ -57,7 +57,7 @@ pub struct CarriedCertificate {
     pub part: Option<String>,
     /// Absent where none was found; `doubts` says where it was looked for.
     pub certificate: Option<Certificate>,
-    /// Its age when the run began, in seconds; absent where its date cannot be read or lies ahead.
+    /// Its age when the run began, in seconds; absent where its date cannot be read or is in the future.
     pub age_s: Option<u64>,
     /// Why it proves nothing of this run; empty where it is a proof.
     pub doubts: Vec<String>,

@@ -1,7 +1,7 @@
 //! What the points of a run say together, curve by curve: the highest valid rate, the knee, and the highest rate under
 //! a service-level objective.
 //!
-//! In: nothing; `analysis` fills these in from points. Out: plain data in `run.json`. Knows nothing of how rates were
+//! In: nothing; the analysis fills these in from points. Out: plain data in `run.json`. Knows nothing of how rates were
 //! chosen.
 
 use super::{Factors, Interval, Percentile};

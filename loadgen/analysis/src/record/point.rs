@@ -60,7 +60,7 @@ pub struct Point {
     pub factors: Factors,
     /// Finished repeats, in order.
     pub repeats: Vec<Repeat>,
-    /// What the repeats say together; made by `analysis`.
+    /// What the repeats say together; made by [`crate::summarise()`].
     pub summary: Option<Summary>,
 }
 

@@ -5,7 +5,7 @@ use super::{Band, Drift, IdleByCause, Interval, MixShare, Percentile, Tail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A gap of a latency distribution that a percentile lies on: it belongs to either side.
+/// A gap of a latency distribution that a percentile lies on: the percentile may belong to either side.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
     /// Which.

@@ -1,7 +1,7 @@
 //! One request over HTTP/1.1 on a connection of the user's own. In: a body, and the connection of the last request where
 //! there is one. Out: the reply read to its last byte, and the connection where it can be used again.
 //!
-//! hyper speaks the protocol; it is polled in place, by whoever sends and then by the user, without a task or a pool
+//! hyper speaks the protocol; it is polled in place, by the thread that sends and then by the user, without a task or a pool
 //! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
 //! the system call that writes the request. Knows nothing of schedules.
 
@@ -121,21 +121,21 @@ impl HttpConnection {
         self.over
     }
 
-    /// Whether a request would be written at once. Until it is, the connection wakes nobody: handing it the request would
-    /// else wake up the task that has looked after it, for nothing.
+    /// Whether a request would be written at once. The connection is polled without a waker: else handing it the request would
+    /// wake up the user's task for nothing.
     pub(super) fn make_ready(&mut self) -> bool {
         self.turn(&mut Context::from_waker(Waker::noop()));
         !self.over && self.sender.is_ready()
     }
 
-    /// Looks after a connection without request: whether the server has closed it.
+    /// Polls a connection without request: whether the server has closed it.
     pub(super) fn is_closed(&mut self, cx: &mut Context<'_>) -> bool {
         self.turn(cx);
         self.over
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) {
-        // What went wrong, the request on it learns for itself.
+        // The request on it returns the error.
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
@@ -151,13 +151,13 @@ impl HttpConnection {
         })
     }
 
-    /// Polls a future that waits for the connection, and the connection with it. A connection that is over answers nobody:
-    /// hyper keeps a request that it had not begun to write, neither sent nor refused.
+    /// Polls a future that waits for the connection, and the connection with it. A connection that is over answers no request:
+    /// hyper keeps one that it had not begun to write, neither sent nor refused.
     async fn carry<T>(&mut self, waits: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
         // Without a budget of polls: at its end a future waits for the wake-up that is withheld here.
         let mut waits = pin!(unconstrained(waits));
         poll_fn(|cx| {
-            // It is looked at whenever the connection has had its turn, and so need wake nobody.
+            // It is polled after every poll of the connection, and so needs no waker.
             let mut unwoken = Context::from_waker(Waker::noop());
             // Before that too, since a body is not read until it is asked for.
             if let Poll::Ready(done) = waits.as_mut().poll(&mut unwoken) {
@@ -212,8 +212,8 @@ impl From<Lost> for NoReply {
     }
 }
 
-/// Sends a request and reads the whole reply, on `connection` or else on a new connection. The send_time tells when it was sent; of
-/// a request that had to wait for its connection, that is when the connection was begun.
+/// Sends a request and reads the whole reply, on `connection` or else on a new connection. `send_time` tells when it was
+/// sent; for a request that had to wait for its connection, when the connection was begun.
 pub(super) async fn exchange(
     target: Arc<Target>,
     body: Body,

@@ -283,7 +283,7 @@ impl User {
         }
     }
 
-    /// Makes a sample of it: all its times are taken, so that what is done here is in nobody's latency.
+    /// Checks the reply and makes a sample. All its times were read before: what is done here adds to no latency.
     async fn look_at(&self, over: Completed) -> Sample {
         self.shared.tickets.finish();
         let step = &self.shared.step;

@@ -17,7 +17,7 @@ pub use found::Wrong;
 pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
 
-/// A reply up to this long is checked at once; a longer one on a thread that nobody waits for.
+/// A reply up to this long is checked on the user's task; a longer one on a blocking thread, so that no other request waits.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
 impl Expected {
     /// Checks the body of an HTTP reply, with binary tensors behind `json_len` bytes of JSON where there are any.

@@ -41,7 +41,7 @@ pub struct PlanText<'a> {
 /// Why load processes could not do their work.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// One ended, fell silent, or said what it should not; it is named.
+    /// One ended, timed out, or sent an unexpected message; the text names it.
     #[error("{0}")]
     Failed(String),
     /// One could not be started.
@@ -98,7 +98,7 @@ impl Workers {
     /// Runs one step with all of them.
     ///
     /// # Errors
-    /// One of them failed, ended or fell silent; it is named.
+    /// One of them failed, ended or timed out; the error names it.
     pub async fn run(&mut self, order: &StepOrder) -> Result<Finished, WorkerError> {
         for worker in &mut self.workers {
             worker.say(order).await?;
@@ -192,7 +192,7 @@ impl Worker {
             Ok(Ok(None) | Err(_)) => return Err(self.ended().await),
             Err(_) => {
                 return Err(WorkerError::Failed(format!(
-                    "{} said nothing for {} s",
+                    "{} sent no answer for {} s",
                     self.name,
                     limit.as_secs()
                 )));
@@ -225,7 +225,7 @@ impl Worker {
             Ok(Ok(status)) => match (status.code(), status.signal()) {
                 (Some(code), _) => format!("with exit code {code}"),
                 (None, Some(signal)) => format!("by signal {signal}"),
-                (None, None) => "somehow".to_owned(),
+                (None, None) => "for an unknown reason".to_owned(),
             },
             _ => "its output, but it still runs".to_owned(),
         };

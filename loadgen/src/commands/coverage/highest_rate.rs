@@ -1,7 +1,7 @@
 //! How often the interval of a highest rate under an objective contains the true one.
 //!
-//! In: a number of trials and a seed. Out: rows. Every trial is a search as `runner::hunt` makes it: rates chosen by
-//! [`tierlab_analysis::curves::search`], points summarised and judged by `analysis`, verdicts and all, on a server that never was. Its p99 at
+//! In: a number of trials and a seed. Out: rows. Every trial is a search as the runner makes it: rates chosen by
+//! [`tierlab_analysis::curves::search`], points summarised and judged by `tierlab-analysis`, verdicts and all, on a server that never was. Its p99 at
 //! any rate is known, and so is the rate at which that reaches the limit; the repeats of every rate differ by a factor of
 //! their own, and the truth is that of all repeats that could be.
 
@@ -79,7 +79,7 @@ impl Server {
         let count = (rps * self.window_s()).round() as usize;
         // The stationary wait: none with a probability of 1 - load, else exponential.
         let load = (rps / CAPACITY_RPS).min(0.999);
-        let mut wait_s = if crate::commands::coverage::laws::chance(rng, load) {
+        let mut wait_s = if super::laws::chance(rng, load) {
             exponential(rng) / (CAPACITY_RPS - rps).max(0.4)
         } else {
             0.0
@@ -187,7 +187,7 @@ impl SearchRow {
     #[must_use]
     pub fn holds(&self) -> bool {
         let chance = 2.0 * (0.05_f64 * 0.95 / self.found.max(1) as f64).sqrt();
-        self.coverage() >= crate::commands::coverage::WANTED - chance
+        self.coverage() >= super::rows::WANTED - chance
     }
 
     fn count(&mut self, interval: Interval, (lowest, highest): (f64, f64)) {
@@ -268,7 +268,7 @@ fn searched(setting: SearchSetting, slo: &Slo, samples: u64, seed: u64) -> Vec<P
         let mut point = match points.iter().position(|point| point.factors.offered_rps == probe.rps) {
             Some(index) => points.swap_remove(index),
             None => Point {
-                factors: crate::commands::coverage::simulated::factors(probe.rps),
+                factors: super::simulated::factors(probe.rps),
                 repeats: Vec::new(),
                 summary: None,
             },
@@ -297,7 +297,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     let latencies: Vec<u64> = sent.iter().map(Sample::latency_us).collect();
     let dependence = Dependence::of(&latencies);
     let in_flight_s = latencies.iter().sum::<u64>() as f64 / 1e6;
-    let block = latencies.len().div_ceil(crate::commands::coverage::BLOCKS).max(1);
+    let block = latencies.len().div_ceil(super::rows::BLOCKS).max(1);
     Repeat {
         index,
         attempt: 0,
@@ -320,7 +320,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         mix_share: None,
         hdr_file: String::new(),
         histograms: Histograms {
-            block_s: window_s / crate::commands::coverage::BLOCKS as f64,
+            block_s: window_s / super::rows::BLOCKS as f64,
             latency: latencies.chunks(block).map(histogram).collect(),
             service: Vec::new(),
             lag: Vec::new(),

@@ -12,6 +12,7 @@ mod comparing;
 mod drifting;
 mod highest_rate;
 mod laws;
+mod rows;
 mod simulated;
 mod table;
 
@@ -19,6 +20,7 @@ pub use comparing::{CompareRow, CompareSetting, compare_row, compare_settings};
 pub use drifting::{DriftRow, DriftSetting, Shape, drift_row, drift_settings};
 pub use highest_rate::{SearchRow, SearchSetting, Server, search_row, search_settings};
 pub use laws::Law;
+pub use rows::{Row, Setting, Tally, WANTED};
 
 use crate::error::RunError;
 use hdrhistogram::Histogram;
@@ -32,109 +34,14 @@ use tierlab_analysis::statistics::percentile::{BlockTable, is_printable, samples
 use tierlab_analysis::statistics::sections::{OUTSIDE, Pairing, difference};
 use tierlab_load::schedule::split_mix;
 
-/// Time blocks of a repeat, which the bootstrap draws from.
-const BLOCKS: usize = 5;
 /// Trials of a setting that the bootstrap, which takes a hundred times as long, is shown.
 const BESIDE: usize = 60;
 /// Where more samples are in a repeat, neither the bootstrap nor a second configuration is simulated.
 const BESIDE_SAMPLES: usize = 500;
 /// Percentiles looked at.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
-/// What coverage is asked for, over all trials of a row that a report prints.
-pub const WANTED: f64 = 0.92;
-/// A row counts as printed from this share of its trials on.
-const PRINTED: f64 = 0.005;
 /// By how much the second of two compared configurations is slower.
 const SLOWER: f64 = 1.2;
-
-/// What is simulated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Setting {
-    /// Where latencies come from.
-    pub law: Law,
-    /// How much repeats differ: the standard deviation of the logarithm of their factor.
-    pub spread: f64,
-    /// Repeats of a point.
-    pub repeats: usize,
-    /// Samples in each.
-    pub samples: usize,
-}
-
-/// What was found for one percentile, or for a paired ratio of medians.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// What was simulated.
-    pub setting: Setting,
-    /// `p50`, `p95`, `p99`, `B/A p50`, …
-    pub what: String,
-    /// Trials.
-    pub trials: usize,
-    /// Trials in which a report would print it.
-    pub printed: usize,
-    /// The intervals of the reports, over all trials.
-    pub sections: Tally,
-    /// Those of a plain two-level bootstrap of the first points, and of one corrected for few repeats; absent for ratios and
-    /// for long repeats.
-    pub bootstrap: Option<[Tally; 2]>,
-}
-
-/// How a method fared.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Tally {
-    /// Intervals.
-    pub count: usize,
-    /// Of these, those that contained the truth.
-    pub covered: usize,
-    /// Sum of the intervals' upper end over their lower.
-    pub widths: f64,
-}
-
-impl Tally {
-    fn count(&mut self, (lo, hi): (f64, f64), truth: f64) {
-        self.count += 1;
-        // A histogram's value stands for a bucket of a thousandth.
-        self.covered += usize::from(lo * 0.999 <= truth && truth <= hi * 1.001);
-        self.widths += hi / lo.max(1e-9);
-    }
-
-    /// Covered share.
-    #[must_use]
-    pub fn coverage(&self) -> f64 {
-        self.covered as f64 / self.count.max(1) as f64
-    }
-
-    /// Mean of the intervals' upper end over their lower.
-    #[must_use]
-    pub fn width(&self) -> f64 {
-        self.widths / self.count.max(1) as f64
-    }
-
-    /// Whether it covers what was promised, within what so many trials can tell (two standard deviations).
-    #[must_use]
-    pub fn is_enough(&self) -> bool {
-        self.coverage() >= WANTED - 2.0 * (0.05_f64 * 0.95 / self.count.max(1) as f64).sqrt()
-    }
-}
-
-impl Row {
-    /// Covered share of all trials.
-    #[must_use]
-    pub fn coverage(&self) -> f64 {
-        self.sections.coverage()
-    }
-
-    /// Whether reports print it at all.
-    #[must_use]
-    pub fn is_printed(&self) -> bool {
-        self.printed as f64 > PRINTED * self.trials as f64
-    }
-
-    /// Whether it is as it should be: where it is ever printed, the intervals of all trials cover what was promised.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        !self.is_printed() || self.sections.is_enough()
-    }
-}
 
 /// The settings of the kept table.
 #[must_use]
@@ -227,7 +134,7 @@ fn point(setting: Setting, factors: &[f64], rng: &mut ChaCha8Rng) -> (BlockTable
             // Rounded down to whole microseconds would be half of one too little.
             let latencies: Vec<u64> = latencies.iter().map(|us| (us * factor).round() as u64).collect();
             in_flight += setting.law.in_flight(&latencies) / factors.len() as f64;
-            let block = latencies.len().div_ceil(BLOCKS);
+            let block = latencies.len().div_ceil(rows::BLOCKS);
             latencies.chunks(block).map(histogram).collect()
         })
         .collect();
@@ -286,19 +193,6 @@ fn rows(setting: Setting, trials: usize, seed: u64) -> Vec<Row> {
         rows.push(paired);
     }
     rows
-}
-
-impl Row {
-    fn new(setting: Setting, what: &str, trials: usize) -> Self {
-        Self {
-            setting,
-            what: what.to_owned(),
-            trials,
-            printed: 0,
-            sections: Tally::default(),
-            bootstrap: None,
-        }
-    }
 }
 
 /// Simulates, writes `coverage.csv`, `highest_rate.csv`, `drifts.csv`, `compare.csv` and `coverage.md` into a folder, and

@@ -1,7 +1,11 @@
 //! The table of coverage. In: rows. Out: CSV, and Markdown with a summary by method. Knows nothing of how they were
 //! simulated.
 
-use super::{CompareRow, DriftRow, Law, Row, SearchRow, Setting, Tally, WANTED};
+use super::comparing::CompareRow;
+use super::drifting::DriftRow;
+use super::highest_rate::SearchRow;
+use super::laws::Law;
+use super::rows::{Row, Setting, Tally, WANTED};
 use std::fmt::Write as _;
 
 /// A method's tally in a row that has it.

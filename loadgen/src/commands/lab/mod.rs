@@ -19,7 +19,7 @@ use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
-use crate::store::resume::Earlier;
+use crate::store::resume::StoppedRun;
 use crate::{environment, page_cache, pricing};
 use context::{LabContext, programs};
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let earlier = options
         .resume
         .as_deref()
-        .map(|folder| Earlier::open(folder, &plan))
+        .map(|folder| StoppedRun::open(folder, &plan))
         .transpose()?;
     if let Some(other) = plan.other_models().first() {
         return Err(plan
