@@ -1,10 +1,10 @@
 //! NFSv3's procedures (RFC 1813), one function each. In: handles and names. Out: results, or a [`Fault`]. Knows nothing of
 //! paths or objects.
 
-use super::call::{Bulk, Landing, Reply};
 use super::fault::Fault;
 use super::pool::{Pool, Repeat};
 use super::rpc::{Call, pack, word};
+use super::stream::call::{Bulk, Landing, Reply};
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;

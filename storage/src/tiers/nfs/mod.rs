@@ -3,36 +3,30 @@
 //! In: object paths and ranges. Out: bytes of the version that was looked up. In user space a version is the file's id,
 //! size, modification and change time, and each READ's reply is checked against it. Knows nothing of caches.
 //!
-//! The files, from the wire up: `rpc` has the messages, `dial` opens streams, `call` is one call and its reply, `waiting`
-//! the calls that wait for theirs. `connection` has many calls under way on one stream (`send` and `receive` are its
-//! halves, `moderation` decides when to be woken). `pool` keeps several connections to one `address` and repeats what
-//! broke; `portmap` finds the address again. `client` has the procedures, `mount` finds the export, `tree` turns paths
-//! into handles, and `read`, `put` and `listing` do what the trait asks.
+//! The files, from the wire up: `rpc` has the messages, `dial` opens streams, `stream` has many calls under way on one.
+//! `pool` keeps several connections to one `address` and repeats what broke; `portmap` finds the address again. `client`
+//! has the procedures, `mount` finds the export, `tree` turns paths into handles, and `read`, `put` and `listing` do what
+//! the trait asks.
 //!
 //! Costs: `requests` are RPCs (a look-up among them where the handle was not known), `wire_bytes` the replies with their
 //! heads, `queue` the wait for a place among the calls under way and, where there is none, for a connection.
 
 mod address;
-mod call;
 mod client;
 mod config;
-mod connection;
 mod dial;
 mod fault;
 mod kernel;
 mod listing;
-mod moderation;
 mod mount;
 mod pool;
 mod portmap;
 mod put;
 mod read;
-mod receive;
 mod rpc;
-mod send;
+mod stream;
 mod tree;
 mod url;
-mod waiting;
 
 pub use config::NfsConfig;
 

@@ -6,10 +6,10 @@
 //! Knows nothing of NFS's procedures.
 
 use super::address::Address;
-use super::call::{CallPermit, Claim, Landing, Outgoing, Reply};
-use super::connection::Connection;
 use super::dial::dial;
 use super::rpc::{Call, CallError, Head};
+use super::stream::call::{CallPermit, Claim, Landing, Outgoing, Reply};
+use super::stream::connection::Connection;
 use crate::error::{ErrorKind, StorageError};
 use crate::retry::{Backoff, Retries};
 use crate::tier::ReadCost;

@@ -6,8 +6,8 @@
 
 use super::call::{Bulk, Reply, SMALL_RECORD_BYTES, Waiter};
 use super::moderation::{AT_ONCE, Moderation};
-use super::rpc::{CallError, result_at, xid_of};
 use super::waiting::Waiting;
+use crate::tiers::nfs::rpc::{CallError, result_at, xid_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nfs3_types::rpc::fragment_header;
 use nix::sys::socket::setsockopt;
@@ -32,7 +32,7 @@ const MARK_WAIT: Duration = Duration::from_millis(1);
 const CHECKS_PER_LIMIT: u32 = 8;
 
 /// The state of receiving.
-pub(super) struct Receiver<'a> {
+pub(in crate::tiers::nfs) struct Receiver<'a> {
     stream: &'a TcpStream,
     waiting: &'a Waiting,
     limit: Duration,
@@ -50,7 +50,7 @@ pub(super) struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    pub(super) fn new(stream: &'a TcpStream, waiting: &'a Waiting, limit: Duration) -> Self {
+    pub(in crate::tiers::nfs) fn new(stream: &'a TcpStream, waiting: &'a Waiting, limit: Duration) -> Self {
         Self {
             stream,
             waiting,
@@ -66,7 +66,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Receives until the stream or the server fails.
-    pub(super) async fn run(&mut self) -> CallError {
+    pub(in crate::tiers::nfs) async fn run(&mut self) -> CallError {
         loop {
             if let Err(error) = self.record().await {
                 return error;

@@ -20,13 +20,13 @@ const LEAST_BYTES: usize = 8 << 10;
 /// More than this gains nothing, and a socket's buffer holds it by far.
 const MOST_BYTES: usize = 64 << 10;
 /// What a small reply is, beside its data.
-pub(super) const REPLY_HEAD_BYTES: usize = 128;
+pub(in crate::tiers::nfs) const REPLY_HEAD_BYTES: usize = 128;
 /// The mark that wakes at once.
-pub(super) const AT_ONCE: usize = 1;
+pub(in crate::tiers::nfs) const AT_ONCE: usize = 1;
 
 /// The rate of arrival, and the mark in force.
 #[derive(Debug)]
-pub(super) struct Moderation {
+pub(in crate::tiers::nfs) struct Moderation {
     mark: usize,
     since: Instant,
     /// Received since then.
@@ -37,7 +37,7 @@ pub(super) struct Moderation {
 }
 
 impl Moderation {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(in crate::tiers::nfs) fn new(now: Instant) -> Self {
         Self {
             mark: AT_ONCE,
             since: now,
@@ -48,12 +48,12 @@ impl Moderation {
     }
 
     /// Whether a mark is in force that data may lie below.
-    pub(super) fn is_on(&self) -> bool {
+    pub(in crate::tiers::nfs) fn is_on(&self) -> bool {
         self.mark > AT_ONCE
     }
 
     /// Something was received.
-    pub(super) fn heard(&mut self, now: Instant, bytes: usize) {
+    pub(in crate::tiers::nfs) fn heard(&mut self, now: Instant, bytes: usize) {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
         if elapsed >= RATE_WINDOW {
@@ -69,7 +69,7 @@ impl Moderation {
 
     /// Another mark, where it is time for one. `expected` are the bytes that small replies under way will bring at
     /// least.
-    pub(super) fn choose(&mut self, expected: usize) -> Option<usize> {
+    pub(in crate::tiers::nfs) fn choose(&mut self, expected: usize) -> Option<usize> {
         if self.refused {
             return None;
         }
@@ -82,13 +82,13 @@ impl Moderation {
     }
 
     /// The mark could not be set: every reply wakes from now on.
-    pub(super) fn refuse(&mut self) {
+    pub(in crate::tiers::nfs) fn refuse(&mut self) {
         self.refused = true;
         self.mark = AT_ONCE;
     }
 
     /// The mark was not reached in time: nothing waits until the rate has shown itself again.
-    pub(super) fn calm(&mut self) -> Option<usize> {
+    pub(in crate::tiers::nfs) fn calm(&mut self) -> Option<usize> {
         self.per_moment = 0;
         self.set(AT_ONCE)
     }

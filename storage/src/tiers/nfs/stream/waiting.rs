@@ -2,7 +2,7 @@
 //! to be answered. Knows nothing of streams.
 
 use super::call::Waiter;
-use super::rpc::CallError;
+use crate::tiers::nfs::rpc::CallError;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ impl Waiters {
 
 /// The calls of one connection that wait for their replies, until it breaks.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<Waiters>);
+pub(in crate::tiers::nfs) struct Waiting(Mutex<Waiters>);
 
 impl Waiting {
     // Nothing panics while the lock is held.
@@ -69,7 +69,7 @@ impl Waiting {
     }
 
     /// Adds a call; tells whether it is the only one. An error says why the connection is broken.
-    pub(super) fn add(&self, xid: u32, waiter: Waiter) -> Result<bool, CallError> {
+    pub(in crate::tiers::nfs) fn add(&self, xid: u32, waiter: Waiter) -> Result<bool, CallError> {
         let mut waiters = self.lock();
         match &waiters.broken {
             Some(error) => Err(error.clone()),
@@ -78,21 +78,21 @@ impl Waiting {
     }
 
     /// Whose reply this is; nobody's where the call was given up.
-    pub(super) fn take(&self, xid: u32) -> Option<Waiter> {
+    pub(in crate::tiers::nfs) fn take(&self, xid: u32) -> Option<Waiter> {
         self.lock().remove(xid)
     }
 
     /// The bytes that small replies will bring.
-    pub(super) fn expected_bytes(&self) -> usize {
+    pub(in crate::tiers::nfs) fn expected_bytes(&self) -> usize {
         self.lock().expected_bytes
     }
 
-    pub(super) fn is_broken(&self) -> bool {
+    pub(in crate::tiers::nfs) fn is_broken(&self) -> bool {
         self.lock().broken.is_some()
     }
 
     /// Ends the wait of calls whose deadline has passed; returns since when the oldest of the others waits.
-    pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
+    pub(in crate::tiers::nfs) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut waiters = self.lock();
         for waiter in waiters.remove_late(now) {
             // Nobody listens where the caller went away.
@@ -102,7 +102,7 @@ impl Waiting {
     }
 
     /// Ends the wait of all calls, and of those to come.
-    pub(super) fn fail(&self, error: &CallError) {
+    pub(in crate::tiers::nfs) fn fail(&self, error: &CallError) {
         let ended = {
             let mut waiters = self.lock();
             waiters.broken.get_or_insert_with(|| error.clone());

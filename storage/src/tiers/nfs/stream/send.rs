@@ -4,7 +4,7 @@
 //! nothing else under way is sent by its caller at once; others wait until every task that is ready has added its own.
 
 use super::call::Outgoing;
-use super::rpc::{CallError, padding};
+use crate::tiers::nfs::rpc::{CallError, padding};
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -56,7 +56,7 @@ impl Queue {
 
 /// The records of one connection on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(in crate::tiers::nfs) struct Outbox {
     queue: Mutex<Queue>,
     filled: Notify,
 }
@@ -68,7 +68,12 @@ impl Outbox {
     }
 
     /// Adds a record; `alone` says that no other call is under way, so that waiting for company is no use.
-    pub(super) fn push(&self, stream: &TcpStream, outgoing: &Outgoing<'_>, alone: bool) -> Result<(), CallError> {
+    pub(in crate::tiers::nfs) fn push(
+        &self,
+        stream: &TcpStream,
+        outgoing: &Outgoing<'_>,
+        alone: bool,
+    ) -> Result<(), CallError> {
         let mut queue = self.lock();
         let at_once = alone && !queue.sending && queue.is_empty();
         if queue.staging.capacity() == 0 {
@@ -93,7 +98,7 @@ impl Outbox {
     }
 
     /// Sends what is there until the stream fails.
-    pub(super) async fn run(&self, stream: &TcpStream) -> CallError {
+    pub(in crate::tiers::nfs) async fn run(&self, stream: &TcpStream) -> CallError {
         loop {
             self.filled.notified().await;
             // Tasks that are ready as well add their records first.

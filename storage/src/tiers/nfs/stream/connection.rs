@@ -6,9 +6,9 @@
 
 use super::call::{Answer, Claim, Landing, Outgoing, Waiter};
 use super::receive::Receiver;
-use super::rpc::CallError;
 use super::send::Outbox;
 use super::waiting::Waiting;
+use crate::tiers::nfs::rpc::CallError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -25,7 +25,7 @@ struct Shared {
 
 /// A connection that takes calls until it breaks. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in crate::tiers::nfs) struct Connection {
     shared: Arc<Shared>,
     task: AbortHandle,
 }
@@ -44,7 +44,7 @@ impl Drop for Ending {
 impl Connection {
     /// Takes a stream over. `limit` is how long a call may take: a server that is silent for half of it while calls
     /// wait has lost the connection.
-    pub(super) fn start(stream: TcpStream, limit: Duration) -> Self {
+    pub(in crate::tiers::nfs) fn start(stream: TcpStream, limit: Duration) -> Self {
         let shared = Arc::new(Shared {
             stream,
             outbox: Outbox::default(),
@@ -68,12 +68,12 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_broken(&self) -> bool {
+    pub(in crate::tiers::nfs) fn is_broken(&self) -> bool {
         self.shared.waiting.is_broken()
     }
 
     /// Sends a call, at `now`. An error means that the server has not seen it.
-    pub(super) fn submit(
+    pub(in crate::tiers::nfs) fn submit(
         &self,
         outgoing: &Outgoing<'_>,
         landing: Option<Landing>,
@@ -114,8 +114,8 @@ impl Drop for Connection {
 #[cfg(test)]
 mod tests {
     use super::super::call::{Bulk, CallPermit};
-    use super::super::rpc::{Call, Head};
     use super::*;
+    use crate::tiers::nfs::rpc::{Call, Head};
     use bytes::{Bytes, BytesMut};
     use nfs3_types::rpc::{accept_stat_data, accepted_reply, fragment_header, msg_body, opaque_auth, reply_body};
     use nfs3_types::xdr_codec::Pack;
