@@ -1,9 +1,9 @@
 //! Writes a model piece by piece, so that hundreds of megabytes of weights are never held twice.
 
-use super::messages::{GraphProto, ModelProto};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use std::io::{self, Write};
+use tierlab_formats::onnx::messages::{GraphProto, ModelProto};
 
 const MODEL_GRAPH: u32 = 7;
 const GRAPH_INITIALIZER: u32 = 5;
@@ -48,8 +48,8 @@ fn write_key(out: &mut impl Write, field: u32, len: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::GraphBuilder;
-    use super::super::messages::{ElementType, ModelProto};
     use super::*;
+    use tierlab_formats::onnx::messages::{ElementType, ModelProto};
 
     #[test]
     fn pieces_read_back_as_the_whole() {

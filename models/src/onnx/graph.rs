@@ -1,10 +1,10 @@
 //! A small builder for graphs: every node's value is named after the node, nodes come in topological order.
 
-use super::messages::{
+use bytes::Bytes;
+use tierlab_formats::onnx::messages::{
     AttributeProto, AttributeType, ElementType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
-use bytes::Bytes;
 
 /// The format's version written: 8, taken by every ONNX Runtime since 1.10.
 pub const IR_VERSION: i64 = 8;

@@ -1,11 +1,15 @@
 //! What a graph takes and gives, and which other files it needs, read from its protobuf.
 
-use super::messages::{DATA_EXTERNAL, ElementType, ModelProto, TensorProto, ValueInfoProto, type_proto};
-use super::messages::{tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue};
 use bytes::Bytes;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use tierlab_formats::onnx::all_tensors;
+use tierlab_formats::onnx::messages::{
+    DATA_EXTERNAL, ElementType, ModelProto, TensorProto, ValueInfoProto, type_proto,
+};
+use tierlab_formats::onnx::messages::{
+    tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue,
+};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// A graph's inputs and outputs, in the graph's order.
@@ -155,12 +159,12 @@ fn external_file(tensor: &TensorProto) -> Result<Option<String>, BadGraph> {
 #[cfg(test)]
 mod tests {
     use super::super::GraphBuilder;
-    use super::super::messages::{
+    use super::*;
+    use proptest::prelude::*;
+    use tierlab_formats::onnx::messages::{
         AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, StringStringEntryProto,
         TrainingInfoProto,
     };
-    use super::*;
-    use proptest::prelude::*;
 
     fn model() -> ModelProto {
         let mut graph = GraphBuilder::new("test");
