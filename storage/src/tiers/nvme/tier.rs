@@ -257,6 +257,7 @@ impl Tier for NvmeTier {
     async fn delete(&self, path: &ObjectPath) -> Result<(), StorageError> {
         let (root, of) = (self.root.clone(), path.clone());
         let deleted = blocking(path.as_str(), move || store::delete(&root, &of)).await;
+        // Its blocks are free once the ring has let go of it, too: soon, but not before this returns.
         self.files.forget(path);
         deleted
     }
