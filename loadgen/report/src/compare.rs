@@ -171,7 +171,7 @@ fn highest_rates(a: &Run, b: &Run, within: f64) -> Vec<Change> {
             Some(Change {
                 point: format!(
                     "{} {} {} {} ×{}",
-                    words::tier(a, &factors.tier),
+                    words::tier(a, factors.label()),
                     words::cache(factors),
                     factors.mode,
                     factors.model,

@@ -77,7 +77,7 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
     let factors = &point.factors;
     let mut row = vec![
         factors.tier.clone(),
-        words::origin(run, &factors.tier).to_owned(),
+        words::origin(run, factors.label()).to_owned(),
         factors.cache.clone(),
         number(factors.cache_share),
         factors.model.clone(),

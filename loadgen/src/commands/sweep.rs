@@ -136,6 +136,7 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
         0.0
     };
     Target {
+        variant: String::new(),
         tier: tier.to_owned(),
         cache: if share > 0.0 { "as-is" } else { "off" }.into(),
         cache_share: share,

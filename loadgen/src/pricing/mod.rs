@@ -52,6 +52,7 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
         usd_per_hour_by_tier: BTreeMap::new(),
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
+        terms_by_variant: BTreeMap::new(),
         sources: vec![priced.line(instance)],
     };
     pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));

@@ -61,6 +61,7 @@ async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
     let control = Control::new(&order.url)?;
     let model = control.model(&plan.model).await?;
     Ok(Target {
+        variant: String::new(),
         tier: String::new(),
         cache: String::new(),
         cache_share: 0.0,

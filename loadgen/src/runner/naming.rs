@@ -12,6 +12,7 @@ use tierlab_load::load::Load;
 #[must_use]
 pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors {
     Factors {
+        variant: target.variant.clone(),
         tier: target.tier.clone(),
         cache: target.cache.clone(),
         cache_share: target.cache_share,
@@ -31,7 +32,8 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
 pub(super) fn name(factors: &Factors) -> String {
     format!(
         "{} {} {}×{} at {}/s",
-        factors.tier, factors.cache, factors.mode, factors.batch_size, factors.offered_rps
+        factors.label(),
+        factors.cache, factors.mode, factors.batch_size, factors.offered_rps
     )
 }
 

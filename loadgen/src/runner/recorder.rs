@@ -56,6 +56,9 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
     Repeat {
         index: label.index,
         attempt: 0,
+        purpose: tierlab_analysis::record::Purpose::Explore,
+        machine: None,
+        disturbed: None,
         seed: label.seed,
         started_at: crate::store::time::rfc3339(finished.window_began),
         window_s: schedule.window_s(),

@@ -159,6 +159,9 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         findings: Vec::new(),
         cold_starts: preamble.cold_starts,
         search_stopped: None,
+        question: None,
+        variants: Vec::new(),
+        answer: None,
         points: Vec::new(),
     }
 }

@@ -38,6 +38,8 @@ impl Content {
 /// One server in one cache state.
 #[derive(Debug, Clone)]
 pub struct Target {
+    /// The lab's variant; empty where tier and cache say all.
+    pub variant: String,
     /// The tier that its features come from.
     pub tier: String,
     /// The cache state's name.

@@ -93,6 +93,7 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
     let target = Target {
+        variant: String::new(),
         tier: "null".into(),
         cache: "off".into(),
         cache_share: 0.0,

@@ -20,6 +20,7 @@ const CLOCKS: [&str; 3] = ["latency", "service", "lag"];
 /// Name of the file of a repeat's histograms, relative to the run's folder: every factor is in it.
 pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
     let Factors {
+        variant,
         tier,
         cache,
         cache_share,
@@ -31,9 +32,10 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
         keys,
         mix,
     } = factors;
+    let variant = if variant.is_empty() { String::new() } else { format!("{variant}_") };
     let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
     let name = format!(
-        "{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"
+        "{variant}{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"
     );
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "._-".contains(c) {

@@ -219,6 +219,7 @@ mod tests {
     fn step(position: (usize, usize), index: u32) -> FinishedStep {
         let position = Position::from(position);
         let factors = Factors {
+            variant: String::new(),
             tier: format!("tier{}", position.target),
             cache: "cold".into(),
             cache_share: 0.0,

@@ -57,7 +57,8 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
             for (cache, cache_share) in [("cold", 0.0), ("warm", 0.1)] {
                 for &offered_rps in rates {
                     let factors = Factors {
-                        tier: tier.name.to_owned(),
+                        variant: String::new(),
+            tier: tier.name.to_owned(),
                         cache: cache.to_owned(),
                         cache_share,
                         model: "ctr".to_owned(),
@@ -107,6 +108,9 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
         slo: Some(slo),
         findings: Vec::new(),
         search_stopped: None,
+        question: None,
+        variants: Vec::new(),
+        answer: None,
         cold_starts: Vec::new(),
         points,
     };
@@ -157,6 +161,7 @@ fn pricing() -> Pricing {
         usd_per_hour_by_tier: BTreeMap::new(),
         usd_per_request: BTreeMap::from([("s3".to_owned(), 4e-7)]),
         usd_per_byte: BTreeMap::from([("nfs".to_owned(), 2.8e-11)]),
+        terms_by_variant: BTreeMap::new(),
         sources: vec![
             "imaginary.xlarge: $0.2/h, Nobody, as of 2026-11, https://example.org/price?a=1&b=2".to_owned(),
             "s3: blobs: $0.0004 per 1,000 GET requests, Nobody, as of 2026-11, https://example.org/blobs".to_owned(),
@@ -186,7 +191,8 @@ fn floor(repeats: u32) -> Point {
         capacity_rps: 40_000.0,
     };
     let factors = Factors {
-        tier: "null".to_owned(),
+        variant: String::new(),
+            tier: "null".to_owned(),
         cache: "none".to_owned(),
         cache_share: 0.0,
         model: "none".to_owned(),
@@ -263,6 +269,9 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
     Repeat {
         index,
         attempt: 0,
+        purpose: tierlab_analysis::record::Purpose::Explore,
+        machine: None,
+        disturbed: None,
         seed,
         started_at: format!("2026-11-20T12:0{index}:00Z"),
         window_s: WINDOW_S,

@@ -77,7 +77,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
         return None;
     }
     let hourly = |usd_per_hour: f64| share.hour * usd_per_hour / 3_600.0 / inferences_per_s * 1e4;
-    let tier = &factors.tier;
+    let tier = factors.label();
     let counted = |price: Option<&f64>, of: fn(&crate::record::ServerDelta) -> f64| match price {
         None => Some(0.0),
         Some(price) => {
@@ -154,6 +154,7 @@ mod tests {
 
     fn factors(tier: &str, batch_size: u32) -> Factors {
         Factors {
+            variant: String::new(),
             tier: tier.to_owned(),
             cache: "cold".to_owned(),
             cache_share: 0.0,
@@ -202,6 +203,7 @@ mod tests {
             usd_per_hour_by_tier: by("nfs", 1.8),
             usd_per_request: by("s3", 4e-7),
             usd_per_byte: by("s3", 1e-9),
+            terms_by_variant: BTreeMap::new(),
             sources: Vec::new(),
         }
     }

@@ -13,7 +13,7 @@ use crate::statistics::sections::mean_interval;
 pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a InstancePrice, Option<Cost>)> {
     let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
     let on = |instance: &InstancePrice| {
-        can_be_had(pricing, &point.factors.tier, instance)
+        can_be_had(pricing, point.factors.label(), instance)
             .then(|| cost(&point.factors, &point.repeats, &rate?, &pricing.on(instance)))
             .flatten()
     };
@@ -100,9 +100,9 @@ fn at(states: impl IntoIterator<Item = [f64; 3]>, hit_ratio: f64) -> f64 {
 pub fn lines(curves: &[Curve<'_>], offered_rps: f64, pricing: &Pricing) -> Vec<Line> {
     let mut tiers: Vec<(&str, Vec<&Point>)> = Vec::new();
     for point in curves.iter().filter_map(|curve| curve.valid_at(offered_rps)) {
-        match tiers.iter_mut().find(|(known, _)| *known == point.factors.tier) {
+        match tiers.iter_mut().find(|(known, _)| *known == point.factors.label()) {
             Some((_, points)) => points.push(point),
-            None => tiers.push((&point.factors.tier, vec![point])),
+            None => tiers.push((point.factors.label(), vec![point])),
         }
     }
     tiers

@@ -289,6 +289,7 @@ mod tests {
         };
         change(&mut repeat);
         let factors = Factors {
+            variant: String::new(),
             tier: "t".into(),
             cache: "off".into(),
             cache_share: 0.0,

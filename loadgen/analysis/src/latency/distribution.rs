@@ -127,7 +127,8 @@ mod tests {
         };
         Point {
             factors: Factors {
-                tier: "nvme".into(),
+                variant: String::new(),
+            tier: "nvme".into(),
                 cache: "cold".into(),
                 cache_share: 0.0,
                 model: "m".into(),

@@ -6,6 +6,7 @@
 //! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, of which it keeps histograms,
 //! [`Band`]s and what the server counted; a [`Summary`] is what the repeats say together.
 
+mod answer;
 mod attribution;
 mod certificate;
 mod check;
@@ -16,15 +17,19 @@ mod environment;
 mod findings;
 mod gpu;
 mod interval;
+mod machine;
 mod mix_share;
 mod percentile;
 mod point;
 mod prices;
+mod question;
 mod run;
 mod sample;
 mod server;
 mod summary;
+mod variant;
 
+pub use answer::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked};
 pub use attribution::{Band, Reads, Tail};
 pub use certificate::{CarriedCertificate, Certificate, Machine, Program, VALID_DAYS};
 pub use check::Check;
@@ -34,11 +39,14 @@ pub use environment::Environment;
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
 pub use gpu::{DeviceReads, GpuUse, IdleByCause};
 pub use interval::Interval;
+pub use machine::MachineUse;
 pub use mix_share::{HourBy, MixShare};
 pub use percentile::Percentile;
-pub use point::{Factors, Histograms, Mode, Point, Repeat};
-pub use prices::{InstancePrice, Pricing};
+pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
+pub use prices::{CostTerms, InstancePrice, Pricing};
+pub use question::{Demand, Minimise, Question};
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::ServerDelta;
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};
+pub use variant::{StageFill, StageState, Variant};

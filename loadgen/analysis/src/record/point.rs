@@ -1,7 +1,7 @@
 //! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
 
 use super::defaults::independent;
-use super::{Band, Interval, MixShare, ServerDelta, Summary};
+use super::{Band, Interval, MachineUse, MixShare, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +29,9 @@ impl fmt::Display for Mode {
 /// What tells one configuration from another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
+    /// The variant of a lab that tells several; empty where tier and cache say all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
     /// The tier.
     pub tier: String,
     /// The cache state's name: `cold`, `warm`, …
@@ -53,6 +56,33 @@ pub struct Factors {
     pub mix: Option<String>,
 }
 
+impl Factors {
+    /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        if self.variant.is_empty() { &self.tier } else { &self.variant }
+    }
+}
+
+/// What a step was measured for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// To know the point: what every step of a sweep is for, and what a lab chooses by.
+    #[default]
+    Explore,
+    /// To confirm what was chosen; never what chose it.
+    Confirm,
+    /// Always the same point, which shows whether the machine stayed what it was.
+    Control,
+}
+
+impl Purpose {
+    fn is_explore(&self) -> bool {
+        *self == Self::Explore
+    }
+}
+
 /// One configuration with its repeats.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Point {
@@ -72,6 +102,9 @@ pub struct Repeat {
     /// How often it was measured before, because the instrument or the machine had failed.
     #[serde(default, skip_serializing_if = "is_first")]
     pub attempt: u32,
+    /// What it was measured for.
+    #[serde(default, skip_serializing_if = "Purpose::is_explore")]
+    pub purpose: Purpose,
     /// Seed of its schedule and keys.
     pub seed: u64,
     /// UTC, RFC 3339: start of the measured window.
@@ -113,6 +146,12 @@ pub struct Repeat {
     /// What this part of a mix has of them; absent where the step had no other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix_share: Option<MixShare>,
+    /// What else the machine did meanwhile; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineUse>,
+    /// What foreign thing disturbed it, in words; absent where nothing did. A disturbed step says nothing of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<String>,
     /// File of the histograms, relative to the run's folder.
     pub hdr_file: String,
     /// The histograms; kept in `hdr_file`, not in `run.json`.
@@ -144,6 +183,7 @@ impl Repeat {
         Self {
             index: 0,
             attempt: 0,
+            purpose: Purpose::Explore,
             seed: 0,
             started_at: "2026-11-20T12:00:00Z".into(),
             window_s: 1.0,
@@ -161,6 +201,8 @@ impl Repeat {
             bands: Vec::new(),
             server: None,
             mix_share: None,
+            machine: None,
+            disturbed: None,
             hdr_file: String::new(),
             histograms: Histograms::default(),
         }

@@ -26,6 +26,9 @@ pub struct Pricing {
     pub usd_per_request: BTreeMap<String, f64>,
     /// Dollars per byte that leaves the tier, by tier.
     pub usd_per_byte: BTreeMap<String, f64>,
+    /// What a month costs, by variant; empty in runs without variants.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub terms_by_variant: BTreeMap<String, CostTerms>,
     /// Provider, region, date and public source of every price used.
     pub sources: Vec<String>,
 }
@@ -40,6 +43,24 @@ impl Pricing {
             ..self.clone()
         }
     }
+}
+
+/// What a variant costs, apart from how many requests one instance of it carries.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CostTerms {
+    /// The instance type it is priced on.
+    pub instance: String,
+    /// Dollars an hour of one instance.
+    pub usd_per_instance_hour: f64,
+    /// Dollars a month beside it for each instance: its staging disk, where that is not the instance's own.
+    pub usd_per_instance_month: f64,
+    /// Dollars a month that do not depend on the load, by what they are for: capacity by GB, provisioned throughput and
+    /// operations, a server paid by the hour.
+    pub fixed_usd_per_month: Vec<(String, f64)>,
+    /// Dollars per storage request.
+    pub usd_per_request: f64,
+    /// Dollars per byte read from the tier, transfer between zones included.
+    pub usd_per_byte: f64,
 }
 
 /// What an instance costs.

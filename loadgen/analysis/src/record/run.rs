@@ -1,6 +1,6 @@
 //! The shape of `run.json`: a whole run, and how often it was resumed.
 
-use super::{CarriedCertificate, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Slo};
+use super::{Answer, CarriedCertificate, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Question, Slo, Variant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,6 +56,15 @@ pub struct Run {
     /// Why the search ended before it had come to its end; absent where it did, or there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search_stopped: Option<String>,
+    /// What was asked; absent in runs that were asked nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Question>,
+    /// The variants of the question, in the plan's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Variant>,
+    /// The answer; made by [`crate::conclude`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
     /// Every configuration, in the plan's order.
     pub points: Vec<Point>,
 }

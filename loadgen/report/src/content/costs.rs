@@ -99,7 +99,7 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
         hour_by = hour_by.max(Some(share.hour_by));
         said.push(format!(
             "{} {} pays {} of the hour and {} of the tier for {} of the inferences at {} rps",
-            words::tier(run, &curve.factors().tier),
+            words::tier(run, curve.factors().label()),
             words::cache(curve.factors()),
             percent(share.hour),
             percent(share.tier),

@@ -73,7 +73,7 @@ impl<'a> Group<'a> {
             .map(|(curve, point)| {
                 let factors = curve.factors();
                 Row {
-                    tier: Tier::of(run, &factors.tier),
+                    tier: Tier::of(run, factors.label()),
                     cache: words::cache(factors),
                     best: best::best(run, curve),
                     at_common: point.and_then(|point| point.summary.as_ref()),

@@ -73,7 +73,7 @@ impl<'a> PointRow<'a> {
         let factors = &point.factors;
         Self {
             name: words::name(run, factors),
-            tier: Tier::of(run, &factors.tier),
+            tier: Tier::of(run, factors.label()),
             cache: words::cache(factors),
             offered: rate(factors.offered_rps),
             figures: point.summary.as_ref().map(|summary| Figures {

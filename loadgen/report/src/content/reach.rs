@@ -30,7 +30,7 @@ pub(crate) fn reach(run: &Run, finding: &Finding) -> Option<String> {
     let slo = run.slo.as_ref()?;
     let objective = slo.objective.to_string();
     let factors = &finding.factors;
-    let mut text = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
+    let mut text = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
     if factors.batch_size > 1 {
         text += &format!(" ×{}", factors.batch_size);
     }

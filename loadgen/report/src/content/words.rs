@@ -156,7 +156,7 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
 /// A curve in one sentence, at its highest rate ([`best`]): what dominates its tail, and how long that is.
 pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
     let factors = curve.factors();
-    let who = format!("{} {} {}", tier(run, &factors.tier), cache(factors), factors.mode);
+    let who = format!("{} {} {}", tier(run, factors.label()), cache(factors), factors.mode);
     let best = best::best(run, curve);
     let Some(point) = best.as_ref().map(|best| best.point).or_else(|| curve.highest_valid()) else {
         return format!("{who}: {}", nothing_valid(curve));
@@ -293,7 +293,7 @@ pub(crate) fn name(run: &Run, factors: &Factors) -> String {
     } = factors;
     format!(
         "{} {} {mode} {model} ×{batch_size} at {} rps",
-        tier(run, &factors.tier),
+        tier(run, factors.label()),
         cache(factors),
         rate(factors.offered_rps)
     )
@@ -309,8 +309,8 @@ pub(crate) fn requests(run: &Run) -> u64 {
 pub(crate) fn tiers(run: &Run) -> Vec<&str> {
     let mut tiers: Vec<&str> = Vec::new();
     for point in &run.points {
-        if !tiers.contains(&point.factors.tier.as_str()) {
-            tiers.push(&point.factors.tier);
+        if !tiers.contains(&point.factors.label()) {
+            tiers.push(point.factors.label());
         }
     }
     tiers

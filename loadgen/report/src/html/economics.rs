@@ -126,7 +126,7 @@ const STEPS: u32 = 50;
 
 fn drawn(tier: &TierLine, series: &[Series<'_>], x: &Scale, y: &Scale) -> String {
     let line = &tier.line;
-    let Some(look) = series.iter().find(|one| one.curve.factors().tier == line.tier) else {
+    let Some(look) = series.iter().find(|one| one.curve.factors().label() == line.tier) else {
         return String::new();
     };
     let cold = y.at(line.at(0.0));

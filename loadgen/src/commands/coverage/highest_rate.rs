@@ -301,6 +301,9 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
     Repeat {
         index,
         attempt: 0,
+        purpose: tierlab_analysis::record::Purpose::Explore,
+        machine: None,
+        disturbed: None,
         seed: 0,
         started_at: String::new(),
         window_s,

@@ -17,6 +17,9 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
     Repeat {
         index: index as u32,
         attempt: 0,
+        purpose: tierlab_analysis::record::Purpose::Explore,
+        machine: None,
+        disturbed: None,
         seed: index as u64,
         started_at: String::new(),
         window_s,
@@ -56,7 +59,8 @@ pub(super) fn point(rps: f64, repeats: Vec<Repeat>) -> Point {
 /// What tells a simulated point from others: its rate.
 pub(super) fn factors(rps: f64) -> Factors {
     Factors {
-        tier: "simulated".into(),
+        variant: String::new(),
+            tier: "simulated".into(),
         cache: "none".into(),
         cache_share: 0.0,
         model: "none".into(),

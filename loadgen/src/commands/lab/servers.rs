@@ -165,6 +165,7 @@ impl Launched {
             )));
         }
         Ok(Target {
+            variant: String::new(),
             tier: tier.name.clone(),
             cache: cache.name.clone(),
             cache_share: cache.share,

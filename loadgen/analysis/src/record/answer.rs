@@ -1,0 +1,116 @@
+//! What a lab answers: the shape of `answer.json`.
+
+use super::Question;
+use serde::{Deserialize, Serialize};
+
+/// The answer to a question, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What was asked.
+    pub question: Question,
+    /// Whether there is an answer.
+    pub outcome: AnswerOutcome,
+    /// The best variant: the answer where `decided`, the most likely one where `undecided`, absent where `none`.
+    pub best: Option<String>,
+    /// How often an answer of this kind is right, by the rule that stopped; the question's where `decided`.
+    pub confidence: f64,
+    /// Whether steps that did not choose the best confirmed it.
+    pub confirmed: bool,
+    /// Seconds of measuring.
+    pub spent_s: f64,
+    /// Steps measured, and of those the ones that something foreign disturbed.
+    pub steps: u32,
+    /// See `steps`.
+    pub disturbed_steps: u32,
+    /// How far the control point moved from the lab's first half to its second, as a share; absent without enough of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_drift: Option<f64>,
+    /// Every variant, the best first.
+    pub ranking: Vec<Ranked>,
+    /// What was not decided, and what it would take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpenQuestion>,
+}
+
+/// Whether there is an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerOutcome {
+    /// One variant is best, or within the tie of the best.
+    Decided,
+    /// The budget ended before that was known.
+    Undecided,
+    /// No variant meets the objective.
+    None,
+}
+
+/// Whether a variant meets the objective at the demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeetsObjective {
+    /// It does.
+    Met,
+    /// It does not, at any rate that would serve the demand.
+    NotMet,
+    /// Not known.
+    Unknown,
+}
+
+/// One variant of a ranking. Latencies in microseconds, rates in requests per second of one instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ranked {
+    /// Its name.
+    pub variant: String,
+    /// The kind of its tier.
+    pub tier: String,
+    /// Whether it meets the objective at the demand.
+    pub outcome: MeetsObjective,
+    /// The rate of one instance that its p99 is told at: the demand's share of one of its instances; the measured rate
+    /// next to it.
+    pub at_rps: Option<f64>,
+    /// p99 there, with its interval; absent with too few samples.
+    pub p99_us: Option<f64>,
+    /// See `p99_us`.
+    pub p99_us_lo: Option<f64>,
+    /// See `p99_us`.
+    pub p99_us_hi: Option<f64>,
+    /// The highest rate under the objective: between the highest that certainly meets it and the lowest that certainly
+    /// does not, which is absent where every rate asked meets it.
+    pub highest_rps: Option<f64>,
+    /// See `highest_rps`.
+    pub highest_rps_lo: Option<f64>,
+    /// See `highest_rps`.
+    pub highest_rps_hi: Option<f64>,
+    /// Instances at the demand.
+    pub instances: Option<u32>,
+    /// Dollars a month at the demand, with its interval.
+    pub usd_per_month: Option<f64>,
+    /// See `usd_per_month`.
+    pub usd_per_month_lo: Option<f64>,
+    /// See `usd_per_month`.
+    pub usd_per_month_hi: Option<f64>,
+    /// Dollars for 10,000 inferences, at the same place.
+    pub usd_per_10k: Option<f64>,
+    /// What its month is made of, in dollars, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usd_parts: Vec<(String, f64)>,
+    /// What its slowest requests spend most of their time on.
+    pub dominant_part: Option<String>,
+    /// The share of that part, from 0 to 1.
+    pub dominant_share: Option<f64>,
+    /// Why it is where it is, in a sentence.
+    pub why: String,
+    /// Steps spent on it.
+    pub steps: u32,
+}
+
+/// A question that the lab left open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenQuestion {
+    /// The variants that it is about: one whose objective is unknown, or two that were not told apart.
+    pub variants: Vec<String>,
+    /// What is not known, in a sentence.
+    pub what: String,
+    /// How much more measuring it would take by what was seen, in seconds; absent where that cannot be said.
+    pub more_s: Option<f64>,
+}

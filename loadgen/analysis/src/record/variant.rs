@@ -1,0 +1,54 @@
+//! A variant of a lab: one way to keep models and features, with all that was chosen for it.
+
+use serde::{Deserialize, Serialize};
+
+/// One way to keep models and features.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// How results call it.
+    pub name: String,
+    /// The kind of its tier: `nvme`, `nfs`, `s3`, …
+    pub tier: String,
+    /// Who answers: `real`, `embedded`, or `emulated` with its profile and where that comes from.
+    pub origin: String,
+    /// The profile of an emulated one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
+    /// The copy on a local folder, and what it held when measuring began; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<StageState>,
+    /// The cache state's name.
+    pub cache: String,
+    /// The cache's capacity as share of the table; 0 is no cache.
+    pub cache_share: f64,
+    /// The entry of the price list that its tier is charged by; absent where the instance's price covers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<String>,
+    /// The instance type that it is priced on; the plan's where it names none of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Keys of the server's config that were set for it, as `KEY=VALUE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+}
+
+/// What a stage held when measuring began.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StageState {
+    /// How it was prepared.
+    pub prepared: StageFill,
+    /// Bytes that it held then.
+    pub held_bytes: u64,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+}
+
+/// How a stage is prepared before measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StageFill {
+    /// Nothing in it.
+    Empty,
+    /// Every row that is asked for was read once.
+    Filled,
+}
