@@ -120,6 +120,8 @@ pub(super) struct Around<'a> {
     pub(super) base: &'a Path,
     pub(super) variants: &'a [RawVariant],
     pub(super) has_prices: bool,
+    /// Whether the plan has a question, whose answer calls every variant by its name.
+    pub(super) is_asked: bool,
 }
 
 pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, String> {
@@ -148,7 +150,7 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         has_prices: around.has_prices,
     };
     let variants = if around.variants.is_empty() {
-        every_pair(&tiers, &caches)
+        every_pair(&tiers, &caches, around.is_asked)
     } else {
         variant::validate(around.variants, &known)?
     };
@@ -208,10 +210,14 @@ fn kind(server_config: &Path, name: &str) -> String {
     toml::from_str::<OfKind>(&text).map_or_else(|_| name.to_owned(), |tier| tier.kind)
 }
 
-/// Each tier in each cache state.
-fn every_pair(tiers: &[TierPlan], caches: &[CacheState]) -> Vec<VariantPlan> {
+/// Each tier in each cache state; named where a question asks about them.
+fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec<VariantPlan> {
     let pair = |tier: &TierPlan, cache: &CacheState| VariantPlan {
-        name: String::new(),
+        name: if are_named {
+            format!("{}-{}", tier.name, cache.name)
+        } else {
+            String::new()
+        },
         tier: tier.clone(),
         cache: cache.clone(),
         emulated: None,

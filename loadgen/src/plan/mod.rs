@@ -257,6 +257,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         base,
         variants: &raw.variant,
         has_prices: prices.is_some(),
+        is_asked: question.is_some(),
     };
     Ok(Plan {
         search,

@@ -11,7 +11,7 @@ use crate::error::RunError;
 use crate::progress::readable;
 use crate::store::journal::Position;
 use std::time::{Duration, Instant};
-use tierlab_analysis::decision::{self, Next, Phase, Probe, StopReason, Time};
+use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
 use tierlab_analysis::record::{Question, Run};
 use tierlab_load::load::Load;
 use tierlab_load::schedule::{split_mix, step_seed};
@@ -32,10 +32,11 @@ impl Runner<'_> {
             budget_s: (question.budget_s - self.loads_s()).max(0.0),
             ..question
         };
+        run.points = ledger.points.all().to_vec();
+        let mut candidates = decision::candidates(run);
         let mut phase = None;
         for block in clock.earlier_steps.. {
             let time = clock.now(ledger);
-            let candidates = decision::candidates(run, ledger.points.all());
             let (now, probes) = match decision::next(&question, &candidates, &time) {
                 Next::Stop(reason) => {
                     ledger.progress.say(&format!("  {}", ended(&reason, &time)));
@@ -49,7 +50,7 @@ impl Runner<'_> {
             let left = Duration::from_secs_f64((question.budget_s - time.spent_s).max(0.0));
             ledger.progress.searches(probes.len() as u32, Instant::now() + left);
             ledger.progress.more(probes.len() as u32);
-            self.block(&question, &probes, block, ledger).await?;
+            self.block(&question, &probes, block, ledger, &mut candidates).await?;
             if block % VIEWS_EVERY == 0 {
                 self.write(run, &ledger.points)?;
             }
@@ -69,6 +70,7 @@ impl Runner<'_> {
         probes: &[Probe],
         block: u32,
         ledger: &mut Ledger,
+        candidates: &mut [Candidate],
     ) -> Result<(), RunError> {
         for probe in probes {
             let load = asked(question).at(probe.rps);
@@ -87,6 +89,12 @@ impl Runner<'_> {
                 ..Attempt::first(index, step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate))
             };
             self.step(ledger, position, load, attempt).await?;
+            let point = ledger.points.all().iter().find(|point| point.factors == factors);
+            let measured = point.and_then(|point| Some((point, point.repeats.iter().find(|repeat| repeat.index == index)?)));
+            if let Some((point, repeat)) = measured {
+                let evidence = decision::from_run::step(question, &self.plan.limits, point, repeat);
+                candidates[probe.candidate].steps.push(evidence);
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
 //! hands the targets to the [`runner`](crate::runner).
 
+mod answerable;
 mod cold_start;
 mod context;
 mod data;
@@ -26,7 +27,7 @@ use crate::{environment, page_cache};
 use context::{LabContext, programs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Environment, PageCache, StageState, Variant};
+use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
 use tierlab_load::interrupt::Interrupt;
 
 /// What `lab` is told.
@@ -56,7 +57,7 @@ pub struct Options {
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     plan.selfcheck |= options.selfcheck;
     let Some(lab) = plan.lab.clone() else {
@@ -89,6 +90,9 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let prepared = data::prepare(&context)?;
     let pricing = prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    if let Some(question) = &plan.question {
+        answerable::check(&plan, question, lab.variants.len(), &instrument)?;
+    }
     let locations = locations::open(&context)?;
     data::publish(&context, &prepared, &locations)?;
     let mut environment = environment::inspect(&locations.folders);
@@ -151,7 +155,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Box::pin(runner.run(preamble)).await
     };
     running.stop();
-    ended.map(|_| ())
+    ended
 }
 
 /// A variant as the result keeps it.
