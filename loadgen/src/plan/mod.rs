@@ -276,7 +276,9 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
 fn check_limits(limits: &Limits) -> Result<(), String> {
     within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
-    within("limits.error_share", limits.error_share, 0.0, 1.0)
+    within("limits.error_share", limits.error_share, 0.0, 1.0)?;
+    within("limits.foreign_cpu_share", limits.foreign_cpu_share, 0.0, 1.0)?;
+    within("limits.steal_share", limits.steal_share, 0.0, 1.0)
 }
 
 #[cfg(test)]
