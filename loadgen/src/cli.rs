@@ -1,6 +1,6 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::commands::{coverage, lab, merge, report, selfcheck, sweep, trace};
+use crate::commands::{advise, answer, coverage, lab, merge, report, selfcheck, sweep, trace};
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::curves::comparison;
+use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::workers;
 use tierlab_report::Outcome;
@@ -18,7 +19,8 @@ use tierlab_report::Outcome;
 /// Measures what a storage tier does to latency and cost.
 ///
 /// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
-/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare), 130 interrupted (what was finished is written).
+/// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --fail-on undecided), 4 no
+/// variant meets the objective (lab with --fail-on unmet), 130 interrupted (what was finished is written).
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
@@ -47,6 +49,45 @@ struct CertificateOption {
 impl CertificateOption {
     fn store(self) -> CertificateStore {
         CertificateStore::new(self.certificate, |name| std::env::var_os(name))
+    }
+}
+
+/// What an answer means to who called.
+#[derive(Debug, Args)]
+struct JudgedAnswer {
+    /// Outcomes of the question that end with a code of their own: `unmet` (no variant meets the objective) with 4, `undecided`
+    /// with 3
+    #[arg(long, value_name = "OUTCOMES", value_delimiter = ',')]
+    fail_on: Vec<answer::FailOn>,
+    /// Also writes the answer as JUnit XML, a case for each variant, to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// A run of the same question to hold the answer against: a variant whose p99, highest rate or $/month is certainly worse ends
+    /// with 1
+    #[arg(long, value_name = "RUN_FOLDER")]
+    baseline: Option<PathBuf>,
+}
+
+impl JudgedAnswer {
+    /// A question is needed; said before anything is measured.
+    fn check(&self, plan: &Path) -> Result<(), RunError> {
+        if self.fail_on.is_empty() && self.junit.is_none() && self.baseline.is_none() {
+            return Ok(());
+        }
+        answer::needs_question(plan)?;
+        self.baseline.as_deref().map_or(Ok(()), |baseline| answer::baseline(baseline).map(|_| ()))
+    }
+
+    fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
+        if let Some(file) = &self.junit {
+            answer::write_junit(run, file)?;
+        }
+        if let Some(baseline) = &self.baseline
+            && answer::is_worse(&answer::baseline(baseline)?, run)
+        {
+            return Ok(1);
+        }
+        Ok(answer::exit_code(run, &self.fail_on))
     }
 }
 
@@ -90,7 +131,8 @@ enum Command {
     /// Starts origins and a server for every tier and cache state, measures them in turn, and ends them
     #[command(after_help = "Examples:\n  tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen lab configs/labs/full.toml --out /data/results --bin-dir target/release\n  \
-        tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z")]
+        tierlab-loadgen lab configs/labs/full.toml --resume results/full-20261101T120000Z\n  \
+        tierlab-loadgen lab configs/labs/quick.toml --fail-on unmet,undecided --junit answer.xml --baseline results/last")]
     Lab {
         /// The plan, a TOML file with `[lab]`
         plan: PathBuf,
@@ -115,6 +157,8 @@ enum Command {
         /// Runs the self-check first and keeps its lines in the result, whatever the plan says
         #[arg(long)]
         selfcheck: bool,
+        #[command(flatten)]
+        judged: JudgedAnswer,
         #[command(flatten)]
         certificate: CertificateOption,
     },
@@ -164,6 +208,22 @@ enum Command {
         /// Prints a Markdown table
         #[arg(long)]
         markdown: bool,
+    },
+    /// Asks runs of labs another question: another objective, demand or price list, without measuring
+    ///
+    /// Says what was measured and what was not. Exits with 3 where that does not decide the question, with 4 where no variant
+    /// meets the objective.
+    #[command(after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
+        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json")]
+    Advise {
+        /// Folders of runs that were asked a question, of one model and one kind of request; their variants are put together
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        #[command(flatten)]
+        asked: advise::Asked,
+        /// Prints answer.json
+        #[arg(long)]
+        json: bool,
     },
     /// Measures the instrument: clock, pacer, histograms, noise floor, and stalls with a known answer
     ///
@@ -293,8 +353,10 @@ impl Command {
                 search_limit_s,
                 workers,
                 selfcheck,
+                judged,
                 certificate,
             } => {
+                judged.check(&plan)?;
                 let options = lab::Options {
                     plan,
                     out,
@@ -306,7 +368,8 @@ impl Command {
                     selfcheck,
                     certificates: certificate.store(),
                 };
-                Box::pin(lab::run(&options, interrupt()?)).await.map(|()| 0)
+                let run = Box::pin(lab::run(&options, interrupt()?)).await?;
+                judged.exit_code(&run)
             }
             Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
             Self::LoadProcess => Box::pin(load_process::serve()).await.map(|never| match never {}),
@@ -323,6 +386,7 @@ impl Command {
                 Outcome::Regression => Ok(1),
                 Outcome::Undecided | Outcome::NothingInCommon => Ok(3),
             },
+            Self::Advise { runs, asked, json } => advise::run(&runs, &asked, json),
             Self::Selfcheck { json, certificate } => {
                 selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
             }

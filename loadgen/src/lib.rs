@@ -8,6 +8,7 @@
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
 //! - [`selfcheck`]: the instrument measured by itself
+//! - [`machine`]: what else the machine did during a step
 //! - [`children`], [`page_cache`], [`progress`]: child processes, the page cache, and the terminal
 
 pub mod children;
@@ -15,6 +16,7 @@ pub mod cli;
 pub mod commands;
 pub mod environment;
 pub mod error;
+pub mod machine;
 pub mod page_cache;
 pub mod plan;
 pub mod pricing;

@@ -9,6 +9,7 @@ use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, S
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::{early_stopping, order, sections, student};
+use crate::validity::disturbance::counted;
 use crate::validity::{littles_law, stationarity, verdict};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub fn withhold(points: &mut [Point]) {
     let assumed = availability::assumed(points);
     for (point, assumed) in points.iter_mut().zip(assumed) {
         if let Some(summary) = &mut point.summary {
-            keep_printable(summary, point.repeats.len(), assumed);
+            keep_printable(summary, counted(&point.repeats).len(), assumed);
         }
     }
 }
@@ -35,7 +36,7 @@ pub fn withhold(points: &mut [Point]) {
 #[must_use]
 pub fn summary(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
     let mut summary = all_figures(point, limits, pricing);
-    keep_printable(&mut summary, point.repeats.len(), availability::alone(point));
+    keep_printable(&mut summary, counted(&point.repeats).len(), availability::alone(point));
     summary
 }
 
@@ -59,7 +60,7 @@ fn keep_printable(summary: &mut Summary, repeats: usize, assumed: Dependence) {
 /// Every figure, whether or not there are samples enough to print it.
 #[must_use]
 pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) -> Summary {
-    let repeats = &point.repeats;
+    let repeats = &*counted(&point.repeats);
     let latency = clock(repeats, |repeat| &repeat.histograms.latency);
     let service_p99_us = clock(repeats, |repeat| &repeat.histograms.service).pooled_quantile(0.99);
     let lag_p99_us = clock(repeats, |repeat| &repeat.histograms.lag).pooled_quantile(0.99);
@@ -231,5 +232,74 @@ fn rate_interval(repeats: &[Repeat]) -> Interval {
         value: repeat.achieved_rps,
         lo: end(count, -1.0) / repeat.window_s,
         hi: end(count + 1.0, 1.0) / repeat.window_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Factors, Fault, Histograms, Mode, Verdict};
+    use crate::statistics::histogram::histogram;
+
+    /// Repeats of 1,000 requests, those disturbed of 50 ms and the others of 1 ms.
+    fn summarised(disturbed: &[bool]) -> Summary {
+        let repeats = (0..).zip(disturbed).map(|(index, &disturbed)| {
+            let us: u64 = if disturbed { 50_000 } else { 1_000 };
+            let blocks = |us: u64| vec![histogram(&[us; 100]); 10];
+            Repeat {
+                index,
+                window_s: 10.0,
+                scheduled: 1_000,
+                completed: 1_000,
+                achieved_rps: 100.0,
+                disturbed: disturbed.then(|| "a compiler ran".to_owned()),
+                histograms: Histograms {
+                    block_s: 1.0,
+                    latency: blocks(us),
+                    service: blocks(us),
+                    lag: blocks(1),
+                },
+                ..Repeat::empty()
+            }
+        });
+        let factors = Factors {
+            variant: String::new(),
+            tier: "t".into(),
+            cache: "off".into(),
+            cache_share: 0.0,
+            model: "m".into(),
+            mode: Mode::Realtime,
+            batch_size: 1,
+            offered_rps: 100.0,
+            arrivals: "constant".into(),
+            keys: "uniform".into(),
+            mix: None,
+        };
+        let point = Point {
+            factors,
+            repeats: repeats.collect(),
+            summary: None,
+        };
+        summary(&point, &Limits::default(), None)
+    }
+
+    #[test]
+    fn a_disturbed_repeat_does_not_spoil_the_others() {
+        let found = summarised(&[false, true, false, false]);
+        assert_eq!(found.samples, 3_000);
+        assert!(found.p99_us.unwrap().hi < 2_000.0, "{:?}", found.p99_us);
+        assert_eq!(found.verdict, Verdict::Valid);
+    }
+
+    #[test]
+    fn where_too_few_others_remain_the_point_is_invalid() {
+        let found = summarised(&[true, true, true, false]);
+        assert_eq!(found.samples, 4_000);
+        assert!(found.faults.contains(&Fault::Disturbed), "{:?}", found.faults);
+        let verdict = found.verdict.to_string();
+        assert!(
+            verdict.contains("invalid: disturbed in 3 of 4 repeats: a compiler ran"),
+            "{verdict}"
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! The commands, one file or folder each.
 
+pub mod advise;
+pub mod answer;
 pub mod coverage;
 pub mod lab;
 pub mod merge;

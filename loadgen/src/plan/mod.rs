@@ -21,6 +21,7 @@ mod words;
 pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, TierPlan};
 pub use mix::{Mix, Part};
 pub use origin::Origin;
+pub use question::Reasked;
 pub use search::SearchPlan;
 pub use variant::{Stage, VariantPlan};
 
@@ -329,7 +330,9 @@ fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Opt
 fn check_limits(limits: &Limits) -> Result<(), String> {
     within("limits.rate_error_share", limits.rate_error_share, 0.0, 1.0)?;
     within("limits.lag_share_of_p99", limits.lag_share_of_p99, 0.0, 1.0)?;
-    within("limits.error_share", limits.error_share, 0.0, 1.0)
+    within("limits.error_share", limits.error_share, 0.0, 1.0)?;
+    within("limits.foreign_cpu_share", limits.foreign_cpu_share, 0.0, 1.0)?;
+    within("limits.steal_share", limits.steal_share, 0.0, 1.0)
 }
 
 #[cfg(test)]

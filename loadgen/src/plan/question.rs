@@ -5,6 +5,7 @@ use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
 use super::columns::{self, Column};
 use super::words::{self, RawShare};
 use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::record::{Demand, Limits, Minimise, Mode, Objective, Question};
 
@@ -130,6 +131,65 @@ pub(super) fn validate(raw: RawQuestion, around: &Around<'_>) -> Result<Question
         least_instances,
         highest_rps,
     })
+}
+
+/// What is asked in place of what was asked before, as people write it; what is absent stays.
+#[derive(Debug, Clone, Default)]
+pub struct Reasked {
+    /// Objectives, `p99 < 50 ms` and `errors < 0.1 %`.
+    pub slo: Vec<String>,
+    /// Average and peak demand, in requests per second.
+    pub demand_rps: Option<(f64, f64)>,
+    /// What should be least.
+    pub minimise: Option<String>,
+    /// How often the answer must be right.
+    pub confidence: Option<f64>,
+    /// Differences that do not matter.
+    pub tie: Option<String>,
+    /// How full an instance may be.
+    pub utilisation: Option<String>,
+    /// Instances that there must be.
+    pub least_instances: Option<u32>,
+}
+
+impl Reasked {
+    /// The question as it is asked now.
+    ///
+    /// # Errors
+    /// What is asked is no objective, no share, or contradicts itself; the text names the flag.
+    pub fn of(&self, before: &Question, limits: &Limits, has_prices: bool) -> Result<Question, String> {
+        let (objectives, error_share) = match &self.slo[..] {
+            [] => (before.objectives.clone(), before.error_share),
+            slo => objectives(slo, limits)?,
+        };
+        let demand = match self.demand_rps {
+            None => before.demand,
+            Some((average, peak)) => Some(demand(&RawDemand::Peaks(RawPeaks { average, peak }), Path::new(""))?),
+        };
+        let text = |text: &Option<String>| text.clone().map(RawShare::Text);
+        let asked = match &self.minimise {
+            None => before.minimise,
+            Some(word) => Minimise::deserialize(word.as_str().into_deserializer())
+                .map_err(|error: serde::de::value::Error| format!("`question.minimise`: {error}"))?,
+        };
+        let tie = share("question.tie", text(&self.tie).as_ref(), before.tie)?;
+        within("question.tie", tie, 0.0, 0.5)?;
+        let utilisation = share("question.utilisation", text(&self.utilisation).as_ref(), before.utilisation)?;
+        within("question.utilisation", utilisation, 0.05, 1.0)?;
+        let confidence = self.confidence.unwrap_or(before.confidence);
+        within("question.confidence", confidence, 0.5, 0.9999)?;
+        Ok(Question {
+            objectives,
+            error_share,
+            demand,
+            minimise: minimise(Some(asked), demand.as_ref(), has_prices)?,
+            tie,
+            utilisation,
+            confidence,
+            least_instances: self.least_instances.unwrap_or(before.least_instances).max(1),
+            ..before.clone()
+        })
+    }
 }
 
 fn share(key: &str, raw: Option<&RawShare>, default: f64) -> Result<f64, String> {

@@ -86,7 +86,9 @@ impl Runner<'_> {
             };
             let attempt = Attempt {
                 purpose: probe.purpose,
-                ..Attempt::first(index, step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate))
+                index,
+                attempt: 0,
+                seed: step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate),
             };
             self.step(ledger, position, load, attempt).await?;
             let point = ledger.points.all().iter().find(|point| point.factors == factors);

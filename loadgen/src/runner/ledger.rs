@@ -16,20 +16,9 @@ pub(super) struct Ledger {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) index: u32,
-    /// How often it was measured before without an answer.
+    /// How often it was measured before, without an answer or disturbed.
     pub(super) attempt: u32,
     pub(super) seed: u64,
     /// What it is measured for.
     pub(super) purpose: Purpose,
-}
-
-impl Attempt {
-    pub(super) const fn first(index: u32, seed: u64) -> Self {
-        Self {
-            index,
-            attempt: 0,
-            seed,
-            purpose: Purpose::Explore,
-        }
-    }
 }

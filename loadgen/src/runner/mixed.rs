@@ -5,21 +5,23 @@
 //! meets is the server under all of them. The server's counters are of all parts together; what each has of them, its
 //! replies say (`tierlab_analysis::mix_shares`).
 
-use super::ledger::Ledger;
+use super::disturbed::{beside, is_wanted_again, seed_of};
+use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
 use super::send::{self, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
+use crate::machine::watch::MachineWatch;
 use crate::plan::{Mix, Plan};
 use crate::server::delta::delta_of;
-use crate::store::histograms::hdr_file;
+use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
 use tierlab_analysis::mix_shares;
-use tierlab_analysis::record::{Factors, Repeat};
+use tierlab_analysis::record::{Factors, Purpose, Repeat};
 use tierlab_load::load::Load;
-use tierlab_load::schedule::{host_seed, step_seed};
+use tierlab_load::schedule::host_seed;
 use tokio::sync::Barrier;
 
 /// One part at one rate.
@@ -79,8 +81,8 @@ pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
 }
 
 impl Runner<'_> {
-    /// Every mix at every rate against every target, once.
-    pub(super) async fn mixes(&mut self, repeat: u32, ledger: &mut Ledger) -> Result<(), RunError> {
+    /// Every mix at every rate against every target, once; with a later attempt those whose step was disturbed.
+    pub(super) async fn mixes(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
         if self.senders.workers.is_some() && !self.plan.mixes.is_empty() {
             let what = "`mix`: a mix is sent by one process; leave out --workers, or the mix".to_owned();
             return Err(self.plan.refuse(what).into());
@@ -88,25 +90,42 @@ impl Runner<'_> {
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
         for step in 0..steps {
             for target in 0..self.targets.len() {
-                self.mixed_step(ledger, target, step, repeat).await?;
+                // The seed is each part's own.
+                let attempt = Attempt {
+                    index: repeat,
+                    attempt,
+                    seed: 0,
+                    purpose: Purpose::Explore,
+                };
+                self.mixed_step(ledger, Position { target, load: step }, attempt)
+                    .await?;
             }
         }
         Ok(())
     }
 
-    /// One mix at one rate, unless all its parts are there already.
-    async fn mixed_step(
-        &mut self,
-        ledger: &mut Ledger,
-        target_index: usize,
-        step: usize,
-        index: u32,
-    ) -> Result<(), RunError> {
+    /// One mix at one rate, unless all its parts are there already. Its parts share the machine, so that what disturbs one
+    /// disturbs all.
+    async fn mixed_step(&mut self, ledger: &mut Ledger, position: Position, attempt: Attempt) -> Result<(), RunError> {
         let plan = self.plan;
-        let target = self.targets[target_index].clone();
+        let Attempt {
+            index, attempt: number, ..
+        } = attempt;
+        let target = self.targets[position.target].clone();
+        let step = position.load;
         let parts = shares(plan, &target).swap_remove(step);
-        let is_there = |share: &Share<'_>| ledger.points.step(&share.factors, index).is_some();
-        if parts.iter().all(is_there) {
+        if number > 0 {
+            if !parts
+                .iter()
+                .any(|share| is_wanted_again(ledger, &share.factors, attempt))
+            {
+                return Ok(());
+            }
+            ledger.progress.more(1);
+        } else if parts
+            .iter()
+            .all(|share| ledger.points.step(&share.factors, index).is_some())
+        {
             ledger.progress.skip();
             return Ok(());
         }
@@ -117,8 +136,11 @@ impl Runner<'_> {
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
         let together = Barrier::new(parts.len());
         let host = self.senders.host;
-        let seed =
-            |share: &Share<'_>| host_seed(step_seed(plan.seed, index, (1 << 20) + step * 64 + share.place), host);
+        let seed = |share: &Share<'_>| {
+            let of_load = (1 << 20) + step * 64 + share.place;
+            host_seed(seed_of(plan.seed, index, number, of_load), host)
+        };
+        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
         let measuring = parts.iter().map(|share| {
             let requests = Requests {
                 plan,
@@ -135,15 +157,15 @@ impl Runner<'_> {
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
+        let began = measured.first().map(|(finished, _)| finished.window_began);
+        let watched = machine
+            .zip(began)
+            .and_then(|(machine, began)| machine.end(began, plan.window));
         let after = target.control.scrape().await.ok();
         let server = before
             .zip(after)
             .map(|(before, after)| delta_of(&before, &after, &models(&parts)));
         if server.is_none() {
-            let position = Position {
-                target: target_index,
-                load: parts[0].place,
-            };
             self.still_there(position, index, &parts[0].factors).await?;
             ledger.unanswered += 1;
         }
@@ -154,7 +176,7 @@ impl Runner<'_> {
                 let label = Label {
                     index,
                     seed: seed(share),
-                    hdr_file: hdr_file(&share.factors, index),
+                    hdr_file: hdr_file_of(&share.factors, index, number),
                 };
                 recorder::record(label, finished, schedule, server.clone())
             })
@@ -164,13 +186,16 @@ impl Runner<'_> {
         let mut lines = Vec::new();
         for ((share, repeat), of_whole) in parts.iter().zip(repeats).zip(shares) {
             let repeat = Repeat {
+                attempt: number,
                 mix_share: Some(of_whole),
                 ..repeat
             };
+            let earlier = ledger.points.step(&share.factors, index);
+            let repeat = beside(repeat, watched.as_ref(), earlier, &plan.limits);
             lines.push(line(&share.factors, &repeat));
             let step = FinishedStep {
                 position: Position {
-                    target: target_index,
+                    target: position.target,
                     load: share.place,
                 },
                 factors: share.factors.clone(),

@@ -1,13 +1,14 @@
 //! Runs: their steps in order, their searches and their mixes.
 //!
 //! - [`target`]: what is measured; [`mod@check_reply`]: one reply looked at in every part before that
-//! - `step`, `ledger`: a run under way and one step of it; `run`: the order of the steps; `mixed`, `search`: mixes, and the highest
+//! - `step`, `ledger`: a run under way and one step of it; `disturbed`: what was disturbed, and is made again; `run`: the order of the steps; `mixed`, `search`: mixes, and the highest
 //!   rate under an objective, carried out
 //! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of the several; [`recorder`]: samples to one
 //!   repeat of a point; `naming`: steps by name
 
 pub mod check_reply;
 mod decide;
+mod disturbed;
 mod ledger;
 pub mod load_process;
 mod mixed;

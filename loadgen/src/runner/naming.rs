@@ -33,7 +33,10 @@ pub(super) fn name(factors: &Factors) -> String {
     format!(
         "{} {} {}×{} at {}/s",
         factors.label(),
-        factors.cache, factors.mode, factors.batch_size, factors.offered_rps
+        factors.cache,
+        factors.mode,
+        factors.batch_size,
+        factors.offered_rps
     )
 }
 
@@ -65,6 +68,9 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         }
     } else {
         line += ", the server's metrics were not there";
+    }
+    if let Some(disturbed) = &repeat.disturbed {
+        line += &format!(", disturbed: {disturbed}");
     }
     line
 }

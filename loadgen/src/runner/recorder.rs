@@ -59,6 +59,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         purpose: tierlab_analysis::record::Purpose::Explore,
         machine: None,
         disturbed: None,
+        disturbed_before: Vec::new(),
         seed: label.seed,
         started_at: crate::store::time::rfc3339(finished.window_began),
         window_s: schedule.window_s(),

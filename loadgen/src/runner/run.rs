@@ -1,9 +1,10 @@
 //! The order of a run: for each repeat, for each load, for each target, one step. So a slow minute of the machine falls
-//! on every tier alike, and tiers are compared on the same arrivals and keys. Searches come after the plan's own loads.
+//! on every tier alike, and tiers are compared on the same arrivals and keys. A disturbed step is made again. Searches come after the plan's own loads.
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
 
 use super::decide;
+use super::disturbed::{AGAIN, is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
 use super::mixed;
 use super::naming::{factors, name};
@@ -17,9 +18,8 @@ use crate::store::preamble::Preamble;
 use crate::store::time::rfc3339;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Factors, Point, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Factors, Point, Purpose, Run, SCHEMA_VERSION};
 use tierlab_load::redact;
-use tierlab_load::schedule::step_seed;
 
 impl Runner<'_> {
     /// Runs every step that is not in the folder already, writes the result and prints its table.
@@ -127,19 +127,40 @@ impl Runner<'_> {
 
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
-            for (load_index, &load) in self.plan.loads.iter().enumerate() {
-                let seed = step_seed(self.plan.seed, repeat, load_index);
-                for target_index in 0..self.targets.len() {
-                    let position = Position {
-                        target: target_index,
-                        load: load_index,
-                    };
-                    self.step(ledger, position, load, Attempt::first(repeat, seed)).await?;
-                }
+            // What was disturbed is made again after all others of its repeat: by then it may be over.
+            for attempt in 0..=AGAIN {
+                self.loads(repeat, attempt, ledger).await?;
+                self.mixes(repeat, attempt, ledger).await?;
             }
-            self.mixes(repeat, ledger).await?;
             // The views are made anew as often as every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;
+        }
+        Ok(())
+    }
+
+    /// Every load against every target, once; with a later attempt those whose step was disturbed.
+    async fn loads(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
+        for (load_index, &load) in self.plan.loads.iter().enumerate() {
+            let attempt = Attempt {
+                index: repeat,
+                attempt,
+                seed: seed_of(self.plan.seed, repeat, attempt, load_index),
+                purpose: Purpose::Explore,
+            };
+            for target_index in 0..self.targets.len() {
+                if attempt.attempt > 0 {
+                    let factors = factors(self.plan, &self.targets[target_index], load, &self.plan.model);
+                    if !is_wanted_again(ledger, &factors, attempt) {
+                        continue;
+                    }
+                    ledger.progress.more(1);
+                }
+                let position = Position {
+                    target: target_index,
+                    load: load_index,
+                };
+                self.step(ledger, position, load, attempt).await?;
+            }
         }
         Ok(())
     }

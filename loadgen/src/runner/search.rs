@@ -4,6 +4,7 @@
 //! stopped in the middle of a search resumes there. All searches run together, one rate each in turn and
 //! repeat by repeat, so that a slow minute falls on every tier alike. Which rate comes next, [`tierlab_analysis::curves::search`] decides.
 
+use super::disturbed::seed_of;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, name};
 use super::step::Runner;
@@ -18,10 +19,7 @@ use tierlab_analysis::curves::slo::{self, Answer};
 use tierlab_analysis::record::{Factors, Purpose, Point, Run, SloOutcome};
 use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_load::load::Load;
-use tierlab_load::schedule::{split_mix, step_seed};
-
-/// Seeds of one attempt at a rate lie so far from those of the next: more than a plan has repeats.
-const ATTEMPT: u32 = 1_000;
+use tierlab_load::schedule::split_mix;
 
 /// One target in one mode and batch size.
 struct CurveSearch {
@@ -168,7 +166,7 @@ impl Runner<'_> {
                 let attempt = Attempt {
                     index,
                     attempt,
-                    seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
+                    seed: seed_of(self.plan.seed, index, attempt, of_rate),
                     purpose: Purpose::Explore,
                 };
                 self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)

@@ -3,12 +3,14 @@
 //! In: a plan and its targets. Out: a step, kept in its folder's journal as soon as it is finished, so that a kill loses the step
 //! under way only.
 
+use super::disturbed::beside;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
 use super::send::{self, Requests, Senders};
 use super::target::Target;
 use crate::error::RunError;
+use crate::machine::watch::MachineWatch;
 use crate::plan::Plan;
 use crate::store::folder;
 use crate::store::histograms::hdr_file_of;
@@ -81,10 +83,12 @@ impl Runner<'_> {
             model: &self.plan.model,
             seed,
         };
+        let machine = MachineWatch::begin(target.control.base(), self.plan.step_limit());
         let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
         let Some(measured) = Box::pin(step).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
+        let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
         if measured.server.is_none() {
             self.still_there(position, index, &factors).await?;
             ledger.unanswered += 1;
@@ -99,6 +103,8 @@ impl Runner<'_> {
             purpose,
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
+        let earlier = ledger.points.step(&factors, index);
+        let repeat = beside(repeat, watched.as_ref(), earlier, &self.plan.limits);
         let line = line(&factors, &repeat);
         let step = FinishedStep {
             position,

@@ -10,8 +10,10 @@ use tierlab_analysis::record::Run;
 use tierlab_analysis::statistics::percentile::BlockTable;
 use tierlab_loadgen::store::folder;
 
+// Other tests run beside it.
 const PLAN: &str = "name = \"many\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1.0\n\
-    drain_s = 0.5\nmax_in_flight = 64\n[[load]]\nmode = \"realtime\"\nrates = [300]\n";
+    drain_s = 0.5\nmax_in_flight = 64\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    [[load]]\nmode = \"realtime\"\nrates = [300]\n";
 
 fn sweep(place: &Workdir, url: &str, name: &str, more: &[&str]) -> Command {
     let mut command = Command::new(BINARY);

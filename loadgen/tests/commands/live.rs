@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// One step of a second and a half.
+/// One step of a second and a half; other tests run beside it.
 const PLAN: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.4\n\
-    drain_s = 0.5\nmax_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [100]\n";
+    drain_s = 0.5\nmax_in_flight = 16\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    [[load]]\nmode = \"realtime\"\nrates = [100]\n";
 
 /// Runs a command to its end with stderr on a terminal of 80 columns; what it wrote there, without escapes.
 fn seen_at_a_terminal(mut command: Command) -> String {

@@ -58,7 +58,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
                 for &offered_rps in rates {
                     let factors = Factors {
                         variant: String::new(),
-            tier: tier.name.to_owned(),
+                        tier: tier.name.to_owned(),
                         cache: cache.to_owned(),
                         cache_share,
                         model: "ctr".to_owned(),
@@ -192,7 +192,7 @@ fn floor(repeats: u32) -> Point {
     };
     let factors = Factors {
         variant: String::new(),
-            tier: "null".to_owned(),
+        tier: "null".to_owned(),
         cache: "none".to_owned(),
         cache_share: 0.0,
         model: "none".to_owned(),
@@ -272,6 +272,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         purpose: tierlab_analysis::record::Purpose::Explore,
         machine: None,
         disturbed: None,
+        disturbed_before: Vec::new(),
         seed,
         started_at: format!("2026-11-20T12:0{index}:00Z"),
         window_s: WINDOW_S,

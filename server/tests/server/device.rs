@@ -10,7 +10,8 @@ use tierlab_models::generators::ModelKind;
 use tierlab_protocol::via::{Via, ViaSet};
 
 const PLAN: &str = "name = \"gate\"\nmodel = \"ctr\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 1.0\n\
-    drain_s = 2.0\nmax_in_flight = 16\n[[load]]\nmode = \"realtime\"\nrates = [40]\n";
+    drain_s = 2.0\nmax_in_flight = 16\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\n\
+    [[load]]\nmode = \"realtime\"\nrates = [40]\n";
 
 /// A server that reads its rows by GPUDirect Storage, as the stand-in pretends.
 fn server(data: &Data, standin: &StandIn, path: &str, way: &str) -> Server {

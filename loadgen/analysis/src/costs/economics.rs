@@ -7,6 +7,7 @@ use super::cost::{Cost, cost, hit_ratio, parts};
 use crate::curves::Curve;
 use crate::record::{InstancePrice, Interval, Point, Pricing, Summary};
 use crate::statistics::sections::mean_interval;
+use crate::validity::disturbance::counted;
 
 /// The cost of a point on each instance of the prices, in their order; `None` where the tier cannot be had on it.
 #[must_use]
@@ -14,7 +15,7 @@ pub fn side_by_side<'a>(point: &Point, pricing: &'a Pricing) -> Vec<(&'a Instanc
     let rate = point.summary.as_ref().map(|summary: &Summary| summary.achieved_rps);
     let on = |instance: &InstancePrice| {
         can_be_had(pricing, point.factors.label(), instance)
-            .then(|| cost(&point.factors, &point.repeats, &rate?, &pricing.on(instance)))
+            .then(|| cost(&point.factors, &counted(&point.repeats), &rate?, &pricing.on(instance)))
             .flatten()
     };
     let instances = pricing.instances.iter();
@@ -132,8 +133,7 @@ fn line(tier: &str, points: &[&Point], pricing: &Pricing) -> Option<Line> {
 }
 
 fn state(point: &Point, pricing: &Pricing) -> Option<State> {
-    let repeats: Vec<(u32, [f64; 3])> = point
-        .repeats
+    let repeats: Vec<(u32, [f64; 3])> = counted(&point.repeats)
         .iter()
         .map(|repeat| {
             let parts = parts(&point.factors, repeat, pricing)?;

@@ -12,10 +12,11 @@
 
 use super::curve::difference;
 use crate::costs::cost;
-use crate::record::{Interval, Point, Pricing};
+use crate::record::{Interval, Point, Pricing, Repeat};
 use crate::statistics::beta;
 use crate::statistics::sections::{Estimate, Pairing, of_means};
 use crate::statistics::student::t_two_sided;
+use crate::validity::disturbance::counted;
 use std::ops::RangeInclusive;
 
 /// What intervals leave out, both sides together, before Holm.
@@ -77,7 +78,8 @@ pub struct Decided {
 /// seeds, and there are at least two.
 #[must_use]
 pub fn pairing(a: &Point, b: &Point) -> Pairing {
-    let common = pairs(a, b);
+    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
+    let common = pairs(&counted_a, &counted_b);
     if common.len() >= 2 && common.iter().all(|(a, b)| a.seed == b.seed) {
         Pairing::ByRepeat
     } else {
@@ -85,10 +87,9 @@ pub fn pairing(a: &Point, b: &Point) -> Pairing {
     }
 }
 
-fn pairs<'a>(a: &'a Point, b: &'a Point) -> Vec<(&'a crate::record::Repeat, &'a crate::record::Repeat)> {
-    let of = |index: u32| b.repeats.iter().find(|repeat| repeat.index == index);
-    a.repeats
-        .iter()
+fn pairs<'a>(a: &'a [Repeat], b: &'a [Repeat]) -> Vec<(&'a Repeat, &'a Repeat)> {
+    let of = |index: u32| b.iter().find(|repeat| repeat.index == index);
+    a.iter()
         .filter_map(|repeat| Some((repeat, of(repeat.index)?)))
         .collect()
 }
@@ -147,9 +148,8 @@ fn percentile(point: &Point, what: &str) -> Option<f64> {
 }
 
 /// A figure of every repeat with its index; `None` where one has none.
-fn per_repeat(point: &Point, of: impl Fn(&crate::record::Repeat) -> Option<f64>) -> Option<Vec<(u32, f64)>> {
-    point
-        .repeats
+fn per_repeat(point: &Point, of: impl Fn(&Repeat) -> Option<f64>) -> Option<Vec<(u32, f64)>> {
+    counted(&point.repeats)
         .iter()
         .map(|repeat| Some((repeat.index, of(repeat)?)))
         .collect()
@@ -190,10 +190,8 @@ fn means(what: &'static str, scale: Scale, pairing: Pairing, of: PerRepeatOfBoth
 #[must_use]
 pub fn errors(a: &Point, b: &Point) -> Figure {
     let shares = |point: &Point| {
-        let share = |repeat: &crate::record::Repeat| {
-            repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64
-        };
-        point.repeats.iter().map(share).collect::<Vec<f64>>()
+        let share = |repeat: &Repeat| repeat.errors.values().sum::<u64>() as f64 / repeat.scheduled.max(1) as f64;
+        counted(&point.repeats).iter().map(share).collect::<Vec<f64>>()
     };
     let (of_a, of_b) = (shares(a), shares(b));
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;

@@ -3,9 +3,10 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
-use crate::record::{Factors, Interval, Point, Verdict};
+use crate::record::{Factors, Interval, Point, Repeat, Verdict};
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::sections::{self, OUTSIDE, Pairing};
+use crate::validity::disturbance::counted;
 
 /// Points that differ in the offered rate alone, by rising rate.
 #[derive(Debug, Clone)]
@@ -128,16 +129,17 @@ impl Difference {
 /// repeats that both points have are used, matched by index. `None` where either has too few samples for the percentile.
 #[must_use]
 pub fn difference(a: &Point, b: &Point, quantile: f64, pairing: Pairing) -> Option<Difference> {
-    let table = |point: &Point, other: &Point| {
-        let paired = |index: u32| other.repeats.iter().any(|repeat| repeat.index == index);
-        let mut repeats: Vec<_> = point.repeats.iter().collect();
+    let (counted_a, counted_b) = (counted(&a.repeats), counted(&b.repeats));
+    let table = |of: &[Repeat], others: &[Repeat]| {
+        let paired = |index: u32| others.iter().any(|repeat| repeat.index == index);
+        let mut repeats: Vec<_> = of.iter().collect();
         if pairing == Pairing::ByRepeat {
             repeats.retain(|repeat| paired(repeat.index));
         }
         repeats.sort_by_key(|repeat| repeat.index);
         BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()))
     };
-    let (table_a, table_b) = (table(a, b), table(b, a));
+    let (table_a, table_b) = (table(&counted_a, &counted_b), table(&counted_b, &counted_a));
     // What the points have samples enough for was decided over all their rates.
     let printable = |table: &BlockTable, point: &Point| {
         let assumed = point.summary.as_ref().map_or(1.0, |summary| {

@@ -8,6 +8,7 @@ use crate::record::{
     Fault, Interval, NotMet, Percentile, Point, Repeat, Slo, SloFinding, SloOutcome, Summary, Verdict,
 };
 use crate::statistics::percentile::{BlockTable, samples_needed};
+use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
 /// What one measured rate says of an objective.
@@ -37,8 +38,8 @@ impl Evidence {
 /// Whether a rate meets an objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Failures within their share, and the percentile as estimated below the limit. A late send counts against it, so that
-    /// it holds in spite of one.
+    /// Failures within their share, and the percentile as estimated below the limit. A late send and a disturbance count
+    /// against it, so that it holds in spite of them.
     Met,
     /// The percentile at the limit or above, failures above their share, or a server that cannot keep up.
     NotMet,
@@ -63,16 +64,17 @@ pub fn evidence(point: &Point, slo: &Slo) -> Option<Evidence> {
     };
     Some(Evidence {
         rps: point.factors.offered_rps,
-        repeats: point.repeats.len() as u32,
+        repeats: counted(&point.repeats).len() as u32,
         tries: 1 + point.repeats.iter().map(|repeat| repeat.attempt).max().unwrap_or(0),
         answer,
         certain,
     })
 }
 
-/// Whether the server failed in another way than by its latency.
+/// Whether the server failed in another way than by its latency. What fails on a disturbed machine may not have failed by it.
 fn is_refused(summary: &Summary, slo: &Slo) -> bool {
-    summary.error_share > slo.error_share || matches!(summary.verdict, Verdict::Saturated(_))
+    (summary.error_share > slo.error_share && !summary.faults.contains(&Fault::Disturbed))
+        || matches!(summary.verdict, Verdict::Saturated(_))
 }
 
 fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo) -> Answer {
@@ -95,6 +97,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
     if has(&[Fault::Device, Fault::Schedule, Fault::Backlog, Fault::Drift]) || summary.faults.is_empty() {
         return Answer::Unknown;
     }
+    if has(&[Fault::Disturbed]) && has(&[Fault::Errors]) {
+        return Answer::Unknown;
+    }
     if estimate_us < limit_us {
         // The wait for a user and a late send are in it.
         return if has(&[Fault::Replies]) {
@@ -102,6 +107,9 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         } else {
             Answer::Met
         };
+    }
+    if has(&[Fault::Disturbed]) {
+        return Answer::Unknown;
     }
     let is_late = has(&[Fault::Late]) && !has(&[Fault::InFlight]);
     // Every user was busy: the server is too slow only if its own time says so.
@@ -118,7 +126,8 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
 /// so much that there is none, and still a rate must be judged.
 fn estimate_us(point: &Point, slo: &Slo, of: impl Fn(&Repeat) -> &Vec<Histogram<u64>>) -> Option<f64> {
     let quantile = slo.objective.percentile.quantile();
-    let table = BlockTable::new(point.repeats.iter().map(|repeat| of(repeat).as_slice()));
+    let repeats = counted(&point.repeats);
+    let table = BlockTable::new(repeats.iter().map(|repeat| of(repeat).as_slice()));
     (table.samples() >= samples_needed(quantile))
         .then(|| table.pooled_quantile(quantile))
         .flatten()
@@ -361,6 +370,31 @@ mod tests {
         });
         assert!(matches!(few.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
         assert_eq!(evidence(&few, &p50).unwrap().answer, Answer::NotMet);
+    }
+
+    #[test]
+    fn a_disturbed_point_is_evidence_only_where_it_met_the_limit_all_the_same() {
+        let disturbed = |repeat: &mut Repeat| repeat.disturbed = Some("a compiler ran".into());
+        let met = point(100.0, 10_000, 0, disturbed);
+        assert_eq!(met.summary.as_ref().unwrap().faults, [Fault::Disturbed]);
+        assert_eq!(answered(&met), Answer::Met);
+        assert_eq!(answered(&point(100.0, 60_000, 0, disturbed)), Answer::Unknown);
+        let failed = point(100.0, 10_000, 0, |repeat| {
+            disturbed(repeat);
+            repeat.errors = [("timeout".to_owned(), 500)].into();
+            (repeat.completed, repeat.achieved_rps) = (500, 50.0);
+        });
+        assert_eq!(answered(&failed), Answer::Unknown);
+        let growing = point(100.0, 10_000, 0, |repeat| {
+            disturbed(repeat);
+            repeat.backlog_slope = Interval {
+                value: 50_000.0,
+                lo: 45_000.0,
+                hi: 55_000.0,
+            };
+        });
+        assert!(matches!(growing.summary.as_ref().unwrap().verdict, Verdict::Invalid(_)));
+        assert_eq!(answered(&growing), Answer::Unknown);
     }
 
     #[test]

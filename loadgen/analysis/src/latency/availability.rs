@@ -20,6 +20,7 @@ use crate::curves::{curves, is_valid};
 use crate::record::Point;
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::LEAST_TIME;
+use crate::validity::disturbance::counted;
 use crate::validity::littles_law;
 
 /// By the requests in flight.
@@ -32,7 +33,7 @@ pub fn of_queue(in_flight: f64) -> Dependence {
 /// By a point's own requests in flight, counted or summed, whichever is more.
 #[must_use]
 pub fn alone(point: &Point) -> Dependence {
-    let (counted, by_stays) = littles_law::in_flight(&point.repeats);
+    let (counted, by_stays) = littles_law::in_flight(&counted(&point.repeats));
     of_queue(counted.max(by_stays))
 }
 

@@ -5,6 +5,7 @@
 use crate::record::{Histograms, Point};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
+use crate::validity::disturbance::counted;
 use hdrhistogram::Histogram;
 
 /// The shares of the requests that a cumulative curve is told at: dense in the tail, since that is what it is drawn for.
@@ -16,7 +17,8 @@ const NINES: f64 = 4.0;
 /// percentile would not be printed any more.
 #[must_use]
 pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
-    let table = BlockTable::new(point.repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
+    let repeats = counted(&point.repeats);
+    let table = BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
     let dependence = point.summary.as_ref().map_or_else(
         || crate::latency::availability::alone(point),
         |summary| Dependence {
@@ -26,10 +28,7 @@ pub fn cumulative(point: &Point) -> Vec<(f64, f64)> {
     );
     (0..=STEPS)
         .map(|step| 1.0 - 10_f64.powf(-NINES * f64::from(step) / f64::from(STEPS)))
-        .take_while(|share| {
-            let repeats = point.repeats.len();
-            *share < 0.5 || is_printable(*share, table.samples(), repeats, dependence.at(*share))
-        })
+        .take_while(|share| *share < 0.5 || is_printable(*share, table.samples(), repeats.len(), dependence.at(*share)))
         .filter_map(|share| Some((share, table.pooled_quantile(share)? as f64)))
         .collect()
 }

@@ -156,6 +156,9 @@ pub struct Repeat {
     /// What foreign thing disturbed it, in words; absent where nothing did. A disturbed step says nothing of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
+    /// What disturbed the earlier attempts at it, which this one was made in place of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed_before: Vec<String>,
     /// File of the histograms, relative to the run's folder.
     pub hdr_file: String,
     /// The histograms; kept in `hdr_file`, not in `run.json`.
@@ -207,6 +210,7 @@ impl Repeat {
             mix_share: None,
             machine: None,
             disturbed: None,
+            disturbed_before: Vec::new(),
             hdr_file: String::new(),
             histograms: Histograms::default(),
         }

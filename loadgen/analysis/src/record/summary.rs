@@ -130,6 +130,8 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
+    /// Something foreign disturbed the machine, and measuring again did not help.
+    Disturbed,
     /// The bytes came by another way than was asked for.
     Device,
     /// The schedule did not hold the rate.
@@ -162,6 +164,11 @@ pub struct Limits {
     pub lag_us: u64,
     /// Failed share of the requests above this is invalid.
     pub error_share: f64,
+    /// Foreign processes that use more than this share of all cores' time disturb a step: it is measured again, and else
+    /// invalid. 1 is no limit.
+    pub foreign_cpu_share: f64,
+    /// A hypervisor that gives more than this share of all cores' time to others does so too. 1 is no limit.
+    pub steal_share: f64,
     /// The latency limit of the plan's objective, in microseconds: a send lag within the same share of it is none that
     /// matters. Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,6 +182,13 @@ impl Default for Limits {
             lag_share_of_p99: 0.10,
             lag_us: 1_000,
             error_share: 0.001,
+            // A virtual machine of two cores that does nothing else has 1 to 3 %. At half load 10 % less of the machine
+            // makes a queue of one server 1.25 times as slow (M/M/1: (1 - 0.5) / (0.9 - 0.5)), which is where a drift
+            // begins to matter.
+            foreign_cpu_share: 0.10,
+            // Half of that: stolen time is always taken from a core that has something to run, what foreign processes use
+            // may be of one that has not.
+            steal_share: 0.05,
             objective_us: None,
         }
     }

@@ -20,6 +20,7 @@
 use super::percentile::BlockTable;
 use super::student::t_two_sided;
 use crate::record::{Interval, Point};
+use crate::validity::disturbance::counted;
 use std::ops::Range;
 
 /// What an interval of 95 % leaves out.
@@ -129,7 +130,8 @@ pub fn difference(
 /// than twice what as many samples leave that depend on each other as these are assumed to.
 #[must_use]
 pub fn spread_dominates(point: &Point) -> bool {
-    let table = BlockTable::new(point.repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
+    let repeats = counted(&point.repeats);
+    let table = BlockTable::new(repeats.iter().map(|repeat| repeat.histograms.latency.as_slice()));
     let time = point
         .summary
         .as_ref()

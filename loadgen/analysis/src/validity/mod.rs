@@ -1,8 +1,10 @@
 //! Whether a point may be believed.
 //!
 //! - [`littles_law`]: requests in flight, counted and by the law; [`stationarity`]: whether the latency stayed what it was
+//! - [`disturbance`]: which repeats count where something foreign disturbed some of them
 //! - [`verdict`]: the rules, and what they say together
 
+pub mod disturbance;
 pub mod littles_law;
 pub mod stationarity;
 pub mod verdict;

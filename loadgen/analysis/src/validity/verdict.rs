@@ -49,6 +49,8 @@ pub struct StepEvidence {
     pub backlog_slope: Interval,
     /// Why the reads into device memory were not what was asked for.
     pub device_shortfall: Option<String>,
+    /// What foreign thing disturbed it.
+    pub disturbed: Option<String>,
 }
 
 impl From<&Repeat> for StepEvidence {
@@ -70,6 +72,7 @@ impl From<&Repeat> for StepEvidence {
                 .server
                 .as_ref()
                 .and_then(|server| server.device_reads.as_ref()?.shortfall()),
+            disturbed: repeat.disturbed.clone(),
         }
     }
 }
@@ -90,8 +93,8 @@ impl Evidence {
 
 /// The verdict. A growing backlog makes a point saturated, and what follows from one (too few replies, errors, the
 /// in-flight limit and with it a late send) is listed as its symptoms. A late send without the in-flight limit is the
-/// generator's own fault, so that such a point is invalid even where its latency grows. Everything else that fails
-/// makes it invalid.
+/// generator's own fault, and a disturbance that of neither, so that such a point is invalid even where its latency grows.
+/// Everything else that fails makes it invalid.
 #[must_use]
 pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
     judge(evidence, limits).0
@@ -109,8 +112,10 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     let late = send_lag(evidence, limits);
     let generator_late = late.is_some() && limit_hit.is_none();
     let device = device_shortfall(evidence);
-    let saturated = backlog.is_some() && !generator_late && device.is_none();
+    let disturbed = disturbed(evidence);
+    let saturated = backlog.is_some() && !generator_late && device.is_none() && disturbed.is_none();
     let (faults, reasons): (Vec<Fault>, Vec<String>) = [
+        (Fault::Disturbed, disturbed),
         (Fault::Device, device),
         (Fault::Schedule, schedule_error(evidence, limits)),
         (Fault::Backlog, backlog),
@@ -136,6 +141,20 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
 /// not.
 fn device_shortfall(evidence: &Evidence) -> Option<String> {
     evidence.steps.iter().find_map(|step| step.device_shortfall.clone())
+}
+
+/// Something foreign took from the machine what the server was to have: whatever came out may be its doing. The repeats
+/// that are left here could not be done without ([`super::disturbance::counted`]).
+fn disturbed(evidence: &Evidence) -> Option<String> {
+    let disturbed: Vec<&String> = evidence
+        .steps
+        .iter()
+        .filter_map(|step| step.disturbed.as_ref())
+        .collect();
+    let repeats = evidence.steps.len();
+    disturbed
+        .first()
+        .map(|by| format!("disturbed in {} of {repeats} repeats: {by}", disturbed.len()))
 }
 
 /// The schedule itself must have offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, so
@@ -277,6 +296,7 @@ mod tests {
                 hi: 110.0,
             },
             device_shortfall: None,
+            disturbed: None,
         };
         Evidence {
             offered_rps: 200.0,
@@ -312,6 +332,19 @@ mod tests {
     #[test]
     fn a_healthy_point_is_valid() {
         assert_eq!(judge(|_| ()), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_disturbed_point_is_invalid_and_not_saturated() {
+        let by = "foreign processes used 46 % of the CPUs (limit 10 %)";
+        let disturb = |e: &mut Evidence| e.steps[1].disturbed = Some(by.to_owned());
+        let found = judge(disturb);
+        assert_invalid(&found, &format!("disturbed in 1 of 3 repeats: {by}"));
+        let growing = judge(|e| {
+            disturb(e);
+            e.steps.iter_mut().for_each(|step| step.backlog_slope = GROWING);
+        });
+        assert!(matches!(growing, Verdict::Invalid(_)), "{growing}");
     }
 
     #[test]

@@ -8,7 +8,11 @@ use super::percentiles;
 use super::words::{is_emulated, name, origin, tiers};
 use crate::units::{digits3, latency};
 use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
+use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
+
+/// The keys of a plan's `[limits]` that say what disturbs.
+const DISTURBANCE_KEYS: &str = "`foreign_cpu_share`, `steal_share`";
 
 /// What a reader has to know before using the numbers: verdicts with their reasons first, then what is odd.
 pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
@@ -52,12 +56,46 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
             run.environment.shared_cores.join(", ")
         ));
     }
+    cautions.extend(disturbed(&run.points));
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
     for point in &run.points {
         cautions.extend(point_cautions(run, point));
     }
     cautions
+}
+
+/// How many steps something foreign disturbed, by what, and what became of them.
+fn disturbed(points: &[Point]) -> Option<String> {
+    let steps: Vec<(&Point, &Repeat)> = points
+        .iter()
+        .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
+        .collect();
+    let is_still = |repeat: &Repeat| repeat.disturbed.is_some();
+    let of =
+        |wanted: &dyn Fn(&Point, &Repeat) -> bool| steps.iter().filter(|(point, repeat)| wanted(point, repeat)).count();
+    let all = of(&|_, repeat| is_still(repeat) || !repeat.disturbed_before.is_empty());
+    let by = steps
+        .iter()
+        .find_map(|(_, repeat)| repeat.disturbed.as_ref().or(repeat.disturbed_before.last()))?;
+    let again = of(&|_, repeat| !is_still(repeat) && !repeat.disturbed_before.is_empty());
+    let counts = of(&|point, repeat| is_still(repeat) && counted(&point.repeats).iter().any(is_still));
+    let left_out = all - again - counts;
+    let became: Vec<String> = [
+        (again, "measured again without a disturbance"),
+        (left_out, "left out, since enough others remained"),
+        (counts, "still disturbed, so that their points are invalid"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    Some(format!(
+        "Something foreign disturbed {all} of {} steps, as: {by}. Of these {}. End it, or raise the limit in the plan's \
+         [limits]: {DISTURBANCE_KEYS}.",
+        steps.len(),
+        became.join(", ")
+    ))
 }
 
 fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
@@ -123,4 +161,55 @@ fn resumed_between(run: &Run, point: &Point) -> String {
         }
     }
     String::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::{Factors, Mode};
+
+    fn point(repeats: &[(Option<&str>, &[&str])]) -> Point {
+        let repeats = (0..).zip(repeats).map(|(index, (disturbed, before))| Repeat {
+            index,
+            disturbed: disturbed.map(str::to_owned),
+            disturbed_before: before.iter().map(|by| (*by).to_owned()).collect(),
+            ..Repeat::empty()
+        });
+        Point {
+            factors: Factors {
+                variant: String::new(),
+                tier: "t".into(),
+                cache: "off".into(),
+                cache_share: 0.0,
+                model: "m".into(),
+                mode: Mode::Realtime,
+                batch_size: 1,
+                offered_rps: 10.0,
+                arrivals: "constant".into(),
+                keys: "uniform".into(),
+                mix: None,
+            },
+            repeats: repeats.collect(),
+            summary: None,
+        }
+    }
+
+    #[test]
+    fn disturbed_steps_are_counted_by_what_became_of_them() {
+        let quiet = (None, &[][..]);
+        assert_eq!(disturbed(&[point(&[quiet, quiet])]), None);
+        let (a, b) = ("a compiler", "a backup");
+        let left_out = point(&[(Some(a), &[a, a]), quiet, quiet, quiet]);
+        let again = point(&[(None, &[b]), quiet]);
+        let invalid = point(&[(Some(a), &[]), (Some(a), &[]), quiet]);
+        let text = disturbed(&[left_out, again, invalid]).unwrap();
+        for part in [
+            "disturbed 4 of 9 steps, as: a compiler",
+            "1 measured again",
+            "1 left out",
+            "2 still disturbed",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }

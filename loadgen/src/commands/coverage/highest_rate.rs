@@ -304,6 +304,7 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         purpose: tierlab_analysis::record::Purpose::Explore,
         machine: None,
         disturbed: None,
+        disturbed_before: Vec::new(),
         seed: 0,
         started_at: String::new(),
         window_s,

@@ -20,6 +20,7 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         purpose: tierlab_analysis::record::Purpose::Explore,
         machine: None,
         disturbed: None,
+        disturbed_before: Vec::new(),
         seed: index as u64,
         started_at: String::new(),
         window_s,
@@ -60,7 +61,7 @@ pub(super) fn point(rps: f64, repeats: Vec<Repeat>) -> Point {
 pub(super) fn factors(rps: f64) -> Factors {
     Factors {
         variant: String::new(),
-            tier: "simulated".into(),
+        tier: "simulated".into(),
         cache: "none".into(),
         cache_share: 0.0,
         model: "none".into(),

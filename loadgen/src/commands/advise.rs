@@ -1,0 +1,109 @@
+//! The `advise` command: another question to runs that exist. In: folders of runs with variants, and what is asked anew. Out: the
+//! answer by what was measured. Starts and measures nothing.
+
+use super::answer::{FailOn, exit_code};
+use crate::error::RunError;
+use crate::plan::Reasked;
+use crate::store::folder;
+use clap::Args;
+use std::path::PathBuf;
+use tierlab_analysis::record::{Run, Variant};
+
+/// What is asked in place of what the first run was asked; what is left out stays.
+#[derive(Debug, Args)]
+pub struct Asked {
+    /// An objective: `p99 < 50 ms`, `errors < 0.1 %`; any number of times
+    #[arg(long, value_name = "OBJECTIVE")]
+    slo: Vec<String>,
+    /// Requests per second of all instances together, on average and at the peak
+    #[arg(long, value_name = "RPS")]
+    demand_rps: Option<f64>,
+    /// At the peak, where that is another rate
+    #[arg(long, value_name = "RPS", requires = "demand_rps")]
+    peak_rps: Option<f64>,
+    /// What should be least: usd_per_month, usd_per_10k, p99 or instances
+    #[arg(long, value_name = "WHAT")]
+    minimise: Option<String>,
+    /// How often the answer must be right, as 0.95
+    #[arg(long, value_name = "SHARE")]
+    confidence: Option<f64>,
+    /// Differences that do not matter, as `5 %`
+    #[arg(long, value_name = "SHARE")]
+    tie: Option<String>,
+    /// How full an instance may be at the peak, as `70 %`
+    #[arg(long, value_name = "SHARE")]
+    utilisation: Option<String>,
+    /// Instances that there must be in any case
+    #[arg(long, value_name = "N")]
+    least_instances: Option<u32>,
+}
+
+/// Answers and says so; 3 where what was measured does not decide, 4 where no variant meets the objective.
+///
+/// # Errors
+/// A run that cannot be read or was asked no question, runs that do not go together, or a question that contradicts itself.
+pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunError> {
+    let mut runs = Vec::with_capacity(folders.len());
+    for folder in folders {
+        runs.push((folder.display().to_string(), folder::load(folder)?));
+    }
+    let mut run = together(runs)?;
+    let Some(before) = &run.question else {
+        return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
+    };
+    let again = Reasked {
+        slo: asked.slo.clone(),
+        demand_rps: asked
+            .demand_rps
+            .map(|average| (average, asked.peak_rps.unwrap_or(average))),
+        minimise: asked.minimise.clone(),
+        confidence: asked.confidence,
+        tie: asked.tie.clone(),
+        utilisation: asked.utilisation.clone(),
+        least_instances: asked.least_instances,
+    };
+    let question = again.of(before, &run.limits, run.pricing.is_some()).map_err(RunError::Usage)?;
+    run.question = Some(question);
+    tierlab_analysis::conclude(&mut run);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&run.answer).unwrap_or_default());
+    } else {
+        print!("{}", tierlab_report::table(&run));
+    }
+    Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
+}
+
+/// One run of the variants of all: those of one name come from the first that has them.
+fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
+    let mut runs = runs.into_iter();
+    let Some((first, mut all)) = runs.next() else {
+        return Err(RunError::Usage("no run is named".into()));
+    };
+    let asked = |name: &str, run: &Run| match &run.question {
+        Some(question) => Ok((question.mode, question.batch_size)),
+        None => Err(RunError::Usage(format!(
+            "{name}: this run was asked no question; `report` shows what it measured"
+        ))),
+    };
+    let kind = asked(&first, &all)?;
+    for (name, run) in runs {
+        if asked(&name, &run)? != kind {
+            return Err(RunError::Usage(format!("{name} and {first} ask about different kinds of requests")));
+        }
+        if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
+            eprintln!("{name} and {first} were measured on different machines: what differs may be the machine");
+        }
+        let is_new = |variant: &Variant| !all.variants.iter().any(|known| known.name == variant.name);
+        let more: Vec<Variant> = run.variants.iter().filter(|variant| is_new(variant)).cloned().collect();
+        let names: Vec<&str> = more.iter().map(|variant| variant.name.as_str()).collect();
+        let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
+        all.points.extend(points.cloned());
+        if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
+            let terms = others.terms_by_variant.iter().filter(|(name, _)| names.contains(&name.as_str()));
+            prices.terms_by_variant.extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
+        }
+        all.environment.origins.extend(run.environment.origins.clone());
+        all.variants.extend(more);
+    }
+    Ok(all)
+}

@@ -1,0 +1,83 @@
+//! Whether what the machine did beside a step is too much.
+//!
+//! In: [`MachineUse`] and the plan's limits. Out: what disturbed the step, in words. Pure. What becomes of a disturbed step is
+//! the runner's to decide.
+
+use tierlab_analysis::record::{Limits, MachineUse};
+
+/// The fewest looks that tell: the kernel counts CPU time in hundredths of a second, and a share of a few of them is chance. Of a second.
+const LEAST_LOOKS: u32 = 11;
+
+/// What foreign thing disturbed a step; `None` where nothing did, or where it was too short to tell. Where the server's own
+/// processes are not known (`server_is_known`), foreign CPU says nothing: it may be the server's.
+#[must_use]
+pub fn disturbance(machine: &MachineUse, limits: &Limits, server_is_known: bool) -> Option<String> {
+    if machine.samples < LEAST_LOOKS {
+        return None;
+    }
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let is_over = |share: f64, limit: f64| limit < 1.0 && share > limit;
+    let mut found = Vec::new();
+    if server_is_known && is_over(machine.foreign_cpu_share, limits.foreign_cpu_share) {
+        found.push(format!(
+            "foreign processes used {} of the CPUs (limit {})",
+            percent(machine.foreign_cpu_share),
+            percent(limits.foreign_cpu_share)
+        ));
+    }
+    if is_over(machine.steal_share, limits.steal_share) {
+        found.push(format!(
+            "the hypervisor gave {} of the CPUs' time to others (limit {})",
+            percent(machine.steal_share),
+            percent(limits.steal_share)
+        ));
+    }
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(change: impl FnOnce(&mut MachineUse), limits: &Limits, server_is_known: bool) -> Option<String> {
+        let mut machine = MachineUse {
+            samples: 50,
+            foreign_cpu_share: 0.02,
+            steal_share: 0.01,
+            own_cpu_share: 0.9,
+            ..MachineUse::default()
+        };
+        change(&mut machine);
+        disturbance(&machine, limits, server_is_known)
+    }
+
+    #[test]
+    fn what_is_above_its_limit_is_named_with_it() {
+        let limits = Limits::default();
+        assert_eq!(found(|_| (), &limits, true), None);
+        let foreign = found(|machine| machine.foreign_cpu_share = 0.457, &limits, true).unwrap();
+        assert_eq!(foreign, "foreign processes used 46 % of the CPUs (limit 10 %)");
+        let both = |machine: &mut MachineUse| (machine.foreign_cpu_share, machine.steal_share) = (0.2, 0.07);
+        let both = found(both, &limits, true).unwrap();
+        assert!(
+            both.contains("foreign processes")
+                && both.contains("hypervisor gave 7 % of the CPUs' time to others (limit 5 %)")
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_where_nothing_is_known_or_asked() {
+        let (none, limits) = (
+            Limits {
+                foreign_cpu_share: 1.0,
+                ..Limits::default()
+            },
+            Limits::default(),
+        );
+        let all = |machine: &mut MachineUse| machine.foreign_cpu_share = 1.0;
+        assert_eq!(found(all, &none, true), None, "no limit");
+        assert_eq!(found(all, &limits, false), None, "it may be the server");
+        let short = |machine: &mut MachineUse| (machine.foreign_cpu_share, machine.samples) = (1.0, 10);
+        assert_eq!(found(short, &limits, true), None, "a few ticks");
+    }
+}

@@ -1,0 +1,97 @@
+//! The processes of a server on this machine that somebody else started.
+//!
+//! In: its address. Out: who listens there, by process id. Knows nothing of what is measured.
+
+use procfs::net::{TcpNetEntry, TcpState};
+use procfs::process::{FDTarget, all_processes};
+use reqwest::Url;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Who serves an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Server {
+    /// A machine of its own, or nobody who could be found by the address.
+    Elsewhere,
+    /// These processes of this machine.
+    Here(Vec<i32>),
+    /// This machine, in processes that this user may not look at.
+    Hidden,
+}
+
+/// Who serves an address.
+pub(super) fn server_at(url: &str) -> Server {
+    let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
+        Some((
+            url.host_str()?.trim_matches(['[', ']']).to_owned(),
+            url.port_or_known_default()?,
+        ))
+    }) else {
+        return Server::Elsewhere;
+    };
+    let addresses = (host.as_str(), port).to_socket_addrs();
+    let is_here = addresses.is_ok_and(|mut all| all.any(|address| is_of_this_machine(address.ip())));
+    if !is_here {
+        return Server::Elsewhere;
+    }
+    match listeners(port) {
+        found if found.is_empty() => Server::Hidden,
+        found => Server::Here(found),
+    }
+}
+
+/// Only an address of the machine itself can be bound.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+/// The processes with a socket that listens on a port.
+fn listeners(port: u16) -> Vec<i32> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    let is_listening = |entry: &TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
+    let sockets: Vec<u64> = tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(is_listening)
+        .map(|entry| entry.inode)
+        .collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let has_one = |process: &procfs::process::Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        files
+            .into_iter()
+            .any(|file| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    let all = all_processes().into_iter().flatten().flatten();
+    all.filter(has_one).map(|process| process.pid()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn who_listens_here_is_found_by_the_port() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let me = i32::try_from(std::process::id()).unwrap();
+        for url in [
+            format!("http://127.0.0.1:{port}"),
+            format!("http://localhost:{port}/v2"),
+        ] {
+            assert_eq!(server_at(&url), Server::Here(vec![me]), "{url}");
+        }
+        drop(socket);
+        assert_eq!(server_at(&format!("http://127.0.0.1:{port}")), Server::Hidden);
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_elsewhere() {
+        // RFC 5737: for documentation only.
+        assert_eq!(server_at("http://192.0.2.1:8000"), Server::Elsewhere);
+        assert_eq!(server_at("nonsense"), Server::Elsewhere);
+    }
+}

@@ -1,0 +1,117 @@
+//! One look at the counters of the kernel.
+//!
+//! In: `/proc`. Out: numbers as they stand. Knows nothing of what they mean.
+
+use super::processes::Processes;
+use procfs::{CpuInfo, CpuPressure, Current, CurrentSI, IoPressure, KernelStats, MemoryPressure};
+use std::path::Path;
+use std::time::Instant;
+
+/// Of a sector in `/proc/diskstats`, whatever the disk has (Documentation/admin-guide/iostats.rst).
+const SECTOR_BYTES: u64 = 512;
+
+/// CPU time of all cores so far, in the kernel's ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct CpuTicks {
+    /// In programs and for them: neither interrupts nor waiting for a disk.
+    pub(super) busy: u64,
+    /// Given to others by the hypervisor.
+    pub(super) steal: u64,
+    /// All of it.
+    pub(super) all: u64,
+}
+
+/// One look.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) cpu: CpuTicks,
+    /// CPU of the lab's own processes, in ticks.
+    pub(super) own: u64,
+    pub(super) context_switches: u64,
+    /// What only some looks take.
+    pub(super) more: Option<More>,
+}
+
+/// What takes longer to look at.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct More {
+    /// CPU of kernel threads, in ticks.
+    pub(super) kernel: u64,
+    /// Microseconds in which some task waited for a CPU, for memory, for storage.
+    pub(super) waited_us: [Option<u64>; 3],
+    pub(super) cpu_mhz: Option<f64>,
+    pub(super) disk_bytes: u64,
+    pub(super) network_bytes: u64,
+}
+
+impl Look {
+    /// A quick one: the processes that are known, and the cores.
+    pub(super) fn quick(processes: &mut Processes) -> Option<Self> {
+        processes.count();
+        let kernel = KernelStats::current().ok()?;
+        let cpu = &kernel.total;
+        let busy = cpu.user + cpu.nice + cpu.system;
+        let [iowait, irq, softirq, steal] =
+            [cpu.iowait, cpu.irq, cpu.softirq, cpu.steal].map(Option::unwrap_or_default);
+        Some(Self {
+            at: Instant::now(),
+            cpu: CpuTicks {
+                busy,
+                steal,
+                all: busy + cpu.idle + iowait + irq + softirq + steal,
+            },
+            own: processes.own_ticks(),
+            context_switches: kernel.ctxt,
+            more: None,
+        })
+    }
+
+    /// A thorough one: new processes too, and everything else.
+    pub(super) fn thorough(processes: &mut Processes) -> Option<Self> {
+        processes.scan();
+        let quick = Self::quick(processes)?;
+        Some(Self {
+            more: Some(More {
+                kernel: processes.kernel_ticks(),
+                waited_us: [
+                    CpuPressure::current().ok().map(|pressure| pressure.some.total),
+                    MemoryPressure::current().ok().map(|pressure| pressure.some.total),
+                    IoPressure::current().ok().map(|pressure| pressure.some.total),
+                ],
+                cpu_mhz: cpu_mhz(),
+                disk_bytes: disk_bytes(),
+                network_bytes: network_bytes(),
+            }),
+            ..quick
+        })
+    }
+}
+
+/// Mean over the cores; `None` where the kernel does not say, as on ARM.
+fn cpu_mhz() -> Option<f64> {
+    let info = CpuInfo::current().ok()?;
+    let each: Vec<f64> = (0..info.num_cores())
+        .filter_map(|core| info.get_field(core, "cpu MHz")?.parse().ok())
+        .collect();
+    (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
+}
+
+/// Of the machine's disks: what partitions and mapped devices do is done by them.
+fn disk_bytes() -> u64 {
+    let all = procfs::diskstats().unwrap_or_default();
+    let of_hardware = all
+        .iter()
+        .filter(|disk| Path::new("/sys/block").join(&disk.name).join("device").exists());
+    of_hardware
+        .map(|disk| SECTOR_BYTES * (disk.sectors_read + disk.sectors_written))
+        .sum()
+}
+
+fn network_bytes() -> u64 {
+    let all = procfs::net::dev_status().unwrap_or_default();
+    all.values()
+        .filter(|device| device.name != "lo")
+        .map(|device| device.recv_bytes + device.sent_bytes)
+        .sum()
+}

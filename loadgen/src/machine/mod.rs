@@ -1,0 +1,15 @@
+//! The machine that a step runs on, watched while it runs.
+//!
+//! In: where the server is. Out: what the machine did in the step's window, and in words what foreign thing disturbed it.
+//! Knows nothing of requests, nor of what becomes of a disturbed step.
+//!
+//! - [`watch`]: the thread that looks; `look`: one look at the counters of the kernel; `processes`: whose CPU time is whose;
+//!   `listener`: the processes of a server that somebody else started here
+//! - `between`: what happened between two looks; [`mod@disturbance`]: whether that is too much
+
+mod between;
+pub mod disturbance;
+mod listener;
+mod look;
+mod processes;
+pub mod watch;

@@ -1,0 +1,253 @@
+//! Whose CPU time is whose: the lab's own processes, kernel threads, everybody else.
+//!
+//! In: `/proc`, and the processes that the lab's own descend from. Out: sums of CPU time in ticks. A process that is once
+//! known as the lab's own stays so, its parent dead or not. Kernel threads are nobody's: most of what they do they do for
+//! the lab's own reads and sends.
+
+use procfs::process::{Process, StatFlags};
+use std::collections::{HashMap, HashSet};
+
+/// The processes of this machine, as far as they are known.
+#[derive(Debug)]
+pub(super) struct Processes {
+    roots: Vec<i32>,
+    own: HashMap<i32, Own>,
+    /// Their ticks at the last scan.
+    kernel: HashMap<i32, u64>,
+    others: HashSet<i32>,
+    scanned: bool,
+    own_ticks: u64,
+    kernel_ticks: u64,
+}
+
+/// One of the lab's own. Its handle means this process for ever, whoever is given its number later.
+#[derive(Debug)]
+struct Own {
+    process: Process,
+    ticks: u64,
+}
+
+/// A process that was not known before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    pid: i32,
+    parent: i32,
+    is_kernel: bool,
+    ticks: u64,
+}
+
+impl Processes {
+    /// Those that descend from `roots`, the roots included, are the lab's own.
+    pub(super) fn below(roots: Vec<i32>) -> Self {
+        Self {
+            roots,
+            own: HashMap::new(),
+            kernel: HashMap::new(),
+            others: HashSet::new(),
+            scanned: false,
+            own_ticks: 0,
+            kernel_ticks: 0,
+        }
+    }
+
+    /// CPU of the lab's own since the first scan, without what those that ended used after the last count.
+    pub(super) const fn own_ticks(&self) -> u64 {
+        self.own_ticks
+    }
+
+    /// CPU of kernel threads from the first scan to the last.
+    pub(super) const fn kernel_ticks(&self) -> u64 {
+        self.kernel_ticks
+    }
+
+    /// Counts the lab's own that are known.
+    pub(super) fn count(&mut self) {
+        for own in self.own.values_mut() {
+            if let Some(ticks) = own.process.stat().ok().map(|stat| stat.utime + stat.stime) {
+                self.own_ticks += ticks.saturating_sub(own.ticks);
+                own.ticks = ticks;
+            }
+        }
+    }
+
+    /// Takes up new processes and forgets those that ended. What runs at the first scan is counted from then on, what
+    /// comes later from its beginning. Only new processes and kernel threads are read: a machine has hundreds of others.
+    pub(super) fn scan(&mut self) {
+        let there = numbers();
+        self.own.retain(|pid, _| there.contains(pid));
+        self.kernel.retain(|pid, _| there.contains(pid));
+        self.others.retain(|pid| there.contains(pid));
+        for (pid, before) in &mut self.kernel {
+            if let Some(seen) = see(*pid) {
+                self.kernel_ticks += seen.ticks.saturating_sub(*before);
+                *before = seen.ticks;
+            }
+        }
+        let new: Vec<Seen> = there
+            .iter()
+            .filter(|pid| !self.is_known(**pid))
+            .filter_map(|pid| see(*pid))
+            .collect();
+        let is_root = |pid: i32| self.roots.contains(&pid) || self.own.contains_key(&pid);
+        let own = descendants(&new, is_root);
+        for seen in new {
+            let since_birth = if self.scanned { seen.ticks } else { 0 };
+            if seen.is_kernel {
+                self.kernel_ticks += since_birth;
+                self.kernel.insert(seen.pid, seen.ticks);
+            } else if !own.contains(&seen.pid) {
+                self.others.insert(seen.pid);
+            } else if let Ok(process) = Process::new(seen.pid) {
+                self.own_ticks += since_birth;
+                let ticks = seen.ticks;
+                self.own.insert(seen.pid, Own { process, ticks });
+            }
+        }
+        self.scanned = true;
+    }
+
+    fn is_known(&self, pid: i32) -> bool {
+        self.own.contains_key(&pid) || self.kernel.contains_key(&pid) || self.others.contains(&pid)
+    }
+}
+
+/// The numbers of all processes.
+fn numbers() -> HashSet<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn see(pid: i32) -> Option<Seen> {
+    let stat = Process::new(pid).ok()?.stat().ok()?;
+    Some(Seen {
+        pid,
+        parent: stat.ppid,
+        is_kernel: StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD),
+        ticks: stat.utime + stat.stime,
+    })
+}
+
+/// Those of the new processes that are roots or descend from one.
+fn descendants(new: &[Seen], is_root: impl Fn(i32) -> bool) -> HashSet<i32> {
+    let mut own = HashSet::new();
+    // Numbers wrap around, so that a child may have a lower one than its parent.
+    loop {
+        let before = own.len();
+        for seen in new {
+            if is_root(seen.pid) || is_root(seen.parent) || own.contains(&seen.parent) {
+                own.insert(seen.pid);
+            }
+        }
+        if own.len() == before {
+            return own;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(30);
+    const BUSY: &str = "echo $$; exec >&-; while :; do :; done";
+
+    /// A busy loop, ended when dropped.
+    struct Busy {
+        pid: i32,
+        started: Child,
+    }
+
+    impl Busy {
+        fn start(script: &str) -> Self {
+            let mut started = Command::new("sh")
+                .args(["-c", script])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = String::new();
+            std::io::Read::read_to_string(&mut started.stdout.take().unwrap(), &mut said).unwrap();
+            let pid = said.trim().parse().unwrap();
+            Self { pid, started }
+        }
+
+        fn parent(&self) -> i32 {
+            Process::new(self.pid).unwrap().stat().unwrap().ppid
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let id = nix::unistd::Pid::from_raw(self.pid);
+            nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
+            let _ = self.started.wait();
+        }
+    }
+
+    fn me() -> i32 {
+        i32::try_from(std::process::id()).unwrap()
+    }
+
+    /// Until a process has used so many ticks more.
+    fn work(busy: &Busy, ticks: u64) {
+        let (began, before) = (Instant::now(), see(busy.pid).unwrap().ticks);
+        while see(busy.pid).unwrap().ticks < before + ticks && began.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_busy_child_is_the_labs_own_and_a_stranger_is_not() {
+        let child = Busy::start(BUSY);
+        // Its parent ends at once, and it is nobody's child here.
+        let stranger = Busy::start(&format!("setsid sh -c '{BUSY}' &"));
+        let began = Instant::now();
+        while Process::new(stranger.pid).unwrap().stat().is_ok_and(|stat| {
+            let parent = Process::new(stat.ppid).and_then(|parent| parent.stat());
+            stat.ppid != 1 && parent.is_ok_and(|parent| parent.ppid == me())
+        }) && began.elapsed() < LONG
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut processes = Processes::below(vec![me()]);
+        processes.scan();
+        assert!(processes.own.contains_key(&me()) && processes.own.contains_key(&child.pid));
+        assert!(processes.others.contains(&stranger.pid), "below {}", stranger.parent());
+        assert_eq!(processes.own_ticks(), 0, "what was before does not count");
+        let before = see(child.pid).unwrap().ticks;
+        work(&child, 10);
+        let used = see(child.pid).unwrap().ticks - before;
+        processes.count();
+        assert!(processes.own_ticks() >= used, "{} of {used}", processes.own_ticks());
+        // What comes later is found, and counted from its beginning.
+        let later = Busy::start(BUSY);
+        work(&later, 5);
+        let counted = processes.own_ticks();
+        processes.scan();
+        assert!(processes.own.contains_key(&later.pid));
+        assert!(processes.own_ticks() >= counted + 5);
+    }
+
+    #[test]
+    fn who_descends_from_a_root_is_found_whatever_the_numbers() {
+        let seen = |pid, parent| Seen {
+            pid,
+            parent,
+            is_kernel: false,
+            ticks: 0,
+        };
+        let new = [
+            seen(3, 90),
+            seen(90, 80),
+            seen(80, 7),
+            seen(5, 6),
+            seen(6, 1),
+            seen(7, 1),
+        ];
+        let own = descendants(&new, |pid| pid == 7);
+        assert_eq!(own, HashSet::from([3, 7, 80, 90]));
+    }
+}

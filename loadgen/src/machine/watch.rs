@@ -1,0 +1,127 @@
+//! The thread that looks at the machine beside a step.
+//!
+//! In: the server's address, and how long a step may take. Out: what the machine did in the step's window. The thread
+//! looks every 100 ms, at most a few dozen small files of `/proc`, and once a second at everything else; between looks it sleeps. It
+//! writes nothing and computes nothing before the step is over.
+
+use super::between::machine_use;
+use super::listener::{Server, server_at};
+use super::look::Look;
+use super::processes::Processes;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::MachineUse;
+
+/// From one look to the next.
+const EVERY: Duration = Duration::from_millis(100);
+/// Every so many looks one is thorough.
+const THOROUGH: u32 = 10;
+/// Looks that a step keeps: more than an hour of them. In a longer step they are further apart.
+const MOST_LOOKS: u32 = 50_000;
+
+/// A watch over the machine. Ends when dropped.
+#[derive(Debug)]
+pub struct MachineWatch {
+    // In this order: the thread is told to end before it is waited for.
+    stop: Sender<()>,
+    thread: JoinHandle<Seen>,
+    began: (SystemTime, Instant),
+}
+
+#[derive(Debug)]
+struct Seen {
+    looks: Vec<Look>,
+    server_is_known: bool,
+}
+
+/// What was seen beside a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// What the machine did.
+    pub machine: MachineUse,
+    /// Whether the server is elsewhere, or its processes are known: else its CPU cannot be told from foreign one.
+    pub server_is_known: bool,
+}
+
+impl MachineWatch {
+    /// Begins to look; `None` where the system has no thread to spare. `server` is the address of the server, whose processes
+    /// are the lab's own whoever started them; `longest` is how long the step may take.
+    #[must_use]
+    pub fn begin(server: &str, longest: Duration) -> Option<Self> {
+        let (stop, told) = mpsc::channel();
+        let every = EVERY.max(longest / MOST_LOOKS);
+        let server = server.to_owned();
+        let began = (SystemTime::now(), Instant::now());
+        let look = move || {
+            let mut roots = vec![i32::try_from(std::process::id()).unwrap_or(0)];
+            let server = server_at(&server);
+            let server_is_known = server != Server::Hidden;
+            if let Server::Here(processes) = server {
+                roots.extend(processes);
+            }
+            let mut processes = Processes::below(roots);
+            let mut looks = Vec::new();
+            for number in 0..=MOST_LOOKS {
+                if number % THOROUGH == 0 {
+                    looks.extend(Look::thorough(&mut processes));
+                } else {
+                    looks.extend(Look::quick(&mut processes));
+                }
+                match told.recv_timeout(every) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            looks.extend(Look::thorough(&mut processes));
+            Seen { looks, server_is_known }
+        };
+        let thread = std::thread::Builder::new()
+            .name("machine-watch".into())
+            .spawn(look)
+            .ok()?;
+        Some(Self { stop, thread, began })
+    }
+
+    /// Stops looking, and says what was seen in a window; `None` where nothing was.
+    #[must_use]
+    pub fn end(self, window_began: SystemTime, window: Duration) -> Option<Watched> {
+        drop(self.stop);
+        let Seen { looks, server_is_known } = self.thread.join().ok()?;
+        let (system, instant) = self.began;
+        let from = instant + window_began.duration_since(system).unwrap_or_default();
+        Some(Watched {
+            machine: machine_use(&looks, &(from..from + window))?,
+            server_is_known,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_tells_of_its_window() {
+        let watch = MachineWatch::begin("http://192.0.2.1:1", Duration::from_secs(10)).unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        let began = SystemTime::now();
+        // Something of our own to do.
+        let mut sum = 0_u64;
+        while began.elapsed().unwrap() < Duration::from_millis(1_200) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let watched = watch.end(began, Duration::from_millis(1_200)).unwrap();
+        let machine = watched.machine;
+        assert!(watched.server_is_known);
+        assert!(machine.samples >= 3, "{machine:?}");
+        assert!(
+            machine.own_cpu_share > 0.0 && machine.context_switches_per_s > 0.0,
+            "{machine:?}"
+        );
+        for share in [machine.foreign_cpu_share, machine.own_cpu_share, machine.steal_share] {
+            assert!((0.0..=1.1).contains(&share), "{machine:?}");
+        }
+        assert!(machine.foreign_cpu_share_max >= machine.foreign_cpu_share);
+    }
+}

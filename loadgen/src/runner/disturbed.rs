@@ -1,0 +1,71 @@
+//! Repeats that something foreign disturbed: seen, kept, and measured again a bounded number of times.
+//!
+//! In: a repeat, and what was seen beside it. Out: the repeat that says so; whether its step is made again. Knows nothing of how a
+//! step is made.
+
+use super::ledger::{Attempt, Ledger};
+use crate::machine::disturbance::disturbance;
+use crate::machine::watch::Watched;
+use tierlab_analysis::record::{Factors, Limits, Repeat};
+use tierlab_load::schedule::step_seed;
+
+/// How often a disturbed step of a plan's own loads is measured again. What disturbs longer than that is no accident: the
+/// machine has to be had for oneself, or the limit raised.
+pub(super) const AGAIN: u32 = 2;
+/// Seeds of one attempt at a step lie so far from those of the next: more than a plan has repeats.
+const ATTEMPT: u32 = 1_000;
+
+/// A repeat with what the machine did beside it, and what disturbed the attempt in whose place it was made.
+pub(super) fn beside(repeat: Repeat, watched: Option<&Watched>, earlier: Option<&Repeat>, limits: &Limits) -> Repeat {
+    let disturbed_before = earlier.map_or_else(Vec::new, |earlier| {
+        let mut before = earlier.disturbed_before.clone();
+        before.extend(earlier.disturbed.clone());
+        before
+    });
+    Repeat {
+        machine: watched.map(|watched| watched.machine.clone()),
+        disturbed: watched.and_then(|watched| disturbance(&watched.machine, limits, watched.server_is_known)),
+        disturbed_before,
+        ..repeat
+    }
+}
+
+/// Whether a repeat that is there was disturbed and has not had this attempt.
+pub(super) fn is_wanted_again(ledger: &Ledger, factors: &Factors, attempt: Attempt) -> bool {
+    let there = ledger.points.step(factors, attempt.index);
+    attempt.attempt > 0 && there.is_some_and(|there| there.disturbed.is_some() && there.attempt < attempt.attempt)
+}
+
+/// The seed of an attempt: another one each time, since a cache still has what the last attempt asked for.
+pub(super) fn seed_of(seed: u64, index: u32, attempt: u32, of_load: usize) -> u64 {
+    step_seed(seed, index + attempt * ATTEMPT, of_load)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::MachineUse;
+
+    #[test]
+    fn a_repeat_says_what_disturbed_it_and_the_attempts_before() {
+        let watched = |share| Watched {
+            machine: MachineUse {
+                samples: 50,
+                foreign_cpu_share: share,
+                ..MachineUse::default()
+            },
+            server_is_known: true,
+        };
+        let limits = Limits::default();
+        let first = beside(Repeat::empty(), Some(&watched(0.5)), None, &limits);
+        assert!(first.disturbed.as_ref().unwrap().contains("50 %") && first.disturbed_before.is_empty());
+        assert_eq!(first.machine.as_ref().unwrap().foreign_cpu_share, 0.5);
+        let second = beside(Repeat::empty(), Some(&watched(0.3)), Some(&first), &limits);
+        let third = beside(Repeat::empty(), Some(&watched(0.01)), Some(&second), &limits);
+        assert_eq!(third.disturbed, None);
+        assert_eq!(third.disturbed_before.len(), 2);
+        assert!(third.disturbed_before[0].contains("50 %") && third.disturbed_before[1].contains("30 %"));
+        let unseen = beside(Repeat::empty(), None, None, &limits);
+        assert_eq!((unseen.machine, unseen.disturbed), (None, None));
+    }
+}
