@@ -3,6 +3,7 @@
 pub mod coverage;
 pub mod lab;
 pub mod merge;
+pub mod prices;
 pub mod report;
 pub mod selfcheck;
 pub mod sweep;
