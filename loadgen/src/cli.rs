@@ -81,9 +81,10 @@ enum Command {
         /// Load processes on this host, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
-        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs
-        #[arg(long, value_name = "K", default_value_t = 0)]
-        host: u32,
+        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs; none of
+        /// them measures a disturbed step again, which the others would not
+        #[arg(long, value_name = "K")]
+        host: Option<u32>,
         #[command(flatten)]
         certificate: CertificateOption,
     },

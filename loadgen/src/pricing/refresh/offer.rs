@@ -110,16 +110,16 @@ impl Offer {
         let head: Head = serde_json::from_reader(opened()?).map_err(no_offer)?;
         let products: BTreeMap<String, Product> = Entries {
             path: &["products"],
-            is_wanted: |_: &str| true,
-            keep: is_of_interest,
+            is_wanted: &|_: &str| true,
+            keep: &is_of_interest,
             of: PhantomData,
         }
         .deserialize(&mut serde_json::Deserializer::from_reader(opened()?))
         .map_err(no_offer)?;
         let mut terms: BTreeMap<String, BTreeMap<String, Term>> = Entries {
             path: &["terms", "OnDemand"],
-            is_wanted: |sku: &str| products.contains_key(sku),
-            keep: |_: &BTreeMap<String, Term>| true,
+            is_wanted: &|sku: &str| products.contains_key(sku),
+            keep: &|_: &BTreeMap<String, Term>| true,
             of: PhantomData,
         }
         .deserialize(&mut serde_json::Deserializer::from_reader(opened()?))
@@ -158,8 +158,9 @@ fn prices(term: Term) -> impl Iterator<Item = Price> {
 /// The entries of the map at a path of maps, of those wanted by their key the ones to keep.
 struct Entries<'a, T, W, K> {
     path: &'a [&'a str],
-    is_wanted: W,
-    keep: K,
+    // Borrowed: the type of what is inside is the same.
+    is_wanted: &'a W,
+    keep: &'a K,
     of: PhantomData<T>,
 }
 
@@ -207,8 +208,8 @@ where
             if key == *first {
                 let inside = Entries {
                     path: rest,
-                    is_wanted: &self.is_wanted,
-                    keep: &self.keep,
+                    is_wanted: self.is_wanted,
+                    keep: self.keep,
                     of: PhantomData,
                 };
                 kept = map.next_value_seed(inside)?;
