@@ -1,6 +1,6 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::commands::{advise, answer, coverage, lab, merge, report, selfcheck, sweep, trace};
+use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, sweep, trace};
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
@@ -122,9 +122,10 @@ enum Command {
         /// Load processes on this host, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
-        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs
-        #[arg(long, value_name = "K", default_value_t = 0)]
-        host: u32,
+        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs; none of
+        /// them measures a disturbed step again, which the others would not
+        #[arg(long, value_name = "K")]
+        host: Option<u32>,
         #[command(flatten)]
         certificate: CertificateOption,
     },
@@ -300,6 +301,38 @@ enum Command {
         #[arg(long)]
         until_stdin_closes: bool,
     },
+    /// Brings a file of prices up to date
+    Prices {
+        #[command(subcommand)]
+        command: PricesCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum PricesCommand {
+    /// Takes the prices that AWS's public price list has into a file of prices, whose comments and layout stay
+    ///
+    /// Offer files of AmazonEC2, AmazonS3 and AmazonEFS are read: instances named aws/TYPE, and the storage entries s3-standard,
+    /// s3-express-one-zone, efs-elastic, efs-bursting, efs-provisioned, gp3 and [staging]. An entry is taken as a whole or left as
+    /// it is; each is said in a line. Exits with 1 where nothing was found.
+    #[command(after_help = "Examples:\n  \
+        tierlab-loadgen prices refresh --from offers/ --dry-run\n  \
+        tierlab-loadgen prices refresh --prices configs/prices.toml \\\n    \
+        --url https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonS3/current/us-east-1/index.json")]
+    Refresh {
+        /// An offer file, or a folder whose *.json are such; several times for several
+        #[arg(long, value_name = "FILE_OR_DIR", required_unless_present = "url")]
+        from: Vec<PathBuf>,
+        /// The address of an offer file; several times for several. EC2's of one region has some 400 MB
+        #[arg(long)]
+        url: Vec<Url>,
+        /// The file of prices
+        #[arg(long, value_name = "FILE", default_value = "configs/prices.toml")]
+        prices: PathBuf,
+        /// Says what would change, and changes nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 impl Cli {
@@ -427,7 +460,26 @@ impl Command {
                     .map_err(RunError::io(Path::new(&listen.to_string())))?;
                 Ok(0)
             }
+            Self::Prices { command } => Box::pin(command.run()).await.map(|()| 0),
         }
+    }
+}
+
+impl PricesCommand {
+    async fn run(self) -> Result<(), RunError> {
+        let Self::Refresh {
+            from,
+            url,
+            prices,
+            dry_run,
+        } = self;
+        let options = prices::Options {
+            from,
+            urls: url,
+            prices,
+            dry_run,
+        };
+        prices::run(&options).await
     }
 }
 

@@ -232,6 +232,10 @@ fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {
         tier: weighted(a.tier, b.tier),
         hour_by: a.hour_by.max(b.hour_by),
     });
+    // The machine of one host is the machine of its share of the requests.
+    if into.disturbed.is_none() && other.disturbed.is_some() {
+        (into.disturbed, into.machine) = (other.disturbed.clone(), other.machine.clone());
+    }
     into.scheduled += other.scheduled;
     into.completed += other.completed;
     for (reason, count) in &other.errors {

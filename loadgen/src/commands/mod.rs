@@ -5,6 +5,7 @@ pub mod answer;
 pub mod coverage;
 pub mod lab;
 pub mod merge;
+pub mod prices;
 pub mod report;
 pub mod selfcheck;
 pub mod sweep;

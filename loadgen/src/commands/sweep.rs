@@ -41,8 +41,8 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
-    /// Which of several hosts this is, from 0.
-    pub host: u32,
+    /// Which of several hosts this is, from 0; absent where it is the only one.
+    pub host: Option<u32>,
     /// Where the self-check's certificate is kept.
     pub certificates: CertificateStore,
 }
@@ -106,7 +106,10 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         variants: Vec::new(),
         cold_starts: Vec::new(),
     };
-    let senders = Senders::new(&plan, options.workers, options.host).await?;
+    let senders = Senders {
+        alone: options.host.is_none(),
+        ..Senders::new(&plan, options.workers, options.host.unwrap_or(0)).await?
+    };
     let runner = Runner {
         plan: &plan,
         targets: vec![target],

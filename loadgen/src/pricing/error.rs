@@ -21,6 +21,14 @@ pub enum PricingError {
         /// What and where.
         source: Box<toml::de::Error>,
     },
+    /// The file cannot be edited.
+    #[error("prices {}: {source}", path.display())]
+    Edit {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        source: Box<toml_edit::TomlError>,
+    },
     /// A value makes no sense.
     #[error("prices {}: {key} is {value}: a price must be a finite number, zero or above", path.display())]
     BadPrice {
@@ -63,5 +71,53 @@ pub enum PricingError {
         storage: String,
         /// The storage prices there are.
         known: String,
+    },
+    /// A variant names a storage price that is not in the file.
+    #[error("prices {}: variant `{variant}` is priced as `{storage}`, but there is no [storage.{storage}]; it has {known}, and \
+             `included`", path.display())]
+    UnknownPrice {
+        /// The file.
+        path: PathBuf,
+        /// The variant.
+        variant: String,
+        /// What it names.
+        storage: String,
+        /// The storage prices there are.
+        known: String,
+    },
+    /// A variant cannot be had on its instance.
+    #[error("prices {}: variant `{variant}`: {what}; choose another `instance` for it: {known}", path.display())]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// The variant.
+        variant: String,
+        /// What the instance lacks.
+        what: String,
+        /// The instances there are.
+        known: String,
+    },
+    /// A variant is staged, its instance has no disk, and none has a price.
+    #[error("prices {}: variant `{variant}` keeps a copy on a disk, which {instance} has not, and [staging] does not say what one \
+             costs; add it with `usd_per_gb_month`, or choose an instance with `local_disk = true`", path.display())]
+    NoStaging {
+        /// The file.
+        path: PathBuf,
+        /// The variant.
+        variant: String,
+        /// Its instance.
+        instance: String,
+    },
+    /// Something is provisioned that has no price.
+    #[error("prices {}: storage.{storage}.{key} is more than what is included, and there is no {missing}", path.display())]
+    Unpriced {
+        /// The file.
+        path: PathBuf,
+        /// The entry.
+        storage: String,
+        /// What it provisions.
+        key: &'static str,
+        /// What is missing.
+        missing: &'static str,
     },
 }

@@ -3,6 +3,7 @@
 //! In: TOML. Out: its entries, checked, and each in one line. Knows nothing of plans.
 
 use super::error::PricingError;
+use super::storage::Storage;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::path::Path;
 use tierlab_analysis::record::InstancePrice;
 
 /// What `[tiers]` says of a tier that costs nothing beyond the instance.
-const INCLUDED: &str = "included";
+pub(super) const INCLUDED: &str = "included";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +21,7 @@ pub(super) struct PriceFile {
     #[serde(default)]
     pub(super) needs: BTreeMap<String, Vec<Need>>,
     pub(super) storage: BTreeMap<String, Priced<Storage>>,
+    pub(super) staging: Option<Priced<Staging>>,
     pub(super) tiers: BTreeMap<String, String>,
 }
 
@@ -29,6 +31,16 @@ pub(super) struct PriceFile {
 pub(super) enum Need {
     LocalDisk,
     Gpu,
+}
+
+impl Need {
+    /// As the file calls it.
+    pub(super) const fn key(self) -> &'static str {
+        match self {
+            Self::LocalDisk => "local-disk",
+            Self::Gpu => "gpu",
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,18 +61,11 @@ pub(super) struct Instance {
     pub(super) gpus: u32,
 }
 
+/// The disk that a copy is kept on where an instance has none of its own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Storage {
-    #[serde(default)]
-    pub(super) usd_per_1000_get_requests: f64,
-    // A run only reads: this price is checked, and not used.
-    #[serde(default)]
-    pub(super) usd_per_1000_put_requests: f64,
-    #[serde(default)]
-    pub(super) usd_per_gb_read: f64,
-    #[serde(default)]
-    pub(super) usd_per_hour: f64,
+pub(super) struct Staging {
+    pub(super) usd_per_gb_month: f64,
 }
 
 /// An entry: what it prices, and where and when that was valid. Both stand in one table of the file.
@@ -104,16 +109,49 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Priced<T> {
 }
 
 impl PriceFile {
-    /// The instances that a tier can be had on.
-    pub(super) fn instances_for(&self, tier: &str) -> Vec<String> {
+    /// Reads and checks it.
+    pub(super) fn read(path: &Path) -> Result<Self, PricingError> {
+        let text = std::fs::read_to_string(path).map_err(|source| PricingError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// The same of its text; `path` is what errors name.
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, PricingError> {
+        let file: Self = toml::from_str(text).map_err(|source| PricingError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        file.check(path)?;
+        Ok(file)
+    }
+
+    /// The instance of a name.
+    pub(super) fn instance(&self, path: &Path, name: &str) -> Result<&Priced<Instance>, PricingError> {
+        self.instances.get(name).ok_or_else(|| PricingError::UnknownInstance {
+            path: path.to_owned(),
+            instance: name.to_owned(),
+            known: names(&self.instances),
+        })
+    }
+
+    /// What an instance lacks of what a tier needs. Storage that is paid for stands in for a local disk.
+    pub(super) fn lacks(&self, instance: &Instance, tier: &str, is_paid: bool) -> Option<Need> {
         let needs = self.needs.get(tier).map_or(&[][..], Vec::as_slice);
-        let has = |instance: &Instance, need: &Need| match need {
-            Need::LocalDisk => instance.local_disk,
+        let has = |need: &Need| match need {
+            Need::LocalDisk => instance.local_disk || is_paid,
             Need::Gpu => instance.gpus > 0,
         };
+        needs.iter().find(|need| !has(need)).copied()
+    }
+
+    /// The instances that a tier can be had on.
+    pub(super) fn instances_for(&self, tier: &str, is_paid: bool) -> Vec<String> {
         self.instances
             .iter()
-            .filter(|(_, entry)| needs.iter().all(|need| has(&entry.price, need)))
+            .filter(|(_, entry)| self.lacks(&entry.price, tier, is_paid).is_none())
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -141,7 +179,7 @@ impl PriceFile {
         }
     }
 
-    pub(super) fn check(&self, path: &Path) -> Result<(), PricingError> {
+    fn check(&self, path: &Path) -> Result<(), PricingError> {
         let instances = self.instances.iter().flat_map(|(name, entry)| {
             let i = &entry.price;
             [("usd_per_hour", i.usd_per_hour), ("memory_gib", i.memory_gib)]
@@ -151,17 +189,13 @@ impl PriceFile {
             .memory
             .iter()
             .map(|memory| ("memory.usd_per_gib_hour".to_owned(), memory.price.usd_per_gib_hour));
+        let staging = self.staging.iter();
+        let staging = staging.map(|staging| ("staging.usd_per_gb_month".to_owned(), staging.price.usd_per_gb_month));
         let storage = self.storage.iter().flat_map(|(name, entry)| {
-            let s = &entry.price;
-            [
-                ("usd_per_1000_get_requests", s.usd_per_1000_get_requests),
-                ("usd_per_1000_put_requests", s.usd_per_1000_put_requests),
-                ("usd_per_gb_read", s.usd_per_gb_read),
-                ("usd_per_hour", s.usd_per_hour),
-            ]
-            .map(|(key, value)| (format!("storage.{name}.{key}"), value))
+            let numbers = entry.price.numbers();
+            numbers.map(|(key, value)| (format!("storage.{name}.{key}"), value))
         });
-        for (key, value) in instances.chain(memory).chain(storage) {
+        for (key, value) in instances.chain(memory).chain(staging).chain(storage) {
             if !value.is_finite() || value < 0.0 {
                 return Err(PricingError::BadPrice {
                     path: path.to_owned(),
@@ -170,7 +204,19 @@ impl PriceFile {
                 });
             }
         }
-        Ok(())
+        let unpriced = self
+            .storage
+            .iter()
+            .find_map(|(name, entry)| Some((name, entry.price.unpriced()?)));
+        match unpriced {
+            None => Ok(()),
+            Some((name, (key, missing))) => Err(PricingError::Unpriced {
+                path: path.to_owned(),
+                storage: name.clone(),
+                key,
+                missing,
+            }),
+        }
     }
 }
 
@@ -204,6 +250,15 @@ impl Priced<Memory> {
     }
 }
 
+impl Priced<Staging> {
+    pub(super) fn staging_line(&self) -> String {
+        self.describe(
+            "staging disk",
+            &format!("${} per GB-month", self.price.usd_per_gb_month),
+        )
+    }
+}
+
 impl Priced<Instance> {
     pub(super) fn named(&self, name: &str) -> InstancePrice {
         InstancePrice {
@@ -220,21 +275,7 @@ impl Priced<Instance> {
 
 impl Priced<Storage> {
     pub(super) fn line(&self, tier: &str, name: &str) -> String {
-        let prices: Vec<String> = [
-            (self.price.usd_per_1000_get_requests, "1,000 GET requests"),
-            (self.price.usd_per_gb_read, "GB read"),
-            (self.price.usd_per_hour, "hour"),
-        ]
-        .iter()
-        .filter(|(usd, _)| *usd > 0.0)
-        .map(|(usd, unit)| format!("${usd} per {unit}"))
-        .collect();
-        let price = if prices.is_empty() {
-            "free of charge".to_owned()
-        } else {
-            prices.join(", ")
-        };
-        self.describe(&format!("{tier}: {name}"), &price)
+        self.describe(&format!("{tier}: {name}"), &self.price.words())
     }
 }
 

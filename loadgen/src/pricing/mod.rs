@@ -1,20 +1,24 @@
 //! From `prices.toml` to the prices of one run.
 //!
-//! In: the file, the instance and the tiers of a plan. Out: [`Pricing`], or an error that says which key is missing
-//! or wrong. Must not know of measurements.
+//! In: the file, and the instance and the tiers of a plan, or the variants of a lab. Out: [`Pricing`], or an error that says
+//! which key is missing or wrong. Must not know of measurements.
+//!
+//! - `file`: the file as it is written; `storage`: what a service charges, and a month of it; `error`: what is wrong
+//! - [`terms`], [`add_variants`]: what each variant of a lab costs; [`refresh`]: the file brought up to date by a provider's own list
 
 mod error;
 mod file;
+pub mod refresh;
+mod storage;
+mod variants;
 
 pub use error::PricingError;
+pub use variants::{PricedVariant, Stored, add_variants, terms};
 
-use file::{PriceFile, Priced, names};
+use file::{PriceFile, Priced};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tierlab_analysis::record::Pricing;
-
-/// Bytes of the gigabyte that storage services charge by: 2^30.
-const BYTES_PER_GB: f64 = 1_073_741_824.0;
 
 /// Reads the prices of one instance type and some tiers.
 ///
@@ -22,23 +26,8 @@ const BYTES_PER_GB: f64 = 1_073_741_824.0;
 /// The file cannot be read or parsed, holds an unknown key or a negative price, or has no price for the instance or
 /// for a tier.
 pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, PricingError> {
-    let text = std::fs::read_to_string(path).map_err(|source| PricingError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    let file: PriceFile = toml::from_str(&text).map_err(|source| PricingError::Parse {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })?;
-    file.check(path)?;
-    let Some(priced) = file.instances.get(instance) else {
-        let (path, known) = (path.to_owned(), names(&file.instances));
-        return Err(PricingError::UnknownInstance {
-            path,
-            instance: instance.to_owned(),
-            known,
-        });
-    };
+    let file = PriceFile::read(path)?;
+    let priced = file.instance(path, instance)?;
     let mut pricing = Pricing {
         instance: instance.to_owned(),
         usd_per_hour: priced.price.usd_per_hour,
@@ -57,7 +46,9 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
     };
     pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));
     for tier in tiers {
-        pricing.instances_by_tier.insert(tier.clone(), file.instances_for(tier));
+        pricing
+            .instances_by_tier
+            .insert(tier.clone(), file.instances_for(tier, false));
         let Some(storage) = file.storage_of(path, tier)? else {
             continue;
         };
@@ -69,14 +60,8 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
             }
         };
         put(|pricing| &mut pricing.usd_per_hour_by_tier, entry.usd_per_hour);
-        put(
-            |pricing| &mut pricing.usd_per_request,
-            entry.usd_per_1000_get_requests / 1_000.0,
-        );
-        put(
-            |pricing| &mut pricing.usd_per_byte,
-            entry.usd_per_gb_read / BYTES_PER_GB,
-        );
+        put(|pricing| &mut pricing.usd_per_request, entry.usd_per_request());
+        put(|pricing| &mut pricing.usd_per_byte, entry.usd_per_byte());
         let source = priced.line(tier, storage);
         if !pricing.sources.contains(&source) {
             pricing.sources.push(source);

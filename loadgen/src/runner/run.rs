@@ -128,7 +128,8 @@ impl Runner<'_> {
     async fn grid(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
         for repeat in 0..self.plan.repeats {
             // What was disturbed is made again after all others of its repeat: by then it may be over.
-            for attempt in 0..=AGAIN {
+            let again = if self.senders.alone { AGAIN } else { 0 };
+            for attempt in 0..=again {
                 self.loads(repeat, attempt, ledger).await?;
                 self.mixes(repeat, attempt, ledger).await?;
             }

@@ -32,10 +32,12 @@ pub struct Senders {
     pub workers: Option<Workers>,
     /// Which of several hosts this is, whose runs are merged: each has arrivals of its own.
     pub host: u32,
+    /// Whether no other host measures the same steps at the same time.
+    pub alone: bool,
 }
 
 impl Senders {
-    /// This process, or `workers` of them.
+    /// This process, or `workers` of them, on the only host.
     ///
     /// # Errors
     /// A process cannot be started.
@@ -48,7 +50,11 @@ impl Senders {
             0 | 1 => None,
             more => Some(Workers::start(more, &text, plan.step_limit()).await?),
         };
-        Ok(Self { workers, host })
+        Ok(Self {
+            workers,
+            host,
+            alone: true,
+        })
     }
 
     /// In words, for the result.

@@ -8,6 +8,7 @@ mod lab;
 mod live;
 mod mix;
 mod nonsense;
+mod prices;
 mod program;
 mod search;
 mod sweep;

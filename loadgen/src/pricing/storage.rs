@@ -1,0 +1,240 @@
+//! What a storage service charges, and what it comes to in a month.
+//!
+//! In: an entry of `[storage]`, and how much is kept there. Out: dollars by what they are for. Pure. Knows nothing of files,
+//! nor of who reads.
+
+use serde::Deserialize;
+
+/// Of the gigabyte that storage services charge by: 2^30.
+pub(super) const BYTES_PER_GB: f64 = 1_073_741_824.0;
+/// What providers take a month for (AWS: 730 hours, 365 days × 24 hours ÷ 12).
+pub(super) const HOURS_PER_MONTH: f64 = 730.0;
+
+/// An entry of `[storage]`. What it does not name costs nothing.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Storage {
+    pub(super) usd_per_1000_get_requests: f64,
+    // A run only reads: this price is checked, and not used.
+    pub(super) usd_per_1000_put_requests: f64,
+    pub(super) usd_per_gb_read: f64,
+    /// On top of it, where the server is in another zone than the storage.
+    pub(super) usd_per_gb_cross_zone: f64,
+    pub(super) usd_per_hour: f64,
+    pub(super) usd_per_month: f64,
+    pub(super) usd_per_gb_month: f64,
+    /// The least size that is billed.
+    pub(super) minimum_gb: f64,
+    pub(super) usd_per_provisioned_iops_month: f64,
+    pub(super) included_iops: f64,
+    pub(super) usd_per_provisioned_mbps_month: f64,
+    pub(super) included_mbps: f64,
+    /// Throughput that comes with every GB stored.
+    pub(super) mbps_per_stored_gb: f64,
+    /// Operations per second that are provisioned.
+    pub(super) iops: f64,
+    /// MB/s that are wanted: provisioned where that has a price, else stored so much that they come with it.
+    pub(super) mbps: f64,
+    /// A volume of one instance alone: its month is paid for each of them.
+    pub(super) per_instance: bool,
+}
+
+/// A part of a month, by name, in dollars.
+pub(super) type Part = (&'static str, f64);
+
+impl Storage {
+    /// Every number of it, by key.
+    pub(super) fn numbers(&self) -> [(&'static str, f64); 15] {
+        [
+            ("usd_per_1000_get_requests", self.usd_per_1000_get_requests),
+            ("usd_per_1000_put_requests", self.usd_per_1000_put_requests),
+            ("usd_per_gb_read", self.usd_per_gb_read),
+            ("usd_per_gb_cross_zone", self.usd_per_gb_cross_zone),
+            ("usd_per_hour", self.usd_per_hour),
+            ("usd_per_month", self.usd_per_month),
+            ("usd_per_gb_month", self.usd_per_gb_month),
+            ("minimum_gb", self.minimum_gb),
+            ("usd_per_provisioned_iops_month", self.usd_per_provisioned_iops_month),
+            ("included_iops", self.included_iops),
+            ("usd_per_provisioned_mbps_month", self.usd_per_provisioned_mbps_month),
+            ("included_mbps", self.included_mbps),
+            ("mbps_per_stored_gb", self.mbps_per_stored_gb),
+            ("iops", self.iops),
+            ("mbps", self.mbps),
+        ]
+    }
+
+    /// What it provisions and says no price of; `None` where it can be charged.
+    pub(super) fn unpriced(&self) -> Option<(&'static str, &'static str)> {
+        let mbps_come_with_gb = self.mbps_per_stored_gb > 0.0 && self.usd_per_gb_month > 0.0;
+        if self.iops > self.included_iops && self.usd_per_provisioned_iops_month == 0.0 {
+            Some(("iops", "usd_per_provisioned_iops_month"))
+        } else if self.mbps > self.included_mbps && self.usd_per_provisioned_mbps_month == 0.0 && !mbps_come_with_gb {
+            Some(("mbps", "usd_per_provisioned_mbps_month"))
+        } else {
+            None
+        }
+    }
+
+    /// The GB that are billed where so many are kept: at least the least size, and enough for the throughput that is wanted
+    /// where it comes with what is stored and cannot be had otherwise.
+    fn billed_gb(&self, stored_gb: f64) -> f64 {
+        let wanted = (self.mbps - self.included_mbps).max(0.0);
+        let padded = if self.usd_per_provisioned_mbps_month == 0.0 && self.mbps_per_stored_gb > 0.0 {
+            wanted / self.mbps_per_stored_gb
+        } else {
+            0.0
+        };
+        stored_gb.max(self.minimum_gb).max(padded)
+    }
+
+    /// What a month costs whatever is read.
+    pub(super) fn month(&self, stored_bytes: u64) -> Vec<Part> {
+        let billed_gb = self.billed_gb(stored_bytes as f64 / BYTES_PER_GB);
+        let over = |wanted: f64, included: f64| (wanted - included).max(0.0);
+        let included_mbps = self.included_mbps + billed_gb * self.mbps_per_stored_gb;
+        [
+            ("capacity", billed_gb * self.usd_per_gb_month),
+            (
+                "provisioned IOPS",
+                over(self.iops, self.included_iops) * self.usd_per_provisioned_iops_month,
+            ),
+            (
+                "provisioned throughput",
+                over(self.mbps, included_mbps) * self.usd_per_provisioned_mbps_month,
+            ),
+            ("server", self.usd_per_hour * HOURS_PER_MONTH + self.usd_per_month),
+        ]
+        .into_iter()
+        .filter(|(_, usd)| *usd > 0.0)
+        .collect()
+    }
+
+    pub(super) fn usd_per_request(&self) -> f64 {
+        self.usd_per_1000_get_requests / 1_000.0
+    }
+
+    /// Of a byte read, its way into another zone included.
+    pub(super) fn usd_per_byte(&self) -> f64 {
+        (self.usd_per_gb_read + self.usd_per_gb_cross_zone) / BYTES_PER_GB
+    }
+
+    /// Its prices in words.
+    pub(super) fn words(&self) -> String {
+        let prices: Vec<String> = [
+            (self.usd_per_1000_get_requests, "1,000 GET requests"),
+            (self.usd_per_gb_read, "GB read"),
+            (self.usd_per_gb_cross_zone, "GB read across zones"),
+            (self.usd_per_hour, "hour"),
+            (self.usd_per_month, "month"),
+            (self.usd_per_gb_month, "GB-month"),
+            (self.usd_per_provisioned_iops_month, "provisioned IOPS-month"),
+            (self.usd_per_provisioned_mbps_month, "provisioned MB/s-month"),
+        ]
+        .iter()
+        .filter(|(usd, _)| *usd > 0.0)
+        .map(|(usd, unit)| format!("${usd} per {unit}"))
+        .collect();
+        if prices.is_empty() {
+            "free of charge".to_owned()
+        } else {
+            prices.join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1 << 30;
+
+    #[track_caller]
+    fn assert_month(storage: &Storage, stored_gb: u64, expected: &[Part]) {
+        let found = storage.month(stored_gb * GB);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                found.0 == expected.0 && (found.1 - expected.1).abs() < 1e-9,
+                "{found:?}, {expected:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn capacity_is_billed_by_what_is_kept_and_at_least_the_least_size() {
+        let lustre = Storage {
+            usd_per_gb_month: 0.1,
+            minimum_gb: 1_200.0,
+            ..Storage::default()
+        };
+        assert_month(&lustre, 100, &[("capacity", 120.0)]);
+        assert_month(&lustre, 2_000, &[("capacity", 200.0)]);
+        assert_month(&Storage::default(), 2_000, &[]);
+    }
+
+    #[test]
+    fn only_what_is_above_the_included_is_provisioned() {
+        let mut volume = Storage {
+            usd_per_gb_month: 0.08,
+            usd_per_provisioned_iops_month: 0.005,
+            included_iops: 3_000.0,
+            usd_per_provisioned_mbps_month: 0.04,
+            included_mbps: 125.0,
+            ..Storage::default()
+        };
+        assert_month(&volume, 50, &[("capacity", 4.0)]);
+        (volume.iops, volume.mbps) = (5_000.0, 250.0);
+        let parts = [
+            ("capacity", 4.0),
+            ("provisioned IOPS", 10.0),
+            ("provisioned throughput", 5.0),
+        ];
+        assert_month(&volume, 50, &parts);
+        assert_eq!(volume.unpriced(), None);
+    }
+
+    #[test]
+    fn throughput_that_comes_with_capacity_is_taken_off_or_bought_as_capacity() {
+        let bursting = Storage {
+            usd_per_gb_month: 0.3,
+            mbps_per_stored_gb: 0.05,
+            mbps: 10.0,
+            ..Storage::default()
+        };
+        assert_eq!(bursting.unpriced(), None);
+        assert_month(&bursting, 10, &[("capacity", 60.0)]);
+        assert_month(&bursting, 400, &[("capacity", 120.0)]);
+        let provisioned = Storage {
+            usd_per_provisioned_mbps_month: 6.0,
+            ..bursting
+        };
+        assert_month(&provisioned, 20, &[("capacity", 6.0), ("provisioned throughput", 54.0)]);
+    }
+
+    #[test]
+    fn what_has_no_price_is_named() {
+        let storage = |iops, mbps| Storage {
+            iops,
+            mbps,
+            included_iops: 100.0,
+            ..Storage::default()
+        };
+        assert_eq!(storage(100.0, 0.0).unpriced(), None);
+        assert_eq!(storage(101.0, 0.0).unpriced().unwrap().0, "iops");
+        assert_eq!(storage(0.0, 1.0).unpriced().unwrap().0, "mbps");
+    }
+
+    #[test]
+    fn a_server_is_paid_by_the_hour_and_by_the_month() {
+        let server = Storage {
+            usd_per_hour: 0.1,
+            usd_per_month: 7.0,
+            usd_per_gb_read: 0.01,
+            usd_per_gb_cross_zone: 0.01,
+            ..Storage::default()
+        };
+        assert_month(&server, 5, &[("server", 80.0)]);
+        assert!((server.usd_per_byte() * BYTES_PER_GB - 0.02).abs() < 1e-12);
+    }
+}

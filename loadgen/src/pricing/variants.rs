@@ -1,0 +1,347 @@
+//! What each variant of a lab costs.
+//!
+//! In: the prices' file, the variants, and how much is kept. Out: the terms of each, and where every price comes from. Knows
+//! nothing of rates: what a month comes to at a demand is `tierlab-analysis`'s to say.
+
+use super::error::PricingError;
+use super::file::{INCLUDED, Instance, PriceFile, Priced, names};
+use super::storage::{BYTES_PER_GB, Storage};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tierlab_analysis::record::{CostTerms, Pricing};
+
+/// A variant of a lab, as far as it decides what is paid.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PricedVariant {
+    /// Its name.
+    pub name: String,
+    /// The kind of its tier.
+    pub tier: String,
+    /// An entry of `[storage]`, or `included`; what `[tiers]` says of the tier where it is absent.
+    pub price: Option<String>,
+    /// An entry of `[instances]`; the plan's where it is absent.
+    pub instance: Option<String>,
+    /// Bytes that its copy on a local disk may hold; 0 without one.
+    pub staged_bytes: u64,
+    /// Bytes of its cache in memory; 0 without one.
+    pub cache_bytes: u64,
+}
+
+/// What is kept on the storage, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// Feature tables.
+    pub table_bytes: u64,
+    /// Models.
+    pub model_bytes: u64,
+}
+
+/// A variant with what it is priced by.
+struct Found<'a> {
+    variant: &'a PricedVariant,
+    instance_name: &'a str,
+    instance: &'a Priced<Instance>,
+    /// Its entry of `[storage]`; `None` where the instance's price covers it.
+    storage: Option<(&'a str, &'a Priced<Storage>)>,
+}
+
+/// What every variant costs, by its name.
+///
+/// # Errors
+/// The file cannot be read or parsed, or has no price for an instance, a tier or what a variant names; a variant cannot be had on
+/// its instance.
+pub fn terms(
+    path: &Path,
+    variants: &[PricedVariant],
+    default_instance: &str,
+    data: Stored,
+) -> Result<BTreeMap<String, CostTerms>, PricingError> {
+    let file = PriceFile::read(path)?;
+    let all = variants.iter().map(|variant| {
+        let found = find(&file, path, variant, default_instance)?;
+        Ok((variant.name.clone(), terms_of(&file, path, &found, data)?))
+    });
+    all.collect()
+}
+
+/// Puts the terms of every variant into the prices of a run, priced on its instance where they name none of their own, and what
+/// else is asked for by a variant's name: requests, bytes and hours of its storage, and the instances that it can be had on.
+/// Sources are added of every price used.
+///
+/// # Errors
+/// As [`terms`].
+pub fn add_variants(
+    pricing: &mut Pricing,
+    path: &Path,
+    variants: &[PricedVariant],
+    data: Stored,
+) -> Result<(), PricingError> {
+    let file = PriceFile::read(path)?;
+    let default_instance = pricing.instance.clone();
+    for variant in variants {
+        let found = find(&file, path, variant, &default_instance)?;
+        let terms = terms_of(&file, path, &found, data)?;
+        let name = &variant.name;
+        let is_paid = found.storage.is_some();
+        let instances = file.instances_for(&variant.tier, is_paid);
+        pricing.instances_by_tier.insert(name.clone(), instances);
+        let hourly = found.storage.map_or(0.0, |(_, storage)| storage.price.usd_per_hour);
+        for (prices, usd) in [
+            (&mut pricing.usd_per_hour_by_tier, hourly),
+            (&mut pricing.usd_per_request, terms.usd_per_request),
+            (&mut pricing.usd_per_byte, terms.usd_per_byte),
+        ] {
+            if usd > 0.0 {
+                prices.insert(name.clone(), usd);
+            }
+        }
+        let mut sources = vec![found.instance.line(found.instance_name)];
+        let storage = found.storage.iter();
+        sources.extend(storage.map(|(entry, storage)| storage.line(&variant.tier, entry)));
+        if terms.usd_per_instance_month > 0.0 && variant.staged_bytes > 0 {
+            sources.extend(file.staging.as_ref().map(Priced::staging_line));
+        }
+        for source in sources {
+            if !pricing.sources.contains(&source) {
+                pricing.sources.push(source);
+            }
+        }
+        pricing.terms_by_variant.insert(name.clone(), terms);
+    }
+    Ok(())
+}
+
+fn find<'a>(
+    file: &'a PriceFile,
+    path: &Path,
+    variant: &'a PricedVariant,
+    default_instance: &'a str,
+) -> Result<Found<'a>, PricingError> {
+    let instance_name = variant.instance.as_deref().unwrap_or(default_instance);
+    let instance = file.instance(path, instance_name)?;
+    let storage = match variant.price.as_deref() {
+        Some(INCLUDED) => None,
+        Some(name) => Some(
+            file.storage
+                .get_key_value(name)
+                .ok_or_else(|| PricingError::UnknownPrice {
+                    path: path.to_owned(),
+                    variant: variant.name.clone(),
+                    storage: name.to_owned(),
+                    known: names(&file.storage),
+                })?,
+        ),
+        None => file
+            .storage_of(path, &variant.tier)?
+            .and_then(|name| file.storage.get_key_value(name)),
+    };
+    let storage = storage.map(|(name, entry)| (name.as_str(), entry));
+    let impossible = |what| PricingError::Impossible {
+        path: path.to_owned(),
+        variant: variant.name.clone(),
+        what,
+        known: names(&file.instances),
+    };
+    if let Some(need) = file.lacks(&instance.price, &variant.tier, storage.is_some()) {
+        let (tier, need) = (&variant.tier, need.key());
+        return Err(impossible(format!(
+            "tier {tier} needs {need}, which {instance_name} has not"
+        )));
+    }
+    let memory_gib = instance.price.memory_gib;
+    let cache_gib = variant.cache_bytes as f64 / BYTES_PER_GB;
+    if memory_gib > 0.0 && cache_gib > memory_gib {
+        return Err(impossible(format!(
+            "its cache of {cache_gib:.1} GiB does not fit into the {memory_gib} GiB of {instance_name}"
+        )));
+    }
+    Ok(Found {
+        variant,
+        instance_name,
+        instance,
+        storage,
+    })
+}
+
+fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: Stored) -> Result<CostTerms, PricingError> {
+    let Found { variant, instance, .. } = found;
+    let mut usd_per_instance_month = 0.0;
+    if variant.staged_bytes > 0 && !instance.price.local_disk {
+        let Some(staging) = &file.staging else {
+            return Err(PricingError::NoStaging {
+                path: path.to_owned(),
+                variant: variant.name.clone(),
+                instance: found.instance_name.to_owned(),
+            });
+        };
+        usd_per_instance_month += variant.staged_bytes as f64 / BYTES_PER_GB * staging.price.usd_per_gb_month;
+    }
+    let mut fixed_usd_per_month = Vec::new();
+    let (mut usd_per_request, mut usd_per_byte) = (0.0, 0.0);
+    if let Some((_, Priced { price, .. })) = found.storage {
+        let month = price.month(data.table_bytes + data.model_bytes);
+        if price.per_instance {
+            usd_per_instance_month += month.iter().map(|(_, usd)| usd).sum::<f64>();
+        } else {
+            fixed_usd_per_month.extend(month.into_iter().map(|(name, usd)| (name.to_owned(), usd)));
+        }
+        (usd_per_request, usd_per_byte) = (price.usd_per_request(), price.usd_per_byte());
+    }
+    Ok(CostTerms {
+        instance: found.instance_name.to_owned(),
+        usd_per_instance_hour: instance.price.usd_per_hour,
+        usd_per_instance_month,
+        fixed_usd_per_month,
+        usd_per_request,
+        usd_per_byte,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const PROVENANCE: &str =
+        "provider = \"P\"\nregion = \"r\"\nas_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n";
+
+    /// Entries, each of a head and its keys.
+    fn file(entries: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("prices.toml");
+        let mut text = String::new();
+        for (head, keys) in entries {
+            text += &format!("[{head}]\n{keys}\n{PROVENANCE}");
+        }
+        text += "[tiers]\ns3 = \"blobs\"\nnvme = \"included\"\n[needs]\nnvme = [\"local-disk\"]\n";
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    const PLAIN: (&str, &str) = ("instances.plain", "usd_per_hour = 1.0\nmemory_gib = 8");
+    const DISK: (&str, &str) = (
+        "instances.disk",
+        "usd_per_hour = 2.0\nmemory_gib = 8\nlocal_disk = true",
+    );
+    const BLOBS: (&str, &str) = (
+        "storage.blobs",
+        "usd_per_1000_get_requests = 0.4\nusd_per_gb_read = 1.073741824\nusd_per_gb_month = 0.02",
+    );
+    const VOLUME: (&str, &str) = (
+        "storage.volume",
+        "usd_per_gb_month = 0.1\nincluded_iops = 3000\niops = 5000\nusd_per_provisioned_iops_month = 0.005\nper_instance = true",
+    );
+    const STAGING: (&str, &str) = ("staging", "usd_per_gb_month = 0.1");
+    const GB: u64 = 1 << 30;
+    const DATA: Stored = Stored {
+        table_bytes: 90 * GB,
+        model_bytes: 10 * GB,
+    };
+
+    fn variant(tier: &str) -> PricedVariant {
+        PricedVariant {
+            name: "v".into(),
+            tier: tier.into(),
+            ..PricedVariant::default()
+        }
+    }
+
+    fn terms_in(path: &Path, variant: PricedVariant) -> Result<CostTerms, PricingError> {
+        Ok(terms(path, &[variant], "plain", DATA)?.remove("v").unwrap())
+    }
+
+    #[test]
+    fn a_service_is_paid_by_capacity_requests_and_bytes() {
+        let (_folder, path) = file(&[PLAIN, BLOBS]);
+        let found = terms_in(&path, variant("s3")).unwrap();
+        assert_eq!((found.instance.as_str(), found.usd_per_instance_hour), ("plain", 1.0));
+        assert_eq!(found.fixed_usd_per_month, [("capacity".to_owned(), 2.0)]);
+        assert!((found.usd_per_request - 4e-4).abs() < 1e-15 && (found.usd_per_byte - 1e-9).abs() < 1e-20);
+        assert_eq!(found.usd_per_instance_month, 0.0);
+    }
+
+    #[test]
+    fn a_copy_is_paid_for_where_the_instance_has_no_disk() {
+        let (_folder, path) = file(&[PLAIN, DISK, BLOBS, STAGING]);
+        let staged = PricedVariant {
+            staged_bytes: 30 * GB,
+            ..variant("s3")
+        };
+        assert!((terms_in(&path, staged.clone()).unwrap().usd_per_instance_month - 3.0).abs() < 1e-12);
+        let on_disk = PricedVariant {
+            instance: Some("disk".into()),
+            ..staged.clone()
+        };
+        let found = terms_in(&path, on_disk).unwrap();
+        assert_eq!((found.usd_per_instance_hour, found.usd_per_instance_month), (2.0, 0.0));
+        let (_folder, path) = file(&[PLAIN, BLOBS]);
+        let error = terms_in(&path, staged).unwrap_err().to_string();
+        assert!(error.contains("[staging]") && error.contains("`v`"), "{error}");
+    }
+
+    #[test]
+    fn a_volume_of_each_instance_is_paid_for_each() {
+        let (_folder, path) = file(&[PLAIN, BLOBS, VOLUME]);
+        let on_volume = PricedVariant {
+            price: Some("volume".into()),
+            ..variant("nvme")
+        };
+        // It stands in for the local disk that the tier needs.
+        let found = terms_in(&path, on_volume).unwrap();
+        assert!((found.usd_per_instance_month - 20.0).abs() < 1e-9, "{found:?}");
+        assert!(found.fixed_usd_per_month.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_had_or_is_not_known_is_named() {
+        let (_folder, path) = file(&[PLAIN, DISK, BLOBS]);
+        let change = |change: fn(&mut PricedVariant)| {
+            let mut variant = variant("s3");
+            change(&mut variant);
+            terms_in(&path, variant).unwrap_err().to_string()
+        };
+        for (error, parts) in [
+            (change(|v| v.tier = "nvme".into()), ["needs local-disk", "plain"]),
+            (change(|v| v.tier = "tape".into()), ["[tiers]", "`tape`"]),
+            (change(|v| v.price = Some("tape".into())), ["`v`", "[storage.tape]"]),
+            (change(|v| v.instance = Some("huge".into())), ["huge", "disk, plain"]),
+            (change(|v| v.cache_bytes = 9 * GB), ["9.0 GiB", "8 GiB of plain"]),
+        ] {
+            for part in parts {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+        let (_folder, path) = file(&[PLAIN, BLOBS, ("storage.odd", "iops = 5")]);
+        let error = terms_in(&path, variant("s3")).unwrap_err().to_string();
+        assert!(error.contains("storage.odd.iops"), "{error}");
+    }
+
+    #[test]
+    fn a_runs_prices_have_every_variant_with_its_sources() {
+        let (_folder, path) = file(&[PLAIN, DISK, BLOBS, STAGING]);
+        let mut pricing = super::super::load(&path, "plain", &[]).unwrap();
+        let staged = PricedVariant {
+            name: "s3 staged".into(),
+            staged_bytes: GB,
+            ..variant("s3")
+        };
+        let local = PricedVariant {
+            name: "local".into(),
+            instance: Some("disk".into()),
+            ..variant("nvme")
+        };
+        add_variants(&mut pricing, &path, &[staged, local], DATA).unwrap();
+        assert_eq!(pricing.terms_by_variant.len(), 2);
+        assert_eq!(pricing.instances_by_tier["local"], ["disk"]);
+        assert!(pricing.usd_per_request.contains_key("s3 staged") && !pricing.usd_per_request.contains_key("local"));
+        for part in [
+            "plain: $1/h",
+            "disk: $2/h",
+            "s3: blobs: ",
+            "staging disk: $0.1 per GB-month",
+        ] {
+            let count = pricing.sources.iter().filter(|line| line.starts_with(part)).count();
+            assert_eq!(count, 1, "{part}: {:?}", pricing.sources);
+        }
+    }
+}
