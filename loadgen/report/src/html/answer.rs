@@ -1,0 +1,78 @@
+//! The answer as the page's first section. In: the answer in words. Out: HTML.
+
+use super::markup::escape;
+use super::tables;
+use crate::content::answer::{AnswerText, Cell, RankRow, meets};
+use tierlab_analysis::record::{AnswerOutcome, MeetsObjective};
+
+/// The sentence, the ranking, what was left open, and how sure it all is.
+pub(super) fn section(answer: &AnswerText) -> String {
+    let class = match answer.outcome {
+        AnswerOutcome::Decided => "valid",
+        AnswerOutcome::Undecided => "saturated",
+        AnswerOutcome::None => "invalid",
+    };
+    let mut out = format!(
+        "<section class=\"answer {class}\"><h2>The answer <span class=\"badge {class}\">{}</span></h2><p class=\"said\">{}.</p>\
+         <div class=\"scroll\"><table class=\"brief ranking\"><thead><tr><th>variant</th><th>SLO</th>",
+        answer.word(),
+        escape(&answer.sentence)
+    );
+    for (name, is_number) in &answer.columns {
+        out += &format!("<th{}>{}</th>", tables::number(*is_number), escape(name));
+    }
+    out += "<th>why</th></tr></thead><tbody>";
+    for ranked in &answer.rows {
+        out += &row(answer, ranked);
+    }
+    out += "</tbody></table></div>";
+    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+        let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
+        if !items.is_empty() {
+            out += &format!("<h3>{title}</h3><ul class=\"findings\">{items}</ul>");
+        }
+    }
+    out + "</section>\n"
+}
+
+fn row(answer: &AnswerText, ranked: &RankRow) -> String {
+    let class = match ranked.outcome {
+        MeetsObjective::Met => "valid",
+        MeetsObjective::NotMet => "invalid",
+        MeetsObjective::Unknown => "saturated",
+    };
+    let badge = ranked.tier.origin.as_ref().map_or_else(String::new, |origin| {
+        format!(
+            " <span class=\"badge {}\" data-tip=\"{}\">{}</span>",
+            origin.kind,
+            escape(&origin.says),
+            escape(&origin.label())
+        )
+    });
+    let mut out = format!(
+        "<tr><td data-label=\"variant\"><span class=\"rank\">{}</span>{}{badge}</td><td data-label=\"SLO\">\
+         <span class=\"badge {class}\">{}</span></td>",
+        ranked.rank,
+        escape(&ranked.tier.name),
+        meets(ranked.outcome)
+    );
+    for ((name, is_number), cell) in answer.columns.iter().zip(&ranked.cells) {
+        out += &format!(
+            "<td data-label=\"{}\"{}>{}</td>",
+            escape(name),
+            tables::number(*is_number),
+            figure(cell)
+        );
+    }
+    out + &format!("<td class=\"why\">{}</td></tr>", escape(&ranked.why))
+}
+
+fn figure(cell: &Cell) -> String {
+    let below = [&cell.interval, &cell.at].map(String::as_str);
+    let below: String = below
+        .into_iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| format!("<span class=\"ci\">{}</span>", escape(text)))
+        .collect();
+    escape(&cell.value) + &below
+}
