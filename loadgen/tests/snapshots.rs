@@ -1,5 +1,6 @@
 //! What people read of a run, as a whole: the terminal table and `report.md` of a kept run, held against files; and how a
-//! run with a question opens, by what its answer came to.
+//! run with a question opens, by what its answer came to. With `TIERLAB_ANSWER_TO=DIR` the folder of such a run is left
+//! there, to be looked at in a browser.
 //!
 //! Where a change of them is meant: `INSTA_UPDATE=always cargo nextest run --release --workspace --test snapshots`, and read the
 //! difference. Command lines are kept in `docs/reference/cli.md` by `scripts/reference`.
@@ -7,7 +8,7 @@
 mod answered;
 mod synthetic;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tierlab_analysis::record::{AnswerOutcome, Run};
 
@@ -71,13 +72,14 @@ fn reports_open_with_the_answer() {
 
 #[test]
 fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
-    let folder = tempfile::tempdir().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = std::env::var_os("TIERLAB_ANSWER_TO").map_or_else(|| temporary.path().join("run"), PathBuf::from);
     let run = answered::run(AnswerOutcome::Undecided);
-    tierlab_loadgen::store::folder::write(&run, folder.path()).unwrap();
-    let text = std::fs::read_to_string(folder.path().join("answer.json")).unwrap();
+    tierlab_loadgen::store::folder::write(&run, &folder).unwrap();
+    let text = std::fs::read_to_string(folder.join("answer.json")).unwrap();
     let read: tierlab_analysis::record::Answer = serde_json::from_str(&text).unwrap();
     assert_eq!(Some(read), run.answer);
-    let csv = std::fs::read_to_string(folder.path().join("summary.csv")).unwrap();
+    let csv = std::fs::read_to_string(folder.join("summary.csv")).unwrap();
     assert!(csv.lines().next().unwrap().contains(",offered_rps,variant,repeats,"));
     assert!(csv.contains(",100,s3-standard,"), "{csv}");
     // Without a question there is nothing to keep.

@@ -78,7 +78,8 @@ fn answer(answer: &AnswerText) -> String {
     let columns = answer.columns.iter().map(|(name, _)| *name);
     table
         .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
         .set_header(["#", "variant", "SLO"].into_iter().chain(columns));
     for row in &answer.rows {
         let figures = row.cells.iter().map(Cell::text);
@@ -117,14 +118,14 @@ fn answer(answer: &AnswerText) -> String {
 }
 
 /// Columns of a terminal that text is written for.
-const COLUMNS: usize = 160;
+const COLUMNS: u16 = 160;
 
 /// Text over several lines, all but the first moved in.
 fn wrapped(text: &str, indent: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
         let length = word.chars().count();
-        if column > 0 && column + 1 + length > COLUMNS {
+        if column > 0 && column + 1 + length > usize::from(COLUMNS) {
             out += &format!("\n{:indent$}", "");
             column = indent;
         } else if column > 0 {

@@ -328,7 +328,11 @@ fn others(run: &Run, answer: &Answer, best: &Ranked) -> String {
     }
     let unknown: Vec<String> = of(MeetsObjective::Unknown).map(|ranked| printed(run, ranked)).collect();
     if !unknown.is_empty() {
-        text += &format!("; not known of {}", unknown.join(", "));
+        text += &format!(
+            "; whether {} meet{} it is not known",
+            unknown.join(", "),
+            if unknown.len() == 1 { "s" } else { "" }
+        );
     }
     text
 }

@@ -43,7 +43,8 @@ pub(crate) struct Row<'a> {
     pub(crate) cache: String,
     /// The point that stands for it.
     pub(crate) best: Option<Best<'a>>,
-    /// The highest rate that stands for it, with what is known of the boundary: the answer's, where there is one.
+    /// The highest rate that stands for it, with what is known of the boundary: the answer's, where there is one. Absent where
+    /// only the plan ended the rates.
     pub(crate) highest: Option<Interval>,
     /// The figures at the common rate; absent where it has no valid point there.
     pub(crate) at_common: Option<&'a Summary>,
@@ -80,7 +81,7 @@ impl<'a> Group<'a> {
                 Row {
                     tier: Tier::of(run, factors.label()),
                     cache: words::cache(factors),
-                    highest: highest(run, factors).or_else(|| Some(reached(best.as_ref()?))),
+                    highest: highest(run, factors).or_else(|| reached(best.as_ref()?)),
                     best,
                     at_common: point.and_then(|point| point.summary.as_ref()),
                     against_fastest: against(point, fastest, tail),
@@ -119,23 +120,23 @@ fn highest(run: &Run, factors: &Factors) -> Option<Interval> {
     let answer = run.answer.as_ref()?;
     let question = &answer.question;
     let ranked = answer.ranking.iter().find(|ranked| ranked.variant == factors.label())?;
-    let value = ranked.highest_rps?;
+    let (value, hi) = (ranked.highest_rps?, ranked.highest_rps_hi?);
     (factors.mode == question.mode && factors.batch_size == question.batch_size).then_some(Interval {
         value,
         lo: ranked.highest_rps_lo.unwrap_or(value),
-        hi: ranked.highest_rps_hi.unwrap_or(value),
+        hi,
     })
 }
 
-/// The rate of the point that stands for a curve.
-fn reached(best: &Best<'_>) -> Interval {
+/// The rate of the point that stands for a curve, where that is the server's own limit.
+fn reached(best: &Best<'_>) -> Option<Interval> {
     let value = best.rps();
     let alone = Interval {
         value,
         lo: value,
         hi: value,
     };
-    best.interval.filter(|_| !best.at_least).unwrap_or(alone)
+    (!best.at_least).then(|| best.interval.unwrap_or(alone))
 }
 
 fn fastest<'a>(at_common: &[Option<&'a Point>], tail: TailPercentile) -> Option<&'a Point> {

@@ -18,8 +18,8 @@ const PERCENTILES: [(Percentile, Of); 3] = [
 ];
 
 const CAPTION: &str = "Bands and whiskers are 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
-                       latencies of their rate. A ring is the highest rate that stands for the series, its bar the interval; an arrow is \
-                       the knee of its p95; a dashed line across is the objective.";
+                       latencies of their rate. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
+                       the knee of the p95; a dashed line across is the objective.";
 
 /// The figure of a group.
 pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> String {

@@ -54,7 +54,7 @@
     }
   };
 
-  const axis = (told, side, size) => ({
+  const axis = (told, side, size, only) => ({
     side, size, font: FONT, labelFont: FONT, gap: 6,
     label: side === 2 ? told.name : undefined, labelSize: 20,
     stroke: () => css("--soft"),
@@ -64,18 +64,14 @@
     space: side === 2 ? 64 : 34,
     values: (_, splits) => splits.map((value) => value === null ? null : TEXT[told.unit](value)),
     ...(told.unit === "nines" && { splits: (_u, _i, from, to) => NINES.filter((tick) => tick >= from - 0.01 && tick <= to + 0.01) }),
+    ...(only && { splits: () => only }),
     ...(told.log && {
       splits: (u, _i, from, to) => logTicks(from, to, (side === 2 ? u.width - 90 : u.height - 60) / (side === 2 ? 56 : 34)),
       filter: (_, splits) => splits,
     }),
   });
 
-  const scale = (told) => ({
-    time: false,
-    distr: told.log ? 3 : 1,
-    // All of it, but where a part was drawn out.
-    range: (_, from, to) => from > told.range[0] && to < told.range[1] && to - from < 0.999 * (told.reach[1] - told.reach[0]) ? [from, to] : told.range,
-  });
+  const scale = (told, view, key) => ({ time: false, distr: told.log ? 3 : 1, range: () => view[key] });
 
   const draw = (u, chart, line, look) => {
     const { ctx, bbox } = u, ratio = uPlot.pxRatio;
@@ -203,8 +199,16 @@
       const at = new Map(line.x.map((x, index) => [x, line.y[index]]));
       return xs.map((x) => at.has(x) ? at.get(x) : null);
     });
-    chart.x.reach = [xs[0], xs[xs.length - 1]];
-    chart.y.reach = chart.y.range;
+    // What of the axes is shown: all, or what was drawn out with the pointer.
+    const view = { x: chart.x.range, y: chart.y.range };
+    const zoom = (u, x, y) => {
+      [view.x, view.y] = [x, y];
+      u.batch(() => {
+        u.setScale("x", { min: x[0], max: x[1] });
+        u.setScale("y", { min: y[0], max: y[1] });
+      });
+    };
+    const whole = (u) => zoom(u, chart.x.range, chart.y.range);
     const size = () => {
       const width = Math.max(200, box.clientWidth);
       return { width, height: Math.round(Math.min(340, Math.max(250, 0.6 * width))) };
@@ -219,18 +223,25 @@
     const u = new uPlot({
       ...size(),
       legend: { show: false },
-      scales: { x: scale(chart.x), y: scale(chart.y) },
-      axes: [axis(chart.x, 2, 34), axis(chart.y, 3, 66)],
+      scales: { x: scale(chart.x, view, "x"), y: scale(chart.y, view, "y") },
+      axes: [axis(chart.x, 2, 34, xs.length === 1 && xs), axis(chart.y, 3, 66)],
       series: [{}, ...series],
       padding: [10, 14, 0, 0],
       cursor: {
-        drag: { x: true, y: true, uni: 40, setScale: true },
+        drag: { x: true, y: true, uni: 40, setScale: false },
+        bind: { dblclick: (u) => () => whole(u) },
         points: { size: 9 },
         dataIdx: (u, index, at, value) => index === 0 ? at : xs.indexOf(nearest(chart.lines[index - 1], keyed ? xs[at] : value)),
       },
       hooks: {
         drawSeries: [(u, index) => draw(u, chart, chart.lines[index - 1], looks[chart.lines[index - 1].series])],
         draw: [(u) => drawLimits(u, chart)],
+        setSelect: [(u) => {
+          const { left, top, width, height } = u.select;
+          if (width < 4 || height < 4) return;
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          zoom(u, [u.posToVal(left, "x"), u.posToVal(left + width, "x")], [u.posToVal(top + height, "y"), u.posToVal(top, "y")]);
+        }],
         setCursor: [(u) => {
           const { left, top, idx } = u.cursor;
           if (idx === null || idx === undefined || left < 0) { hide(); return; }
@@ -251,7 +262,7 @@
       const at = u.cursor.left >= 0 && u.cursor.idx !== null ? inside.indexOf(xs[u.cursor.idx]) : -1;
       const to = { ArrowRight: at + 1, ArrowLeft: at < 0 ? inside.length - 1 : at - 1, Home: 0, End: inside.length - 1 }[event.key];
       if (event.key === "Escape") {
-        u.setScale("x", { min: xs[0], max: xs[xs.length - 1] });
+        whole(u);
         rest();
       } else if (to !== undefined && inside.length) {
         event.preventDefault();
