@@ -1,6 +1,9 @@
 //! Names of the metrics that the server exports and the load generator scrapes. Each is registered, typed, by its
 //! owner; the names live here because they are read on the other side of a process boundary. Units are in the names.
 
+/// A label of every metric of a server that is one of a lab's variants.
+pub const VARIANT_LABEL: &str = "variant";
+
 /// Infer requests answered, by `model`, `mode`, `protocol` (http, grpc) and HTTP `code`.
 pub const REQUESTS: &str = "tierlab_requests_total";
 /// Server time of an infer request, histogram, by `model`, `tier`, `mode`.

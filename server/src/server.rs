@@ -3,6 +3,7 @@
 //! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
+use tierlab_protocol::metrics::VARIANT_LABEL;
 use crate::config::{Config, ConfigError};
 use crate::drain;
 use crate::error::ServerError;
@@ -104,8 +105,10 @@ pub async fn run(
     ready: impl FnOnce(Addresses) + Send,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServerError> {
-    let registry = Registry::new();
     let on_registry = |e: prometheus::Error| ServerError::Load(format!("metrics: {e}"));
+    let variant = config.telemetry.variant.iter();
+    let labels = variant.map(|name| (VARIANT_LABEL.to_owned(), name.clone())).collect();
+    let registry = Registry::new_custom(None, Some(labels)).map_err(on_registry)?;
     let metrics = Arc::new(Metrics::register(&registry).map_err(on_registry)?);
     let storage_metrics = StorageMetrics::register(&registry).map_err(on_registry)?;
     metrics

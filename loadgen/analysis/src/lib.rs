@@ -12,10 +12,12 @@
 //!   the time of GPUs went
 //! - [`curves`]: points seen together: the knee, the highest rate under an objective and how it is searched for, two runs compared,
 //!   what a whole run says
+//! - [`decision`]: what a lab measures next, and what it answers
 //! - [`summarise()`], [`conclude`]: all of it, for points and for a run
 
 pub mod costs;
 pub mod curves;
+pub mod decision;
 pub mod gpu;
 pub mod latency;
 pub mod record;

@@ -97,6 +97,13 @@ impl Population {
         }
     }
 
+    /// Every entity of the table, in its order; of a file those that it names.
+    pub fn ids(&self) -> impl Iterator<Item = i64> + '_ {
+        let of_table = if self.listed.is_empty() { self.count } else { 0 };
+        let of_table = (0..of_table).map(|index| self.first_id + index.cast_signed());
+        self.listed.iter().copied().chain(of_table)
+    }
+
     /// The id of the entity of a rank, 0 being the most popular.
     ///
     /// # Panics

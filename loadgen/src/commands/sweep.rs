@@ -103,6 +103,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         config_sha256: sha256(&configs)?,
         pricing,
         instrument,
+        variants: Vec::new(),
         cold_starts: Vec::new(),
     };
     let senders = Senders::new(&plan, options.workers, options.host).await?;

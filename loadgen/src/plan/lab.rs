@@ -3,6 +3,7 @@
 use super::check::{below, within};
 use super::origin::Origin;
 use super::raw::{RawColdStart, RawData, RawLab};
+use super::variant::{self, RawVariant, VariantPlan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +13,10 @@ use tierlab_formats::model::is_plain_name;
 /// A validated `[lab]`.
 #[derive(Debug, Clone)]
 pub struct LabPlan {
-    /// Tiers, in the order in which they are measured.
+    /// Where data lie; what the variants read from.
     pub tiers: Vec<TierPlan>,
-    /// Cache states, in the order in which they are measured.
-    pub caches: Vec<CacheState>,
+    /// What is measured, in order: the plan's variants, or each tier in each cache state.
+    pub variants: Vec<VariantPlan>,
     /// Cold starts to measure before the loads.
     pub cold_start: Option<ColdStartPlan>,
     /// Models and tables.
@@ -35,6 +36,8 @@ pub struct LabPlan {
 pub struct TierPlan {
     /// Its name: a file of the server's `tiers/` folder.
     pub name: String,
+    /// The kind that the file says it is; the name where there is no such file.
+    pub kind: String,
     /// What stands behind it.
     pub origin: Origin,
     /// Whether the lab writes models and tables to it.
@@ -88,6 +91,20 @@ pub enum Data {
     },
 }
 
+impl CacheState {
+    /// No cache: every row comes from the tier.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            name: "cold".into(),
+            share: 0.0,
+            prefill: false,
+            page_cache: PageCache::default(),
+            set: Vec::new(),
+        }
+    }
+}
+
 impl LabPlan {
     /// The config file of a tier: `tiers/NAME.toml` beside the server's config.
     #[must_use]
@@ -97,28 +114,29 @@ impl LabPlan {
     }
 }
 
-pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
-    if raw.tiers.is_empty() {
-        return Err("`lab.tiers` is empty".into());
-    }
-    for (i, tier) in raw.tiers.iter().enumerate() {
-        if !is_plain_name(tier) {
-            return Err(format!("`lab.tiers`: `{tier}` is no plain name"));
-        }
-        if raw.tiers[..i].contains(tier) {
-            return Err(format!("`lab.tiers`: `{tier}` stands twice"));
-        }
-    }
-    if let Some(stray) = raw.tier.keys().find(|name| !raw.tiers.contains(name)) {
+/// What stands around a `[lab]` in its plan.
+#[derive(Debug)]
+pub(super) struct Around<'a> {
+    pub(super) base: &'a Path,
+    pub(super) variants: &'a [RawVariant],
+    pub(super) has_prices: bool,
+    /// Whether the plan has a question, whose answer calls every variant by its name.
+    pub(super) is_asked: bool,
+}
+
+pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, String> {
+    let base = around.base;
+    let names = tier_names(&raw, around.variants)?;
+    if let Some(stray) = raw.tier.keys().find(|name| !names.contains(name)) {
         return Err(format!("`lab.tier.{stray}` is not in `lab.tiers`"));
     }
     within("lab.ready_timeout_s", raw.ready_timeout_s as f64, 1.0, 3_600.0)?;
-    let tiers = raw
-        .tiers
+    let server_config = below(base, &raw.server_config);
+    let tiers = names
         .iter()
-        .map(|name| tier(name, raw.tier.get(name)))
+        .map(|name| tier(name, kind(&server_config, name), raw.tier.get(name)))
         .collect::<Result<Vec<_>, _>>()?;
-    let caches = caches(&raw)?;
+    let caches = caches(&raw, around.variants.is_empty())?;
     let cold_start = raw.cold_start.as_ref().map(cold_start).transpose()?;
     let drops = caches.iter().map(|cache| cache.page_cache);
     let drops = drops.chain(cold_start.iter().map(|plan| plan.page_cache));
@@ -126,22 +144,98 @@ pub(super) fn validate(raw: RawLab, base: &Path) -> Result<LabPlan, String> {
         has_files_here(&tiers)?;
     }
     let server_set = overlays("lab.server", &raw.server)?;
-    leave_capacity(&tiers, &server_set)?;
+    let known = variant::Known {
+        tiers: &tiers,
+        caches: &caches,
+        has_prices: around.has_prices,
+    };
+    let variants = if around.variants.is_empty() {
+        every_pair(&tiers, &caches, around.is_asked)
+    } else {
+        variant::validate(around.variants, &known)?
+    };
+    leave_capacity(&tiers, &variants, &server_set)?;
     Ok(LabPlan {
         tiers,
-        caches,
+        variants,
         cold_start,
         data: data(raw.data, base)?,
         work: below(base, &raw.work),
-        server_config: below(base, &raw.server_config),
+        server_config,
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
         server_set,
     })
 }
 
+/// The tiers of the plan, each once: those that are named, or else those of the variants.
+fn tier_names(raw: &RawLab, variants: &[RawVariant]) -> Result<Vec<String>, String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in &raw.tiers {
+        if !is_plain_name(name) {
+            return Err(format!("`lab.tiers`: `{name}` is no plain name"));
+        }
+        if names.contains(name) {
+            return Err(format!("`lab.tiers`: `{name}` stands twice"));
+        }
+        names.push(name.clone());
+    }
+    if raw.tiers.is_empty() {
+        for RawVariant { tier, .. } in variants {
+            if !is_plain_name(tier) {
+                return Err(format!("`variant.tier` = `{tier}` is no plain name"));
+            }
+            if !names.contains(tier) {
+                names.push(tier.clone());
+            }
+        }
+    }
+    if names.is_empty() {
+        return Err("`lab.tiers` is empty, and there is no `[[variant]]`".into());
+    }
+    Ok(names)
+}
+
+/// What a tier's file says that it is; its name where there is no such file, which is an error of its own later.
+fn kind(server_config: &Path, name: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct OfKind {
+        kind: String,
+    }
+    let file = server_config
+        .parent()
+        .unwrap_or_else(|| Path::new(""))
+        .join("tiers")
+        .join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    toml::from_str::<OfKind>(&text).map_or_else(|_| name.to_owned(), |tier| tier.kind)
+}
+
+/// Each tier in each cache state; named where a question asks about them.
+fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec<VariantPlan> {
+    let pair = |tier: &TierPlan, cache: &CacheState| VariantPlan {
+        name: if are_named {
+            format!("{}-{}", tier.name, cache.name)
+        } else {
+            String::new()
+        },
+        tier: tier.clone(),
+        cache: cache.clone(),
+        emulated: None,
+        staged: None,
+        sessions: None,
+        price: None,
+        instance: None,
+        set: Vec::new(),
+    };
+    tiers
+        .iter()
+        .flat_map(|tier| caches.iter().map(move |cache| pair(tier, cache)))
+        .collect()
+}
+
 /// Only this machine's page cache can be dropped.
 fn has_files_here(tiers: &[TierPlan]) -> Result<(), String> {
-    let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.name.as_str(), "nvme" | "gds");
+    let here = |tier: &&TierPlan| tier.origin == Origin::Embedded || matches!(tier.kind.as_str(), "nvme" | "gds");
     match tiers.iter().find(|tier| !here(tier)) {
         None => Ok(()),
         Some(tier) => Err(format!(
@@ -172,18 +266,19 @@ fn cold_start(raw: &RawColdStart) -> Result<ColdStartPlan, String> {
     })
 }
 
-fn tier(name: &str, raw: Option<&crate::plan::raw::RawTier>) -> Result<TierPlan, String> {
-    let served = matches!(name, "s3" | "nfs" | "flight");
+fn tier(name: &str, kind: String, raw: Option<&crate::plan::raw::RawTier>) -> Result<TierPlan, String> {
+    let served = matches!(kind.as_str(), "s3" | "nfs" | "flight");
     let origin = raw
         .and_then(|tier| tier.origin)
         .unwrap_or(if served { Origin::Embedded } else { Origin::Real });
     if origin == Origin::Embedded && !served {
         return Err(format!(
-            "`lab.tier.{name}.origin` = \"embedded\": only the tiers `s3`, `nfs` and `flight` have an embedded origin"
+            "`lab.tier.{name}.origin` = \"embedded\": only tiers of kind `s3`, `nfs` and `flight` have an embedded origin"
         ));
     }
     Ok(TierPlan {
         name: name.to_owned(),
+        kind,
         origin,
         publish: raw.and_then(|tier| tier.publish).unwrap_or(true),
         set: raw.map_or(Ok(Vec::new()), |tier| {
@@ -193,14 +288,18 @@ fn tier(name: &str, raw: Option<&crate::plan::raw::RawTier>) -> Result<TierPlan,
 }
 
 /// Refuses settings of what a cache state is made of: they would go before it, and every state would be the same.
-fn leave_capacity(tiers: &[TierPlan], server_set: &[String]) -> Result<(), String> {
+fn leave_capacity(tiers: &[TierPlan], variants: &[VariantPlan], server_set: &[String]) -> Result<(), String> {
     let key = |pair: &str| pair.split_once('=').map_or("", |(key, _)| key).trim().to_owned();
     let of_tiers = tiers.iter().flat_map(|tier| {
         let at = format!("lab.tier.{}.set", tier.name);
         tier.set.iter().map(move |pair| (at.clone(), key(pair)))
     });
     let of_server = server_set.iter().map(|pair| ("lab.server".to_owned(), key(pair)));
-    for (at, key) in of_tiers.chain(of_server) {
+    let of_variants = variants.iter().flat_map(|variant| {
+        let at = format!("variant.{}.set", variant.name);
+        variant.set.iter().map(move |pair| (at.clone(), key(pair)))
+    });
+    for (at, key) in of_tiers.chain(of_server).chain(of_variants) {
         if format!(".{key}").ends_with(".cache.capacity_bytes") {
             return Err(format!(
                 "`{at}` sets `{key}`: a lab chooses the cache's capacity by `[[lab.cache]]`, whose `share` is of the table"
@@ -210,8 +309,8 @@ fn leave_capacity(tiers: &[TierPlan], server_set: &[String]) -> Result<(), Strin
     Ok(())
 }
 
-fn caches(raw: &RawLab) -> Result<Vec<CacheState>, String> {
-    if raw.cache.is_empty() {
+fn caches(raw: &RawLab, are_needed: bool) -> Result<Vec<CacheState>, String> {
+    if raw.cache.is_empty() && are_needed {
         return Err("`[[lab.cache]]` is missing: a lab needs at least one cache state".into());
     }
     let mut states: Vec<CacheState> = Vec::new();
@@ -279,7 +378,7 @@ fn data(raw: RawData, base: &Path) -> Result<Data, String> {
 }
 
 /// TOML values as `KEY=VALUE`, nested tables as dotted keys.
-fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, String> {
+pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, String> {
     let mut set = Vec::new();
     for (key, value) in table {
         match value {

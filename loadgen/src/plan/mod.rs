@@ -12,19 +12,23 @@ mod line;
 mod loads;
 mod mix;
 mod origin;
+mod question;
 mod raw;
 mod search;
+mod variant;
+mod words;
 
 pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, TierPlan};
 pub use mix::{Mix, Part};
 pub use origin::Origin;
 pub use search::SearchPlan;
+pub use variant::{Stage, VariantPlan};
 
 use check::{below, within};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::Limits;
+use tierlab_analysis::record::{Limits, Question};
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::arrivals::Arrivals;
 use tierlab_load::keys::KeyDistribution;
@@ -96,6 +100,8 @@ pub struct Plan {
     pub mixes: Vec<Mix>,
     /// What the highest rate is searched under; absent where none is.
     pub search: Option<SearchPlan>,
+    /// What the lab is asked; absent where it measures the plan's loads and says nothing.
+    pub question: Option<Question>,
     /// The lab around it; absent in a sweep.
     pub lab: Option<LabPlan>,
 }
@@ -185,7 +191,7 @@ fn refusal(file: &Path, text: &str, what: String) -> PlanError {
     }
 }
 
-fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> {
+fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> {
     let base = file.parent().unwrap_or_else(|| Path::new(""));
     for (key, name) in [("name", &raw.name), ("model", &raw.model)] {
         if !is_plain_name(name) {
@@ -204,6 +210,8 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         within("reply_limit_bytes", bytes as f64, 1_024.0, MAX_REPLY_BYTES)?;
     }
     check_limits(&raw.limits)?;
+    let asked = raw.question.take();
+    let question = question(asked, &raw, base)?;
     let encoding = match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => {
             return Err(
@@ -226,8 +234,8 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         base,
     };
     let mixes = mix::validate(raw.mix, frame)?;
-    if raw.load.is_empty() && mixes.is_empty() {
-        return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`".into());
+    if raw.load.is_empty() && mixes.is_empty() && question.is_none() {
+        return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, or a `[question]`".into());
     }
     let loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
     let steps = search::Steps {
@@ -239,17 +247,24 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
     };
     let search = raw.search.map(|raw| search::validate(raw, &steps)).transpose()?;
     if raw.limits.objective_us.is_some() {
-        return Err("`limits.objective_us` is not set by itself; `search.slo` names the objective".into());
+        return Err("`limits.objective_us` is not set by itself; `search.slo` or `question.slo` names the objective".into());
     }
     let limits = Limits {
-        objective_us: search.as_ref().map(|search| search.slo.objective.limit_us),
+        objective_us: objective_us(search.as_ref(), question.as_ref()),
         ..raw.limits.clone()
+    };
+    let around = lab::Around {
+        base,
+        variants: &raw.variant,
+        has_prices: prices.is_some(),
+        is_asked: question.is_some(),
     };
     Ok(Plan {
         search,
+        question,
         loads,
         mixes,
-        lab: raw.lab.map(|lab| lab::validate(lab, base)).transpose()?,
+        lab: raw.lab.map(|lab| lab::validate(lab, &around)).transpose()?,
         file: file.to_owned(),
         text: text.to_owned(),
         name: raw.name,
@@ -271,6 +286,44 @@ fn validate(raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, String> 
         prices,
         limits,
     })
+}
+
+/// The plan's question, which takes a lab, its own steps, and no search beside it.
+fn question(
+    asked: Option<question::RawQuestion>,
+    plan: &raw::RawPlan,
+    base: &Path,
+) -> Result<Option<Question>, String> {
+    if !plan.variant.is_empty() && plan.lab.is_none() {
+        return Err("`variant` is part of a lab, and the plan has no `[lab]`".into());
+    }
+    let Some(asked) = asked else { return Ok(None) };
+    if plan.lab.is_none() {
+        return Err("`question` is put to a lab, and the plan has no `[lab]`".into());
+    }
+    if plan.search.is_some() {
+        return Err("`search` and `question` do not go together: a question finds the highest rate by itself".into());
+    }
+    if !plan.mix.is_empty() {
+        return Err("`mix` and `question` do not go together: a question is about one kind of request".into());
+    }
+    let around = question::Around {
+        base,
+        step_s: plan.step_s,
+        warmup_s: plan.warmup_s,
+        limits: &plan.limits,
+        has_prices: plan.prices.is_some(),
+    };
+    question::validate(asked, &around).map(Some)
+}
+
+/// The strictest latency limit that the run is judged by.
+fn objective_us(search: Option<&SearchPlan>, question: Option<&Question>) -> Option<f64> {
+    let searched = search.iter().map(|search| search.slo.objective.limit_us);
+    let asked = question.iter().flat_map(|question| &question.objectives);
+    searched
+        .chain(asked.map(|objective| objective.limit_us))
+        .min_by(f64::total_cmp)
 }
 
 fn check_limits(limits: &Limits) -> Result<(), String> {

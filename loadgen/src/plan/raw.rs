@@ -53,6 +53,10 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) mix: Vec<super::mix::RawMix>,
     #[serde(default)]
+    pub(super) question: Option<super::question::RawQuestion>,
+    #[serde(default)]
+    pub(super) variant: Vec<super::variant::RawVariant>,
+    #[serde(default)]
     pub(super) lab: Option<RawLab>,
 }
 
@@ -95,6 +99,7 @@ pub(super) struct RawLoad {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLab {
+    #[serde(default)]
     pub(super) tiers: Vec<String>,
     pub(super) work: PathBuf,
     pub(super) server_config: PathBuf,

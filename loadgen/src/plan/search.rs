@@ -124,29 +124,9 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, String> 
 
 /// `p99 < 20 ms`
 fn objective(text: &str) -> Result<Objective, String> {
-    read_objective(text).ok_or_else(|| {
+    super::words::objective(text).ok_or_else(|| {
         format!("`search.slo` = `{text}` is no objective; it reads like `p99 < 20 ms` (p50, p95 or p99; us, ms or s)")
     })
-}
-
-fn read_objective(text: &str) -> Option<Objective> {
-    let (name, limit) = text.split_once('<')?;
-    let percentile = match name.trim() {
-        "p50" => Percentile::P50,
-        "p95" => Percentile::P95,
-        "p99" => Percentile::P99,
-        _ => return None,
-    };
-    let limit = limit.trim();
-    let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
-    let unit_us = match &limit[digits.len()..] {
-        "us" | "µs" => 1.0,
-        "ms" => 1e3,
-        "s" => 1e6,
-        _ => return None,
-    };
-    let limit_us = digits.trim().parse::<f64>().ok()? * unit_us;
-    (limit_us.is_finite() && limit_us > 0.0).then_some(Objective { percentile, limit_us })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::progress::Progress;
 use crate::store::journal::{Journal, Points};
+use tierlab_analysis::record::Purpose;
 
 /// The steps of a run: those finished, and the journal that keeps them.
 pub(super) struct Ledger {
@@ -18,6 +19,8 @@ pub(super) struct Attempt {
     /// How often it was measured before without an answer.
     pub(super) attempt: u32,
     pub(super) seed: u64,
+    /// What it is measured for.
+    pub(super) purpose: Purpose,
 }
 
 impl Attempt {
@@ -26,6 +29,7 @@ impl Attempt {
             index,
             attempt: 0,
             seed,
+            purpose: Purpose::Explore,
         }
     }
 }

@@ -7,6 +7,7 @@
 //!   repeat of a point; `naming`: steps by name
 
 pub mod check_reply;
+mod decide;
 mod ledger;
 pub mod load_process;
 mod mixed;
@@ -18,6 +19,7 @@ mod send;
 mod step;
 pub mod target;
 
+pub(crate) use decide::asked;
 pub use naming::factors;
 pub use send::{Measured, Requests, Senders, measure};
 pub use step::{Prepare, Runner};

@@ -3,6 +3,7 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
 
+use super::decide;
 use super::ledger::{Attempt, Ledger};
 use super::mixed;
 use super::naming::{factors, name};
@@ -47,7 +48,7 @@ impl Runner<'_> {
             progress: Progress::new(
                 steps as u32,
                 self.plan.warmup + self.plan.window,
-                self.plan.search.is_some(),
+                self.plan.search.is_some() || self.plan.question.is_some(),
             ),
             unanswered: 0,
         };
@@ -89,13 +90,19 @@ impl Runner<'_> {
             .flat_map(|target| {
                 let loads = self.plan.loads.iter();
                 let loads = loads.map(|&load| factors(self.plan, target, load, &self.plan.model));
-                loads.chain(mixed::expected(self.plan, target)).collect::<Vec<_>>()
+                let asked = self.plan.question.iter().map(decide::asked);
+                let asked = asked.map(|load| factors(self.plan, target, load, &self.plan.model));
+                loads
+                    .chain(mixed::expected(self.plan, target))
+                    .chain(asked)
+                    .collect::<Vec<_>>()
             })
             .collect();
-        // A search chooses its own rates.
+        // A search chooses its own rates, and so does a question.
+        let chooses_rates = self.plan.search.is_some() || self.plan.question.is_some();
         let is_expected = |point: &&Point| {
             expected.iter().any(|factors| {
-                *factors == point.factors || (self.plan.search.is_some() && same_but_rate(factors, &point.factors))
+                *factors == point.factors || (chooses_rates && same_but_rate(factors, &point.factors))
             })
         };
         match points.all().iter().find(|point| !is_expected(point)) {
@@ -111,6 +118,7 @@ impl Runner<'_> {
     }
 
     async fn steps(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        self.decide(run, ledger).await?;
         if self.measures_loads() {
             self.grid(run, ledger).await?;
         }
@@ -159,8 +167,8 @@ fn begin(plan: &Plan, preamble: Preamble) -> Run {
         findings: Vec::new(),
         cold_starts: preamble.cold_starts,
         search_stopped: None,
-        question: None,
-        variants: Vec::new(),
+        question: plan.question.clone(),
+        variants: preamble.variants,
         answer: None,
         points: Vec::new(),
     }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
-use tierlab_analysis::record::{Factors, Point, Run, SloOutcome};
+use tierlab_analysis::record::{Factors, Purpose, Point, Run, SloOutcome};
 use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::{split_mix, step_seed};
@@ -169,6 +169,7 @@ impl Runner<'_> {
                     index,
                     attempt,
                     seed: step_seed(self.plan.seed, index + attempt * ATTEMPT, of_rate),
+                    purpose: Purpose::Explore,
                 };
                 self.step(ledger, curve.position, curve.load.at(probe.rps), attempt)
                     .await?;

@@ -56,7 +56,12 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         position: Position,
         load: Load,
-        Attempt { index, attempt, seed }: Attempt,
+        Attempt {
+            index,
+            attempt,
+            seed,
+            purpose,
+        }: Attempt,
     ) -> Result<(), RunError> {
         let target = &self.targets[position.target];
         let factors = factors(self.plan, target, load, &self.plan.model);
@@ -91,6 +96,7 @@ impl Runner<'_> {
         };
         let repeat = Repeat {
             attempt,
+            purpose,
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
         let line = line(&factors, &repeat);

@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::runner::recorder::{self, Label};
 use crate::runner::target::{Content, Target};
-use crate::runner::{Requests, factors, measure};
+use crate::runner::{Requests, asked, factors, measure};
 use crate::store::histograms::hdr_file;
 use crate::store::preamble::Instrument;
 use crate::store::resume::StoppedRun;
@@ -81,7 +81,8 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             .flat_map(move |&rate| mix.parts.iter().map(move |part| mix.load(part, rate)));
         all.collect::<Vec<_>>()
     });
-    let loads: Vec<Load> = plan.loads.iter().copied().chain(shares).collect();
+    let asked = plan.question.iter().map(asked);
+    let loads: Vec<Load> = plan.loads.iter().copied().chain(shares).chain(asked).collect();
     let highest = |mode| {
         loads
             .iter()

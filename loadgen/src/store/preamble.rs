@@ -1,7 +1,7 @@
 //! What stands in a result before its first step.
 
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{CarriedCertificate, Check, ColdStart, Environment, Point, Pricing};
+use tierlab_analysis::record::{CarriedCertificate, Check, ColdStart, Environment, Point, Pricing, Variant};
 
 /// What is known of the instrument before the first step.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct Preamble {
     pub pricing: Option<Pricing>,
     /// What measures.
     pub instrument: Instrument,
+    /// The variants of a question; empty without one.
+    pub variants: Vec<Variant>,
     /// Cold starts, which come before every step.
     pub cold_starts: Vec<ColdStart>,
 }

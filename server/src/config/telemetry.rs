@@ -6,6 +6,7 @@ use crate::telemetry::config::TelemetryConfig;
 use crate::telemetry::log::LogFormat;
 use serde::Deserialize;
 use std::time::Duration;
+use tierlab_formats::model::is_plain_name;
 
 /// `[log]`.
 #[derive(Debug, Deserialize)]
@@ -33,6 +34,7 @@ pub(super) struct RawTelemetry {
     queue_requests: usize,
     timeout_ms: u64,
     gpu_interval_ms: u64,
+    variant: String,
 }
 
 impl Default for RawTelemetry {
@@ -43,6 +45,7 @@ impl Default for RawTelemetry {
             queue_requests: 2048,
             timeout_ms: 5_000,
             gpu_interval_ms: 1_000,
+            variant: String::new(),
         }
     }
 }
@@ -65,6 +68,9 @@ impl RawTelemetry {
                 "must be from 100 to 60000, or 0 for no looks at the GPUs",
             );
         }
+        if !self.variant.is_empty() && !is_plain_name(&self.variant) {
+            return bad("variant", "is no plain name (letters, digits, `.`, `_`, `-`)");
+        }
         let traces_url = match self.otlp_endpoint {
             None => None,
             Some(_) if !cfg!(feature = "otlp") => {
@@ -86,6 +92,7 @@ impl RawTelemetry {
             queue_requests: self.queue_requests,
             timeout: Duration::from_millis(self.timeout_ms),
             gpu_interval: Duration::from_millis(self.gpu_interval_ms),
+            variant: Some(self.variant).filter(|name| !name.is_empty()),
         })
     }
 }

@@ -16,4 +16,6 @@ pub(crate) struct TelemetryConfig {
     pub(crate) timeout: Duration,
     /// Between two looks at the machine's GPUs; zero for none.
     pub(crate) gpu_interval: Duration,
+    /// The variant of a lab that this server is: a label of all of its metrics. None without one.
+    pub(crate) variant: Option<String>,
 }

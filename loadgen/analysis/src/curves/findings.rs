@@ -1,15 +1,16 @@
 //! From points to what a run says. In: a run with its repeats. Out: the same run with every point summarised and every
-//! curve's finding. Pure, as all of this room.
+//! curve's finding, and with the answer where it was asked something. Pure, as all of this room.
 
 use super::curve::curves;
 use super::{knee, slo};
 use crate::record::{Factors, Finding, Point, Run, Slo};
-use crate::summarise;
+use crate::{decision, summarise};
 
-/// Fills in the summaries of a run's points and its findings.
+/// Fills in the summaries of a run's points its findings, and the answer.
 pub fn conclude(run: &mut Run) {
     summarise(&mut run.points, &run.limits, run.pricing.as_ref());
     run.findings = findings(&run.points, run.slo.as_ref());
+    run.answer = decision::answer(run);
 }
 
 /// What each curve of summarised points says, in the order in which the curves first appear.

@@ -128,7 +128,7 @@ mod tests {
         Point {
             factors: Factors {
                 variant: String::new(),
-            tier: "nvme".into(),
+                tier: "nvme".into(),
                 cache: "cold".into(),
                 cache_share: 0.0,
                 model: "m".into(),

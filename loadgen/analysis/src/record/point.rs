@@ -60,7 +60,11 @@ impl Factors {
     /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
     #[must_use]
     pub fn label(&self) -> &str {
-        if self.variant.is_empty() { &self.tier } else { &self.variant }
+        if self.variant.is_empty() {
+            &self.tier
+        } else {
+            &self.variant
+        }
     }
 }
 

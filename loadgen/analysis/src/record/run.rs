@@ -1,6 +1,8 @@
 //! The shape of `run.json`: a whole run, and how often it was resumed.
 
-use super::{Answer, CarriedCertificate, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Question, Slo, Variant};
+use super::{
+    Answer, CarriedCertificate, Check, ColdStart, Environment, Finding, Limits, Point, Pricing, Question, Slo, Variant,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -3,10 +3,10 @@
 
 use super::context::LabContext;
 use super::data::Prepared;
-use super::servers::{Servers, Setting};
+use super::servers::Servers;
 use crate::error::RunError;
 use crate::page_cache;
-use crate::plan::ColdStartPlan;
+use crate::plan::{ColdStartPlan, LabPlan, VariantPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::Target;
 use std::time::Instant;
@@ -24,36 +24,34 @@ pub(super) async fn measure(
     running: &Servers,
     targets: &[Target],
 ) -> Result<Vec<ColdStart>, RunError> {
-    let Some(cache) = context.lab.caches.first() else {
-        return Ok(Vec::new());
-    };
+    let variants = started(context.lab);
     let mut starts = Vec::new();
     for index in 0..plan.repeats {
-        for tier in &context.lab.tiers {
+        for &variant in &variants {
             for &way in &plan.ways {
                 if context.interrupt.is_raised() {
                     return Err(RunError::InterruptedEarly);
                 }
                 if plan.page_cache == PageCache::Dropped {
-                    let folder = running.folder(tier)?;
+                    let folder = running.folder(&variant.tier)?;
                     page_cache::drop_below(&folder).map_err(RunError::io(&folder))?;
                 }
-                let target = targets.iter().find(|target| target.tier == tier.name);
+                let target = targets.iter().find(|target| target.label() == variant.label());
                 let timed = match (way, target) {
                     (ColdWay::Load, Some(target)) => load(context, target).await?,
                     (ColdWay::Load, None) => continue,
-                    (ColdWay::Restart, _) => restart(context, prepared, running, Setting { tier, cache }).await?,
+                    (ColdWay::Restart, _) => restart(context, prepared, running, variant).await?,
                 };
                 eprintln!(
                     "cold start {}/{}: {} by {way}: ready after {:.0} ms, first reply {:.1} ms later",
                     index + 1,
                     plan.repeats,
-                    tier.name,
+                    variant.label(),
                     timed.ready_s * 1e3,
                     timed.first_reply_s * 1e3
                 );
                 starts.push(ColdStart {
-                    tier: tier.name.clone(),
+                    tier: variant.label().to_owned(),
                     way,
                     index,
                     page_cache: plan.page_cache,
@@ -65,6 +63,17 @@ pub(super) async fn measure(
         }
     }
     Ok(starts)
+}
+
+/// What is started: every variant of the plan, or, without any, each tier in its first cache state.
+fn started(lab: &LabPlan) -> Vec<&VariantPlan> {
+    let mut started: Vec<&VariantPlan> = Vec::new();
+    for variant in &lab.variants {
+        if !started.iter().any(|other| other.label() == variant.label()) {
+            started.push(variant);
+        }
+    }
+    started
 }
 
 struct Timed {
@@ -108,12 +117,12 @@ async fn restart(
     context: &LabContext<'_>,
     prepared: &Prepared,
     running: &Servers,
-    setting: Setting<'_>,
+    variant: &VariantPlan,
 ) -> Result<Timed, RunError> {
     let began = Instant::now();
-    let server = running.launch(context, prepared, setting, "restart")?;
+    let server = running.launch(context, prepared, variant, &format!("{}-restart", variant.label()))?;
     let ready_s = began.elapsed().as_secs_f64();
-    let target = server.target(context, prepared, setting).await?;
+    let target = server.target(context, prepared, variant).await?;
     let first_reply_s = first_reply(context, &target).await?;
     let scrape = target.control.scrape().await?;
     let seconds = |stage: &str| scrape.sum(MODEL_LOAD_SECONDS, &[("model", &context.plan.model), ("stage", stage)]);

@@ -75,7 +75,7 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
     let embedded = |name: &str| {
         lab.tiers
             .iter()
-            .any(|tier| tier.name == name && tier.origin == Origin::Embedded)
+            .any(|tier| tier.kind == name && tier.origin == Origin::Embedded)
     };
     let mut ready = OriginReady::default();
     if let Some(program) = &context.programs.origin {
@@ -102,8 +102,8 @@ pub(super) fn open(context: &LabContext<'_>) -> Result<Locations, RunError> {
     }
     for tier in &lab.tiers {
         let location = location(tier, &ready, &folder)?;
-        if tier.name == "nvme" && tier.set.iter().all(|pair| !pair.starts_with("root=")) {
-            locations.folders.push(folder("nvme")?);
+        if tier.kind == "nvme" && tier.set.iter().all(|pair| !pair.starts_with("root=")) {
+            locations.folders.push(folder(&tier.name)?);
         }
         locations.by_tier.insert(tier.name.clone(), location);
     }
@@ -123,15 +123,15 @@ fn location(
     let own_root = tier.set.iter().find_map(|pair| pair.strip_prefix("root="));
     let mut location = Location {
         folder: match (tier.origin, own_root) {
-            (Origin::Embedded, _) => Some(folder(&tier.name)?),
+            (Origin::Embedded, _) => Some(folder(&tier.kind)?),
             (_, Some(root)) => Some(PathBuf::from(root)),
-            _ if matches!(tier.name.as_str(), "nvme" | "gds") => Some(folder(&tier.name)?),
+            _ if matches!(tier.kind.as_str(), "nvme" | "gds") => Some(folder(&tier.name)?),
             _ => None,
         },
         ..Location::default()
     };
     let mut ports = Vec::new();
-    match (tier.name.as_str(), tier.origin) {
+    match (tier.kind.as_str(), tier.origin) {
         ("s3", Origin::Embedded) => {
             location.set = vec![
                 format!("bucket={BUCKET}"),
@@ -162,6 +162,7 @@ mod tests {
     fn tier(name: &str, origin: Origin, set: &[&str]) -> TierPlan {
         TierPlan {
             name: name.into(),
+            kind: name.into(),
             origin,
             publish: true,
             set: set.iter().map(ToString::to_string).collect(),

@@ -4,15 +4,18 @@
 //! publishes, starts one server for each tier and cache state, proves each with a checked reply, fills warm caches, and
 //! hands the targets to the [`runner`](crate::runner).
 
+mod answerable;
 mod cold_start;
 mod context;
 mod data;
 mod locations;
 mod prefill;
+mod prices;
 mod servers;
+mod stage;
 
 use crate::error::RunError;
-use crate::plan::{LabPlan, Origin, Plan, PlanError};
+use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
@@ -20,11 +23,11 @@ use crate::selfcheck::prove::prove;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
-use crate::{environment, page_cache, pricing};
+use crate::{environment, page_cache};
 use context::{LabContext, programs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tierlab_analysis::record::{Environment, PageCache};
+use tierlab_analysis::record::{Environment, PageCache, Run, StageState, Variant};
 use tierlab_load::interrupt::Interrupt;
 
 /// What `lab` is told.
@@ -54,7 +57,7 @@ pub struct Options {
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunError> {
     let mut plan = Plan::load(&options.plan)?.with_search_limit(options.search_limit_s);
     plan.selfcheck |= options.selfcheck;
     let Some(lab) = plan.lab.clone() else {
@@ -84,32 +87,34 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         interrupt: &interrupt,
     };
     let configs = config_files(&plan, &lab)?;
-    let tiers: Vec<String> = lab.tiers.iter().map(|tier| tier.name.clone()).collect();
-    let pricing = match &plan.prices {
-        Some((file, instance)) => Some(pricing::load(file, instance, &tiers)?),
-        None => None,
-    };
     let prepared = data::prepare(&context)?;
+    let pricing = prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
+    if let Some(question) = &plan.question {
+        answerable::check(&plan, question, lab.variants.len(), &instrument)?;
+    }
     let locations = locations::open(&context)?;
     data::publish(&context, &prepared, &locations)?;
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options.workers);
     let mut running = servers::Servers::new(locations);
     let mut targets = Vec::new();
-    for tier in &lab.tiers {
-        for cache in &lab.caches {
-            eprintln!("starting the {} server, {} cache", tier.name, cache.name);
-            let setting = servers::Setting { tier, cache };
-            let target = running.start(&context, &prepared, setting).await?;
-            check_reply(&plan, &target, &plan.model).await?;
-            if cache.prefill {
-                prefill::fill(&plan, &target, &interrupt).await?;
-            }
-            let scrape = target.control.scrape().await?;
-            environment::add_server(&mut environment, &tier.name, &origin_note(tier.origin), &scrape);
-            targets.push(target);
+    let mut variants = Vec::new();
+    for variant in &lab.variants {
+        eprintln!("starting the {} server, {} cache", variant.label(), variant.cache.name);
+        stage::empty(&context, variant)?;
+        let target = running.start(&context, &prepared, variant).await?;
+        check_reply(&plan, &target, &plan.model).await?;
+        let staged = stage::prepare(&context, &prepared, variant, &target).await?;
+        if variant.cache.prefill {
+            prefill::fill(&plan, &target, &interrupt).await?;
         }
+        let scrape = target.control.scrape().await?;
+        environment::add_server(&mut environment, variant.label(), &origin_note(variant.tier.origin), &scrape);
+        if !variant.name.is_empty() {
+            variants.push(recorded(variant, staged));
+        }
+        targets.push(target);
     }
     let cold_starts = match (&earlier, &lab.cold_start) {
         (Some(earlier), _) => earlier.run.cold_starts.clone(),
@@ -127,6 +132,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         config_sha256: sha256(&configs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?,
         pricing,
         instrument,
+        variants,
         cold_starts,
     };
     let senders = Senders::new(&plan, options.workers, 0).await?;
@@ -140,7 +146,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             senders,
             alive: Box::new(|| running.check()),
             prepare: Box::new(
-                |target| match dropped.get(&(target.tier.clone(), target.cache.clone())) {
+                |target| match dropped.get(&(target.label().to_owned(), target.cache.clone())) {
                     Some(folder) => page_cache::drop_below(folder).map(|_| ()).map_err(RunError::io(folder)),
                     None => Ok(()),
                 },
@@ -149,28 +155,50 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         Box::pin(runner.run(preamble)).await
     };
     running.stop();
-    ended.map(|_| ())
+    ended
 }
 
-/// Folders whose page cache is dropped before a step, by tier and cache state.
+/// A variant as the result keeps it.
+fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
+    Variant {
+        name: variant.name.clone(),
+        tier: variant.tier.kind.clone(),
+        origin: match &variant.emulated {
+            Some(profile) => format!("emulated, {profile}, over {}", variant.tier.origin),
+            None => variant.tier.origin.to_string(),
+        },
+        emulated: variant.emulated.clone(),
+        staged,
+        cache: variant.cache.name.clone(),
+        cache_share: variant.cache.share,
+        price: variant.price.clone(),
+        instance: variant.instance.clone(),
+        set: variant.set.clone(),
+    }
+}
+
+/// Folders whose page cache is dropped before a step, by label and cache state.
 fn pages_to_drop(lab: &LabPlan, running: &servers::Servers) -> Result<BTreeMap<(String, String), PathBuf>, RunError> {
     let mut folders = BTreeMap::new();
-    for cache in lab.caches.iter().filter(|cache| cache.page_cache == PageCache::Dropped) {
-        for tier in &lab.tiers {
-            folders.insert((tier.name.clone(), cache.name.clone()), running.folder(tier)?);
-        }
+    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
+        let key = (variant.label().to_owned(), variant.cache.name.clone());
+        folders.insert(key, running.folder(&variant.tier)?);
     }
     Ok(folders)
 }
 
+fn drops(variant: &VariantPlan) -> bool {
+    variant.cache.page_cache == PageCache::Dropped
+}
+
 /// Says in the result which states were measured with the page cache dropped.
 fn note_drops(lab: &LabPlan, environment: &mut Environment) {
-    let states: Vec<&str> = lab
-        .caches
-        .iter()
-        .filter(|cache| cache.page_cache == PageCache::Dropped)
-        .map(|cache| cache.name.as_str())
-        .collect();
+    let mut states: Vec<&str> = Vec::new();
+    for variant in lab.variants.iter().filter(|variant| drops(variant)) {
+        if !states.contains(&variant.cache.name.as_str()) {
+            states.push(&variant.cache.name);
+        }
+    }
     if states.is_empty() {
         return;
     }
@@ -233,7 +261,7 @@ fn origin_note(origin: Origin) -> String {
 }
 
 fn shared_cores(lab: &LabPlan, workers: u32) -> Vec<String> {
-    let servers = lab.tiers.len() * lab.caches.len();
+    let servers = lab.variants.len();
     let mut shared = vec![
         Senders::note(workers),
         format!("{servers} servers, all but the one measured idle"),

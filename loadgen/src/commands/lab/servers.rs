@@ -1,11 +1,12 @@
-//! Servers of a lab. In: tiers and cache states. Out: running processes, each with its address.
+//! Servers of a lab. In: variants. Out: running processes, each with its address.
 
 use super::context::LabContext;
 use super::data::Prepared;
 use super::locations::Locations;
+use super::stage;
 use crate::children::{self, Child};
 use crate::error::RunError;
-use crate::plan::{CacheState, TierPlan};
+use crate::plan::{CacheState, TierPlan, VariantPlan};
 use crate::runner::target::{Content, Target};
 use crate::server::control::Control;
 use serde::Deserialize;
@@ -14,15 +15,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use tierlab_load::wire::Protocol;
 use tierlab_protocol::metrics;
-
-/// One server of the lab.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Setting<'a> {
-    /// Where it reads from.
-    pub(super) tier: &'a TierPlan,
-    /// Its cache.
-    pub(super) cache: &'a CacheState,
-}
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -52,23 +44,24 @@ impl Servers {
         &mut self,
         context: &LabContext<'_>,
         prepared: &Prepared,
-        setting: Setting<'_>,
+        variant: &VariantPlan,
     ) -> Result<Target, RunError> {
-        let server = self.launch(context, prepared, setting, &setting.cache.name)?;
-        let target = server.target(context, prepared, setting).await?;
+        let server = self.launch(context, prepared, variant, &variant.file_name())?;
+        let target = server.target(context, prepared, variant).await?;
         self.servers.push(server.child);
         Ok(target)
     }
 
-    /// Starts a server that ends when it is dropped; `name` tells its log from others of its tier.
+    /// Starts a server that ends when it is dropped; `name` is its log's.
     pub(super) fn launch(
         &self,
         context: &LabContext<'_>,
         prepared: &Prepared,
-        Setting { tier, cache }: Setting<'_>,
+        variant: &VariantPlan,
         name: &str,
     ) -> Result<Launched, RunError> {
         let LabContext { plan, lab, .. } = context;
+        let VariantPlan { tier, cache, .. } = variant;
         let location = self.locations.of(&tier.name);
         let capacity = capacity(prepared, cache);
         let mut command = Command::new(&context.programs.server);
@@ -80,19 +73,26 @@ impl Servers {
         command.arg("--set").arg(format!("models=[\"{}\"]", plan.model));
         command.arg("--set").arg(format!("cache.capacity_bytes={capacity}"));
         // What is fitted when a server starts could differ from one tier's server to the next.
-        command.args(["--set", "runtime.instances.cores=1"]);
+        let cores = variant.sessions.unwrap_or(1);
+        command.arg("--set").arg(format!("runtime.instances.cores={cores}"));
         for pair in &location.set {
             command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
+        }
+        for pair in around_the_tier(context, variant) {
+            command.arg("--set").arg(format!("tiers.{}.{pair}", tier.name));
+        }
+        if !variant.name.is_empty() {
+            command.arg("--set").arg(format!("telemetry.variant={}", variant.name));
         }
         if lab.cold_start.is_some() {
             command.args(["--set", "repository.control=explicit", "--set", "admin.enabled=true"]);
         }
-        for pair in lab.server_set.iter().chain(&cache.set) {
+        for pair in lab.server_set.iter().chain(&cache.set).chain(&variant.set) {
             command.arg("--set").arg(pair);
         }
         command.envs(location.environment.iter().copied());
-        let what = format!("tierlab-server for {} {}", tier.name, cache.name);
-        let log = lab.work.join("logs").join(format!("{}-{name}.log", tier.name));
+        let what = format!("tierlab-server for {} {}", variant.label(), cache.name);
+        let log = lab.work.join("logs").join(format!("{name}.log"));
         let (child, ready) = Child::start(&what, command, &log, lab.ready_timeout, context.interrupt)?;
         Ok(Launched {
             what,
@@ -143,9 +143,10 @@ impl Launched {
         &self,
         context: &LabContext<'_>,
         prepared: &Prepared,
-        Setting { tier, cache }: Setting<'_>,
+        variant: &VariantPlan,
     ) -> Result<Target, RunError> {
         let plan = context.plan;
+        let cache = &variant.cache;
         let Self { what, log, ready, .. } = self;
         let capacity = capacity(prepared, cache);
         let control = Control::new(&format!("http://{}", ready.listen))?;
@@ -165,8 +166,8 @@ impl Launched {
             )));
         }
         Ok(Target {
-            variant: String::new(),
-            tier: tier.name.clone(),
+            variant: variant.name.clone(),
+            tier: variant.tier.name.clone(),
             cache: cache.name.clone(),
             cache_share: cache.share,
             control,
@@ -183,6 +184,20 @@ impl Launched {
             outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         })
     }
+}
+
+/// What lies around the tier in the server of a variant, as keys of the tier's config.
+fn around_the_tier(context: &LabContext<'_>, variant: &VariantPlan) -> Vec<String> {
+    let mut set = Vec::new();
+    if let Some(profile) = &variant.emulated {
+        set.push(format!("emulated.profile={profile}"));
+        set.push(format!("emulated.seed={}", context.plan.seed));
+    }
+    if let Some(stage) = &variant.staged {
+        set.push(format!("staged.root={}", stage::folder(context.lab, variant).display()));
+        set.push(format!("staged.capacity_bytes={}", stage.capacity_bytes));
+    }
+    set
 }
 
 fn capacity(prepared: &Prepared, cache: &CacheState) -> u64 {

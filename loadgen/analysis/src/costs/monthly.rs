@@ -1,0 +1,166 @@
+//! What a month costs.
+//!
+//! In: a variant's prices, what an inference asks of its tier, a question, and how much one instance carries. Out: instances and dollars.
+//! Knows nothing of how the highest rate was found.
+
+use crate::record::{CostTerms, Question};
+
+/// Hours of a month: a year's, over twelve.
+pub const HOURS: f64 = 730.0;
+
+/// What one inference asks of the tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Use {
+    /// Storage requests.
+    pub requests: f64,
+    /// Bytes read.
+    pub bytes: f64,
+}
+
+/// A month.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Monthly {
+    /// Instances that carry the demand.
+    pub instances: u32,
+    /// Dollars a month.
+    pub usd_per_month: f64,
+    /// Dollars for 10,000 inferences.
+    pub usd_per_10k: f64,
+    /// What the month is made of, in dollars, by name; nothing that is free.
+    pub parts: Vec<(String, f64)>,
+}
+
+/// A month at the question's demand, with instances that carry up to `highest_rps` requests per second each under the objective, of
+/// which they are given the question's share: `max(least, ceil(peak ÷ (utilisation × highest)))` of them. Without a demand, a month of one
+/// instance that is given all of it. `highest_rps` is above 0.
+#[must_use]
+pub fn monthly(terms: &CostTerms, use_per_inference: Use, question: &Question, highest_rps: f64) -> Monthly {
+    let instances = instances(question, highest_rps);
+    let average_rps = question
+        .demand
+        .as_ref()
+        .map_or(highest_rps, |demand| demand.average_rps);
+    let inferences = average_rps * f64::from(question.batch_size) * HOURS * 3_600.0;
+    let hourly = terms.usd_per_instance_hour * HOURS + terms.usd_per_instance_month;
+    let mut parts = vec![("compute".to_owned(), instances * hourly)];
+    parts.extend(terms.fixed_usd_per_month.iter().cloned());
+    parts.push((
+        "storage requests".to_owned(),
+        inferences * use_per_inference.requests * terms.usd_per_request,
+    ));
+    parts.push((
+        "bytes".to_owned(),
+        inferences * use_per_inference.bytes * terms.usd_per_byte,
+    ));
+    parts.retain(|(_, usd)| *usd > 0.0);
+    let usd_per_month = parts.iter().map(|(_, usd)| usd).sum();
+    Monthly {
+        // Saturates far above any number of instances.
+        instances: instances as u32,
+        usd_per_month,
+        usd_per_10k: usd_per_month / inferences * 1e4,
+        parts,
+    }
+}
+
+/// Instances that are needed where one carries so much; one without a demand.
+#[must_use]
+pub fn instances(question: &Question, highest_rps: f64) -> f64 {
+    let least = f64::from(question.least_instances.max(1));
+    question.demand.as_ref().map_or(1.0, |demand| {
+        // A rate that is exactly an instance's share needs no further one.
+        let needed = demand.peak_rps / (question.utilisation * highest_rps) - 1e-9;
+        needed.ceil().max(least)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Demand, Minimise, Mode};
+
+    fn question(peak_rps: f64) -> Question {
+        Question {
+            objectives: Vec::new(),
+            error_share: 0.001,
+            demand: Some(Demand {
+                average_rps: peak_rps / 2.0,
+                peak_rps,
+            }),
+            minimise: Minimise::UsdPerMonth,
+            mode: Mode::Realtime,
+            batch_size: 2,
+            budget_s: 600.0,
+            confidence: 0.95,
+            tie: 0.05,
+            utilisation: 0.5,
+            least_instances: 2,
+            highest_rps: 1_000.0,
+        }
+    }
+
+    fn terms() -> CostTerms {
+        CostTerms {
+            usd_per_instance_hour: 1.0,
+            usd_per_instance_month: 70.0,
+            fixed_usd_per_month: vec![("capacity".to_owned(), 30.0), ("free".to_owned(), 0.0)],
+            usd_per_request: 1e-6,
+            usd_per_byte: 1e-9,
+            ..CostTerms::default()
+        }
+    }
+
+    const USE: Use = Use {
+        requests: 1.0,
+        bytes: 1_000.0,
+    };
+
+    #[test]
+    fn a_month_is_the_sum_of_its_parts() {
+        let month = monthly(&terms(), USE, &question(1_000.0), 500.0);
+        // 1,000 at half of 500 each: four; 500/s on average, two inferences each.
+        assert_eq!(month.instances, 4);
+        let inferences = 500.0 * 2.0 * 730.0 * 3_600.0;
+        let expected = [
+            ("compute", 3_200.0),
+            ("capacity", 30.0),
+            ("storage requests", inferences * 1e-6),
+            ("bytes", inferences * 1e-6),
+        ];
+        assert_eq!(month.parts.len(), expected.len());
+        for ((name, usd), (expected_name, expected)) in month.parts.iter().zip(expected) {
+            assert!(name == expected_name && (usd - expected).abs() < 1e-6, "{name} {usd}");
+        }
+        let sum: f64 = expected.iter().map(|(_, usd)| usd).sum();
+        assert!((month.usd_per_month - sum).abs() < 1e-6);
+        assert!((month.usd_per_10k - sum / inferences * 1e4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn instances_change_where_the_share_is_exceeded() {
+        let at = |highest| monthly(&terms(), USE, &question(1_000.0), highest).instances;
+        assert_eq!((at(500.0), at(499.9), at(666.7), at(666.6)), (4, 5, 3, 4));
+        // However fast: two of them.
+        assert_eq!(at(1e9), 2);
+    }
+
+    #[test]
+    fn without_a_demand_one_instance_is_full() {
+        let question = Question {
+            demand: None,
+            ..question(1.0)
+        };
+        let month = monthly(
+            &CostTerms {
+                usd_per_instance_hour: 3.6,
+                ..CostTerms::default()
+            },
+            USE,
+            &question,
+            100.0,
+        );
+        assert_eq!(month.instances, 1);
+        // 3.6 dollars an hour are a thousandth of a dollar a second, in which it makes 200 inferences.
+        assert!((month.usd_per_10k - 0.05).abs() < 1e-12, "{}", month.usd_per_10k);
+    }
+}

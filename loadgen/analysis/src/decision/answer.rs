@@ -1,0 +1,177 @@
+//! The answer. In: a run with a question, its points summarised. Out: the variants in order, with why, and what is open. Another
+//! question asked of the same run is answered by the same steps. Knows nothing of how it is shown.
+
+use super::evidence::Candidate;
+use super::from_run::{candidates, points};
+use super::next::at_rps;
+use super::standing::Lab;
+use super::verdict::Verdict;
+use super::why::{open, why};
+use crate::costs::monthly::{Monthly, monthly};
+use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purpose, Question, Ranked, Repeat, Run};
+
+/// Fewer controls do not show a drift.
+const CONTROLS: usize = 4;
+/// The confidence of an undecided answer is found in so many halvings.
+const HALVINGS: usize = 8;
+
+/// The answer to the run's question; `None` where it has none.
+#[must_use]
+pub fn answer(run: &Run) -> Option<Answer> {
+    let question = run.question.as_ref()?;
+    let candidates = candidates(run);
+    let lab = Lab::new(question, &candidates);
+    let repeats: Vec<&Repeat> = points(run, question).flat_map(|point| &point.repeats).collect();
+    // A step that was measured again was measured as long before. Warm-ups are not kept.
+    let spent_s = repeats
+        .iter()
+        .map(|repeat| repeat.window_s * f64::from(1 + repeat.attempt))
+        .sum();
+    let verdict = Verdict::of(&lab);
+    let step_s = spent_s / repeats.len().max(1) as f64;
+    Some(Answer {
+        question: question.clone(),
+        outcome: verdict.outcome,
+        best: verdict.best.map(|best| candidates[best].variant.clone()),
+        confidence: match verdict.outcome {
+            AnswerOutcome::Undecided => confidence(question, &candidates, verdict.best),
+            _ => question.confidence,
+        },
+        confirmed: verdict.confirmed,
+        spent_s,
+        steps: repeats.len() as u32,
+        disturbed_steps: repeats.iter().filter(|repeat| repeat.disturbed.is_some()).count() as u32,
+        control_drift: control_drift(run, question),
+        ranking: order(&lab, &verdict)
+            .into_iter()
+            .map(|index| ranked(run, &lab, &verdict, index))
+            .collect(),
+        open: match verdict.outcome {
+            AnswerOutcome::Undecided => open(&lab, &verdict, step_s),
+            _ => Vec::new(),
+        },
+    })
+}
+
+/// The highest confidence with which the same steps would have named the same variant.
+fn confidence(question: &Question, candidates: &[Candidate], best: Option<usize>) -> f64 {
+    let names = |confidence: f64| {
+        let lab = Lab::with_confidence(question, candidates, confidence);
+        best.is_some() && lab.decided() == best
+    };
+    let (mut low, mut high) = (0.0, question.confidence);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if names(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The best first, then those that meet the objective, those of which it is not known, those that do not; by what should be least.
+fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
+    let rank = |index: usize| {
+        let standing = &lab.standings[index];
+        match standing.outcome {
+            _ if verdict.best == Some(index) => 0,
+            MeetsObjective::NotMet => 3,
+            _ if standing.estimate.is_finite() && lab.is_placed(index) => 1,
+            _ => 2,
+        }
+    };
+    indices.sort_by(|&a, &b| {
+        let (first, second) = (&lab.standings[a], &lab.standings[b]);
+        rank(a)
+            .cmp(&rank(b))
+            .then(first.estimate.total_cmp(&second.estimate))
+            .then(first.lower.total_cmp(&second.lower))
+    });
+    indices
+}
+
+fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
+    let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
+    let bounds = &standing.bounds;
+    let estimate = bounds.estimate.filter(|rps| *rps > 0.0);
+    let shown = at_rps(lab, index);
+    let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
+    let summary = point.and_then(|point| point.summary.as_ref());
+    let p99 = summary.and_then(|summary| summary.p99_us);
+    let tail = summary.and_then(|summary| summary.tail.as_ref()?.parts.first());
+    let month = |rps: f64| -> Option<Monthly> {
+        let terms = candidate.terms.as_ref().filter(|_| rps > 0.0)?;
+        let charged = terms.usd_per_request > 0.0 || terms.usd_per_byte > 0.0;
+        let used = standing.use_per_inference.or((!charged).then(Default::default))?;
+        Some(monthly(terms, used, question, rps.min(question.highest_rps)))
+    };
+    let now = estimate.and_then(month);
+    let demand = question.demand.is_some();
+    let usd = |month: &Option<Monthly>| month.as_ref().map(|month| month.usd_per_month).filter(|_| demand);
+    let variant = run.variants.iter().find(|variant| variant.name == candidate.variant);
+    Ranked {
+        variant: candidate.variant.clone(),
+        tier: variant.map_or_else(|| candidate.variant.clone(), |variant| variant.tier.clone()),
+        outcome: standing.outcome,
+        at_rps: point.map(|point| point.factors.offered_rps).or(shown),
+        p99_us: p99.map(|interval| interval.value),
+        p99_us_lo: p99.map(|interval| interval.lo),
+        p99_us_hi: p99.map(|interval| interval.hi),
+        highest_rps: estimate,
+        highest_rps_lo: Some(bounds.lo).filter(|rps| *rps > 0.0),
+        highest_rps_hi: Some(bounds.hi).filter(|rps| rps.is_finite()),
+        instances: now
+            .as_ref()
+            .map(|month| month.instances)
+            .filter(|_| demand)
+            .or_else(|| {
+                let rps = estimate.filter(|_| demand)?;
+                Some(crate::costs::monthly::instances(question, rps) as u32)
+            }),
+        usd_per_month: usd(&now),
+        usd_per_month_lo: usd(&month(bounds.hi * (1.0 - 1e-6))),
+        usd_per_month_hi: usd(&month(bounds.lo)),
+        usd_per_10k: now.as_ref().map(|month| month.usd_per_10k),
+        usd_parts: now.map(|month| month.parts).unwrap_or_default(),
+        dominant_part: tail.map(|(name, _)| name.clone()),
+        dominant_share: tail.map(|(_, share): &(String, Interval)| share.value),
+        why: why(lab, verdict, index),
+        steps: candidate.steps.len() as u32,
+    }
+}
+
+/// The point next to a rate that has a p99, or else any.
+fn beside<'a>(run: &'a Run, question: &'a Question, variant: &str, rps: f64) -> Option<&'a Point> {
+    let far = |point: &Point| (point.factors.offered_rps / rps).ln().abs();
+    let of_it = || points(run, question).filter(|point| point.factors.label() == variant);
+    let printed = |point: &&Point| point.summary.as_ref().is_some_and(|summary| summary.p99_us.is_some());
+    let nearest = of_it().min_by(|a, b| far(a).total_cmp(&far(b)))?;
+    // Next to it: not at another end of the curve.
+    let with = of_it().filter(printed).min_by(|a, b| far(a).total_cmp(&far(b)));
+    Some(with.filter(|point| far(point) <= far(nearest) + 0.1).unwrap_or(nearest))
+}
+
+/// The control's median from the first half of its steps to the second, as a share.
+fn control_drift(run: &Run, question: &Question) -> Option<f64> {
+    let mut controls: Vec<(&str, f64)> = points(run, question)
+        .flat_map(|point| &point.repeats)
+        .filter(|repeat| repeat.purpose == Purpose::Control && repeat.disturbed.is_none())
+        .filter_map(|repeat| {
+            let latency = crate::statistics::percentile::BlockTable::new([repeat.histograms.latency.as_slice()]);
+            Some((
+                repeat.started_at.as_str(),
+                (latency.pooled_quantile(0.5)? as f64).max(1.0).ln(),
+            ))
+        })
+        .collect();
+    if controls.len() < CONTROLS {
+        return None;
+    }
+    controls.sort_by(|a, b| a.0.cmp(b.0));
+    let (first, second) = controls.split_at(controls.len() / 2);
+    let mean = |half: &[(&str, f64)]| half.iter().map(|(_, us)| us).sum::<f64>() / half.len() as f64;
+    Some((mean(second) - mean(first)).exp() - 1.0)
+}

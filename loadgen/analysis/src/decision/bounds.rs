@@ -1,0 +1,270 @@
+//! What the steps of one candidate say together: how far it certainly goes under the objectives, and how far it seems to.
+//!
+//! In: the candidate's steps, and the weather that all candidates show. Out: a place for each rate, and an interval of the highest rate.
+//! Knows nothing of other candidates nor of costs.
+
+use super::evidence::StepEvidence;
+use super::sequence::{Counts, Evidence, Likelihood, Weather};
+use crate::record::{Purpose, Question};
+
+/// Rates closer than this share are one: a schedule may round.
+const SAME: f64 = 0.002;
+/// So many rates of a variant may be judged before the error that is allowed is split further.
+const JUDGED: usize = 8;
+/// So often in a row a rate is tried in vain before it is given up.
+pub const TRIES: u32 = 3;
+/// Fewer failed requests than this may be chance at any limit.
+const FAILED: f64 = 2.0;
+/// Where a place with too many failures lies, in log odds above the limit.
+const REFUSED: f64 = 1.0;
+
+/// The steps of one rate.
+#[derive(Debug, Clone)]
+pub struct Gathered {
+    /// In requests per second.
+    pub rps: f64,
+    /// Steps that are evidence.
+    pub usable: u32,
+    /// Steps in vain since the last that is.
+    pub in_vain: u32,
+    requests: f64,
+    failed: f64,
+    /// One for each objective, and one for failures.
+    likelihoods: Vec<Likelihood>,
+}
+
+/// A rate, as it is judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    /// In requests per second.
+    pub rps: f64,
+    /// Steps that are evidence.
+    pub usable: u32,
+    /// Steps in vain since the last that is.
+    pub in_vain: u32,
+    /// What they say.
+    pub evidence: Evidence,
+    /// Whether it certainly meets the objectives.
+    pub met: bool,
+    /// Whether it certainly does not.
+    pub not_met: bool,
+}
+
+impl Place {
+    /// Whether it looks as if it met the objectives.
+    #[must_use]
+    pub fn looks_met(&self) -> bool {
+        self.usable > 0 && self.evidence.position < 0.0
+    }
+
+    /// Whether it could not be measured.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.in_vain >= TRIES
+    }
+}
+
+/// How large evidence must be to be certain, in natural logarithms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Certain {
+    /// That a rate meets the objectives.
+    pub met: f64,
+    /// That it does not.
+    pub not_met: f64,
+}
+
+impl Certain {
+    /// For an answer that is right with the given confidence, among so many candidates and rates.
+    #[must_use]
+    pub fn of(confidence: f64, candidates: usize, rates: usize, tests: usize) -> Self {
+        let wrong = (1.0 - confidence).max(1e-12);
+        let rates = rates.clamp(1, JUDGED) as f64;
+        let others = candidates.saturating_sub(1).max(1) as f64;
+        Self {
+            met: (2.0 * others * rates / wrong).ln(),
+            not_met: (2.0 * tests.max(1) as f64 * rates / wrong).ln(),
+        }
+    }
+}
+
+/// How far a candidate goes. Rates are those of one instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    /// By rising rate.
+    pub places: Vec<Place>,
+    /// The highest rate that certainly meets the objectives; 0 without one.
+    pub lo: f64,
+    /// The lowest that certainly does not; infinite without one.
+    pub hi: f64,
+    /// The likely highest rate that does; 0 where the lowest one looks as if it did not, absent without a step.
+    pub estimate: Option<f64>,
+}
+
+/// The steps of one candidate by rate, rising; those of the given purposes.
+#[must_use]
+pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn(Purpose) -> bool) -> Vec<Gathered> {
+    let mut gathered: Vec<Gathered> = Vec::new();
+    for step in steps.iter().filter(|step| of(step.purpose)) {
+        let near = |rate: f64| (step.rps / rate - 1.0).abs() <= SAME;
+        let rps = rates.iter().copied().find(|rate| near(*rate)).unwrap_or(step.rps);
+        let index = gathered.iter().position(|one| (one.rps / rps - 1.0).abs() <= SAME);
+        let index = index.unwrap_or_else(|| {
+            gathered.push(Gathered {
+                rps,
+                usable: 0,
+                in_vain: 0,
+                requests: 0.0,
+                failed: 0.0,
+                likelihoods: vec![Likelihood::none(); question.objectives.len() + 1],
+            });
+            gathered.len() - 1
+        });
+        gathered[index].add(question, step);
+    }
+    gathered.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    gathered
+}
+
+impl Gathered {
+    fn add(&mut self, question: &Question, step: &StepEvidence) {
+        if step.usable.is_err() || step.requests <= 0.0 {
+            self.in_vain += 1;
+            return;
+        }
+        self.in_vain = 0;
+        self.usable += 1;
+        self.requests += step.requests;
+        self.failed += step.failed;
+        let counts = |slow: f64, saturated: bool| Counts {
+            requests: step.requests,
+            slow,
+            dependence: step.dependence,
+            saturated,
+        };
+        for ((likelihood, objective), slow) in self.likelihoods.iter_mut().zip(&question.objectives).zip(&step.slow) {
+            likelihood.add(counts(*slow, step.saturated), 1.0 - objective.percentile.quantile());
+        }
+        if let Some(failures) = self.likelihoods.last_mut() {
+            failures.add(counts(step.failed, false), question.error_share.clamp(1e-6, 0.5));
+        }
+    }
+
+    /// What it says of the weather, but for failures, which have none.
+    pub fn tell(&self, weather: &mut Weather) {
+        if let Some(first) = self.likelihoods.first() {
+            first.tell(weather);
+        }
+    }
+
+    /// All objectives must be met; one that is not is enough. Too many failures break the objective too; that there are fewer
+    /// than a share of a thousandth cannot be shown in short steps, and so is only asked to look like it.
+    #[must_use]
+    pub fn evidence(&self, weather: &Weather, error_share: f64) -> Evidence {
+        let others = self
+            .likelihoods
+            .first()
+            .map_or(*weather, |first| first.without(weather));
+        let mut together = Evidence {
+            met: f64::INFINITY,
+            not_met: f64::NEG_INFINITY,
+            position: f64::NEG_INFINITY,
+        };
+        let (failures, objectives) = match self.likelihoods.split_last() {
+            Some((failures, objectives)) => (Some(failures), objectives),
+            None => (None, &[][..]),
+        };
+        for one in objectives.iter().map(|likelihood| likelihood.evidence(&others)) {
+            together.met = together.met.min(one.met);
+            together.not_met = together.not_met.max(one.not_met);
+            together.position = together.position.max(one.position);
+        }
+        if let Some(failures) = failures.filter(|_| self.failed >= FAILED && self.failed > error_share * self.requests)
+        {
+            together.met = f64::NEG_INFINITY;
+            together.not_met = together.not_met.max(failures.evidence(&Weather::default()).not_met);
+            together.position = together.position.max(REFUSED);
+        }
+        together
+    }
+}
+
+impl Bounds {
+    /// From the steps by rate.
+    #[must_use]
+    pub fn of(gathered: &[Gathered], weather: &Weather, question: &Question, certain: Certain) -> Self {
+        let judged = gathered.iter().filter(|one| one.usable > 1).count();
+        let further = (judged as f64 / JUDGED as f64).max(1.0).ln();
+        let places: Vec<Place> = gathered
+            .iter()
+            .map(|one| {
+                let evidence = one.evidence(weather, question.error_share);
+                Place {
+                    rps: one.rps,
+                    usable: one.usable,
+                    in_vain: one.in_vain,
+                    evidence,
+                    met: one.usable > 0 && evidence.met >= certain.met + further,
+                    not_met: one.usable > 0 && evidence.not_met >= certain.not_met + further,
+                }
+            })
+            .collect();
+        let (lo, hi) = interval(&places);
+        let estimate = estimate(&places).map(|rps| rps.clamp(lo, hi.max(lo)));
+        Self {
+            places,
+            lo,
+            hi,
+            estimate,
+        }
+    }
+
+    /// What was found at a rate, where it was measured.
+    #[must_use]
+    pub fn at(&self, rps: f64) -> Option<&Place> {
+        self.places.iter().find(|place| (place.rps / rps - 1.0).abs() <= SAME)
+    }
+}
+
+/// Where rates contradict each other, the interval reaches over all that they say.
+fn interval(places: &[Place]) -> (f64, f64) {
+    let met = || places.iter().filter(|place| place.met).map(|place| place.rps);
+    let not_met = || places.iter().filter(|place| place.not_met).map(|place| place.rps);
+    let (most, least) = (met().fold(0.0, f64::max), not_met().fold(f64::INFINITY, f64::min));
+    (
+        met().filter(|rps| *rps < least).fold(0.0, f64::max),
+        not_met().filter(|rps| *rps > most).fold(f64::INFINITY, f64::min),
+    )
+}
+
+/// Where the log odds, made to rise with the rate (pool adjacent violators, each rate by its steps), cross the limit; between two
+/// rates by a line over the rate's logarithm.
+fn estimate(places: &[Place]) -> Option<f64> {
+    let usable: Vec<&Place> = places.iter().filter(|place| place.usable > 0).collect();
+    let mut pools: Vec<(f64, f64, usize)> = Vec::new();
+    for place in &usable {
+        pools.push((place.evidence.position, f64::from(place.usable), 1));
+        while let [.., (below, light, few), (above, heavy, many)] = pools[..] {
+            if below <= above {
+                break;
+            }
+            let mean = (below * light + above * heavy) / (light + heavy);
+            pools.truncate(pools.len() - 2);
+            pools.push((mean, light + heavy, few + many));
+        }
+    }
+    let risen: Vec<f64> = pools
+        .iter()
+        .flat_map(|(mean, _, count)| std::iter::repeat_n(*mean, *count))
+        .collect();
+    let above = risen.iter().position(|position| *position >= 0.0);
+    match above {
+        None => usable.last().map(|place| place.rps),
+        Some(0) => Some(0.0),
+        Some(above) => {
+            let (from, to) = (risen[above - 1], risen[above]);
+            let share = -from / (to - from).max(1e-9);
+            let (low, high) = (usable[above - 1].rps.ln(), usable[above].rps.ln());
+            Some((low + share.clamp(0.0, 1.0) * (high - low)).exp())
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! From the record of a run to evidence. In: the run, with the histograms of its repeats. Out: candidates. Knows nothing of the rule.
+
+use super::evidence::{Candidate, StepEvidence};
+use crate::record::{Fault, Limits, Mode, Point, Question, Repeat, Run, Verdict};
+use crate::statistics::percentile::BlockTable;
+use crate::validity::verdict;
+
+/// A percentile below this depends on all requests, one above on the slow ones.
+const TAIL_FROM: f64 = 0.9;
+
+/// The run's variants with their steps of the question's kind of request, in the order in which they were measured; none without a
+/// question. A run without variants has one for each tier.
+#[must_use]
+pub fn candidates(run: &Run) -> Vec<Candidate> {
+    let Some(question) = &run.question else {
+        return Vec::new();
+    };
+    let mut names: Vec<&str> = run.variants.iter().map(|variant| variant.name.as_str()).collect();
+    if names.is_empty() {
+        for name in points(run, question).map(|point| point.factors.label()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    let terms = |name: &str| run.pricing.as_ref()?.terms_by_variant.get(name).cloned();
+    names
+        .into_iter()
+        .map(|name| {
+            let mut repeats: Vec<(&Point, &Repeat)> = points(run, question)
+                .filter(|point| point.factors.label() == name)
+                .flat_map(|point| point.repeats.iter().map(move |repeat| (point, repeat)))
+                .collect();
+            // RFC 3339 in UTC sorts as it passes.
+            repeats.sort_by(|a, b| a.1.started_at.cmp(&b.1.started_at));
+            Candidate {
+                variant: name.to_owned(),
+                terms: terms(name),
+                steps: repeats
+                    .into_iter()
+                    .map(|(point, repeat)| step(question, &run.limits, point, repeat))
+                    .collect(),
+            }
+        })
+        .collect()
+}
+
+/// The points that a question is about.
+pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<Item = &'a Point> {
+    run.points.iter().filter(|point| {
+        let factors = &point.factors;
+        let rows = question.mode == Mode::Realtime || factors.batch_size == question.batch_size;
+        factors.mode == question.mode && rows && factors.mix.is_none()
+    })
+}
+
+/// One repeat as evidence.
+#[must_use]
+pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat) -> StepEvidence {
+    let latency = BlockTable::new([repeat.histograms.latency.as_slice()]);
+    let failed = repeat.errors.values().sum::<u64>() as f64;
+    let requests = repeat.scheduled as f64;
+    let slow = question.objectives.iter().map(|objective| {
+        // The limit is far below 2^63.
+        let kept = latency.share_up_to(0..latency.blocks(), objective.limit_us as u64);
+        let above = (1.0 - kept.unwrap_or(1.0)) * latency.samples() as f64;
+        // A failed request may have failed late, and is in both: counted once more rather than once less.
+        (above + failed).min(requests)
+    });
+    let quantiles = question.objectives.iter().filter_map(|objective| {
+        let us = latency.pooled_quantile(objective.percentile.quantile())?;
+        Some(us as f64)
+    });
+    let tail = question
+        .objectives
+        .iter()
+        .any(|objective| objective.percentile.quantile() >= TAIL_FROM);
+    let dependence = repeat
+        .tail_autocorrelation_time
+        .filter(|_| tail)
+        .unwrap_or(repeat.autocorrelation_time);
+    let (saturated, usable) = judged(question, limits, point, repeat, &latency);
+    let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
+    StepEvidence {
+        rps: point.factors.offered_rps,
+        purpose: repeat.purpose,
+        requests,
+        slow: slow.collect(),
+        failed,
+        dependence: dependence.max(1.0),
+        usable,
+        saturated,
+        tier_requests_per_inference: server.map(|server| server.tier_requests / server.inferences),
+        tier_bytes_per_inference: server.map(|server| server.tier_wire_bytes / server.inferences),
+        quantile_us: quantiles.collect(),
+        block: repeat.index,
+    }
+}
+
+/// Whether the server could not keep up, and whether the step says anything of it, by the rules that a point is judged by.
+fn judged(
+    question: &Question,
+    limits: &Limits,
+    point: &Point,
+    repeat: &Repeat,
+    latency: &BlockTable,
+) -> (bool, Result<(), String>) {
+    if let Some(disturbed) = &repeat.disturbed {
+        return (false, Err(disturbed.clone()));
+    }
+    if repeat.scheduled > 0 && latency.samples() == 0 {
+        return (false, Err("no histogram".to_owned()));
+    }
+    let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
+    let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
+    let limit_us = question
+        .objectives
+        .iter()
+        .map(|one| one.limit_us)
+        .fold(f64::INFINITY, f64::min);
+    let limits = Limits {
+        objective_us: Some(limit_us).filter(|us| us.is_finite()).or(limits.objective_us),
+        ..limits.clone()
+    };
+    let evidence = verdict::Evidence {
+        offered_rps: point.factors.offered_rps,
+        samples: latency.samples(),
+        p50_us: at(latency, 0.5),
+        p99_us: at(latency, 0.99),
+        lag_p99_us: at(&lag, 0.99),
+        drifts: Vec::new(),
+        steps: vec![verdict::StepEvidence::from(repeat)],
+    };
+    let (verdict, faults) = verdict::judge(&evidence, &limits);
+    let has = |fault: Fault| faults.contains(&fault);
+    if let Verdict::Saturated(_) = verdict {
+        return (true, Ok(()));
+    }
+    // A late send is in the latency: an objective met in spite of it is met, one broken with it says nothing.
+    let broken = question
+        .objectives
+        .iter()
+        .any(|one| at(latency, one.percentile.quantile()) >= one.limit_us);
+    let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
+    if has(Fault::Device) || has(Fault::Schedule) || late || repeat.scheduled == 0 {
+        return (false, Err(verdict.to_string()));
+    }
+    (false, Ok(()))
+}

@@ -1,0 +1,74 @@
+//! The rates that matter to a question. In: the question. Out: rates of one instance. Knows nothing of steps.
+
+use crate::costs::monthly::instances;
+use crate::record::{Minimise, Question};
+
+/// Of the highest rate that matters, the lowest is at least this share …
+const LOWEST_SHARE: f64 = 1.0 / 32.0;
+/// … and so many requests per second, below which a short step sees too few of them …
+const LEAST_RPS: f64 = 30.0;
+/// … but for a highest rate that is low itself, of which it is this share.
+const LOWEST_OF_LOW: f64 = 0.25;
+/// More rates than this are never asked about.
+const MOST: usize = 256;
+/// A curve is measured at rates that rise by this factor.
+const RISE: f64 = 2.0;
+/// About so many rates lie on a curve then.
+pub const BRACKET: usize = 6;
+/// Two rates are never closer than this.
+const LEAST_STEP: f64 = 0.01;
+
+/// The rates at which the answer can change, rising; at least one.
+///
+/// With a demand: `peak / (utilisation × n)`, the least that one of `n` instances must carry, from the fewest instances that
+/// could do on; where they are many, only those that differ by half a tie. Without: half a tie apart. For the percentile itself: the
+/// demand's share of the least number of instances alone.
+#[must_use]
+pub fn rates(question: &Question) -> Vec<f64> {
+    if question.minimise == Minimise::P99 {
+        return vec![percentile_rps(question)];
+    }
+    let step = 1.0 + (question.tie / 2.0).max(LEAST_STEP);
+    let mut rates = Vec::new();
+    if let Some(demand) = &question.demand {
+        let mut instances = instances(question, question.highest_rps);
+        let rate = |instances: f64| (demand.peak_rps / (question.utilisation * instances)).min(question.highest_rps);
+        let lowest = lowest(rate(instances));
+        while rates.len() < MOST && (rates.is_empty() || rate(instances) >= lowest) {
+            rates.push(rate(instances));
+            instances = (instances + 1.0).max((instances * step).floor());
+        }
+    } else {
+        let lowest = lowest(question.highest_rps);
+        let mut rate = question.highest_rps;
+        while rates.len() < MOST && (rates.is_empty() || rate >= lowest) {
+            rates.push(rate);
+            rate /= step;
+        }
+    }
+    rates.reverse();
+    rates
+}
+
+/// The next rate of a curve: the highest that is not more than twice as high as what was reached, or the next one; `None` at the
+/// end. From 0 it is the lowest.
+#[must_use]
+pub fn bracket(rates: &[f64], reached: f64) -> Option<f64> {
+    let above = || rates.iter().copied().filter(|rate| *rate > reached * (1.0 + 1e-6));
+    above()
+        .take_while(|rate| *rate <= RISE * reached)
+        .last()
+        .or_else(|| above().next())
+}
+
+/// The rate that the percentile is compared at: the demand's share of one of the fewest instances.
+fn percentile_rps(question: &Question) -> f64 {
+    question.demand.as_ref().map_or(question.highest_rps, |demand| {
+        let least = f64::from(question.least_instances.max(1));
+        demand.peak_rps / (demand.peak_rps / question.highest_rps - 1e-9).ceil().max(least)
+    })
+}
+
+fn lowest(highest: f64) -> f64 {
+    (highest * LOWEST_SHARE).max(LEAST_RPS.min(highest * LOWEST_OF_LOW))
+}

@@ -1,0 +1,237 @@
+//! How far steps speak for or against an objective, at whatever time one looks.
+//!
+//! In: of each step how many requests it had, how many were slow, and how much they depend on each other. Out: two e-values, as
+//! logarithms: for "fewer are slow than may be" and for "more are". Knows nothing of rates, variants or costs.
+//!
+//! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are `θ + σ z` with a standard
+//! normal `z` of each step, and a step's count is binomial given those. Counts are deflated by the dependence within the step, so
+//! that `n / d` of its requests count. A small share of all steps is disturbed without anybody having seen it: such a step may
+//! show anything, so that no single step is certain of anything.
+//!
+//! The e-value against "at least as many are slow as may be" is the likelihood of all steps, mixed over smaller `θ` and over `σ`, divided by
+//! the largest likelihood that the hypothesis gives them, over `θ` and over `σ` (universal inference: Wasserman, Ramdas, Balakrishnan,
+//! PNAS 117, 2020). Where the hypothesis is true its mean is at most 1 after every number of steps, so that by Ville's inequality the
+//! chance that it *ever* exceeds `1/α` is at most `α`: a confidence sequence by the method of mixtures (Robbins, Annals of Mathematical
+//! Statistics 41, 1970; Howard, Ramdas, McAuliffe, Sekhon, Annals of Statistics 49, 2021; Waudby-Smith, Ramdas, JRSS B 86, 2024).
+//!
+//! `σ` is not known, and few steps of one rate say little of it: they are helped by the steps of the other rates and variants, at less
+//! than their weight, for weather need not be the same everywhere; before there are any, wide ones are likely enough that it takes
+//! about ten steps, each better than it must be, to be certain.
+
+use std::sync::OnceLock;
+
+/// Standard deviations of a repeat's weather, in log odds.
+const SIGMAS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+/// How likely each is before anything was seen.
+const PRIOR: [f64; 5] = [0.15, 0.25, 0.25, 0.2, 0.15];
+/// How much the steps of other rates say of this one's weather.
+const POOLED: f64 = 0.5;
+/// Log odds of a typical repeat, from those of the limit. Zero is the limit.
+const THETAS: [f64; 27] = [
+    -10.0, -8.0, -6.0, -5.0, -4.0, -3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5,
+    2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
+];
+const LIMIT: usize = 13;
+/// Log odds of one repeat: so many steps of [`FINE`] to either side of the limit.
+const SIDE: usize = 56;
+const FINE: f64 = 0.25;
+const ODDS: usize = 2 * SIDE + 1;
+/// The share of steps that were disturbed unseen.
+const DISTURBED: f64 = 0.03;
+/// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
+const SATURATED_COUNT: f64 = 50.0;
+
+/// The logarithm of the likelihood of some steps over `σ` and `θ`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Likelihood {
+    steps: u32,
+    logs: Box<[[f64; THETAS.len()]; SIGMAS.len()]>,
+}
+
+/// Counts of one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counts {
+    /// Requests.
+    pub requests: f64,
+    /// Of these, slow.
+    pub slow: f64,
+    /// How many say as much as an independent one.
+    pub dependence: f64,
+    /// Whether the server could not keep up, which makes all of them slow.
+    pub saturated: bool,
+}
+
+impl Counts {
+    /// Requests that count, and slow ones among them.
+    fn deflated(self) -> (f64, f64) {
+        let count = self.requests / self.dependence.max(1.0);
+        if self.saturated {
+            let count = count.clamp(1.0, SATURATED_COUNT);
+            return (count, count);
+        }
+        (count, count * (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0))
+    }
+}
+
+/// What the steps of one place say, in natural logarithms, and where a typical repeat lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evidence {
+    /// For fewer slow requests than may be.
+    pub met: f64,
+    /// For more.
+    pub not_met: f64,
+    /// The likely log odds less those of the limit: below 0 the objective looks met.
+    pub position: f64,
+}
+
+/// How likely each weather is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weather([f64; SIGMAS.len()]);
+
+impl Likelihood {
+    /// Of no steps.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            steps: 0,
+            logs: Box::new([[0.0; THETAS.len()]; SIGMAS.len()]),
+        }
+    }
+
+    /// Adds a step; `limit` is the share of slow requests that may be, above 0 and below 1.
+    pub fn add(&mut self, counts: Counts, limit: f64) {
+        let (count, slow) = counts.deflated();
+        if count <= 0.0 {
+            return;
+        }
+        self.steps += 1;
+        let limit = (limit / (1.0 - limit)).ln();
+        let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
+        let given: [f64; ODDS] = std::array::from_fn(|index| {
+            let odds = limit + (index as f64 - SIDE as f64) * FINE;
+            // ln p and ln (1 - p) without losing the small one.
+            let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
+            (ways + slow * p + (count - slow) * q).exp()
+        });
+        let any = 1.0 / (count + 1.0);
+        // Half of the disturbed ones have nearly all slow.
+        let most = if slow > 0.8 * count {
+            1.0 / (0.2 * count + 1.0)
+        } else {
+            0.0
+        };
+        let disturbed = DISTURBED * 0.5 * (any + most);
+        for (logs, kernels) in self.logs.iter_mut().zip(kernels()) {
+            for (log, kernel) in logs.iter_mut().zip(kernel_rows(kernels)) {
+                let mean: f64 = kernel.iter().zip(&given).map(|(weight, given)| weight * given).sum();
+                *log += ((1.0 - DISTURBED) * mean + disturbed).ln();
+            }
+        }
+    }
+
+    /// Adds what these steps say of the weather.
+    pub fn tell(&self, weather: &mut Weather) {
+        self.weigh(weather, POOLED);
+    }
+
+    /// Takes it out again.
+    #[must_use]
+    pub fn without(&self, weather: &Weather) -> Weather {
+        let mut others = *weather;
+        self.weigh(&mut others, -POOLED);
+        others
+    }
+
+    fn weigh(&self, weather: &mut Weather, times: f64) {
+        // One step says nothing of how steps differ that is not a guess about where they lie.
+        if self.steps < 2 {
+            return;
+        }
+        for (weight, logs) in weather.0.iter_mut().zip(self.logs.iter()) {
+            *weight += times * mean_exp(logs);
+        }
+    }
+
+    /// What these steps say, where weather is as `others` say.
+    #[must_use]
+    pub fn evidence(&self, others: &Weather) -> Evidence {
+        let greatest = others.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights = others.0.map(|weight| weight - greatest);
+        let sum: f64 = weights.iter().map(|weight| weight.exp()).sum::<f64>().ln();
+        let mixed = |thetas: std::ops::Range<usize>| {
+            let over: [f64; SIGMAS.len()] =
+                std::array::from_fn(|index| weights[index] - sum + mean_exp(&self.logs[index][thetas.clone()]));
+            sum_exp(&over)
+        };
+        let largest = |thetas: std::ops::Range<usize>| {
+            let over =
+                self.logs.iter().zip(weights).map(|(logs, weight)| {
+                    weight + logs[thetas.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max)
+                });
+            over.fold(f64::NEG_INFINITY, f64::max)
+        };
+        Evidence {
+            met: mixed(0..LIMIT) - largest(LIMIT..THETAS.len()),
+            not_met: mixed(LIMIT + 1..THETAS.len()) - largest(0..LIMIT + 1),
+            position: self.position(&weights),
+        }
+    }
+
+    /// The mean log odds by likelihood.
+    fn position(&self, weights: &[f64; SIGMAS.len()]) -> f64 {
+        let over: [f64; THETAS.len()] = std::array::from_fn(|theta| {
+            let by_sigma: [f64; SIGMAS.len()] = std::array::from_fn(|sigma| weights[sigma] + self.logs[sigma][theta]);
+            sum_exp(&by_sigma)
+        });
+        let greatest = over.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (mut all, mut sum) = (0.0, 0.0);
+        for (theta, log) in THETAS.iter().zip(over) {
+            let weight = (log - greatest).exp();
+            all += weight;
+            sum += weight * theta;
+        }
+        sum / all
+    }
+}
+
+impl Default for Weather {
+    fn default() -> Self {
+        Self(PRIOR.map(f64::ln))
+    }
+}
+
+/// `σ` by `θ` by the log odds of one repeat: how likely they are.
+fn kernels() -> &'static [Vec<f64>] {
+    static KERNELS: OnceLock<Vec<Vec<f64>>> = OnceLock::new();
+    KERNELS.get_or_init(|| {
+        let rows = |sigma: f64| {
+            let row = move |theta: f64| {
+                let weights: Vec<f64> = (0..ODDS)
+                    .map(|index| {
+                        let z = ((index as f64 - SIDE as f64) * FINE - theta) / sigma;
+                        (-0.5 * z * z).exp()
+                    })
+                    .collect();
+                let sum: f64 = weights.iter().sum();
+                weights.into_iter().map(move |weight| weight / sum)
+            };
+            THETAS.iter().flat_map(|theta| row(*theta)).collect()
+        };
+        SIGMAS.iter().map(|sigma| rows(*sigma)).collect()
+    })
+}
+
+fn kernel_rows(kernels: &[f64]) -> std::slice::ChunksExact<'_, f64> {
+    kernels.chunks_exact(ODDS)
+}
+
+/// `ln Σ exp`.
+fn sum_exp(logs: &[f64]) -> f64 {
+    let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    greatest + logs.iter().map(|log| (log - greatest).exp()).sum::<f64>().ln()
+}
+
+/// `ln` of the mean of `exp`.
+fn mean_exp(logs: &[f64]) -> f64 {
+    sum_exp(logs) - (logs.len() as f64).ln()
+}

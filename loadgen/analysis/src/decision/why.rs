@@ -1,0 +1,151 @@
+//! The answer's sentences. In: how all stand. Out: why a variant is where it is, and what is open. Knows nothing of runs.
+
+use super::standing::Lab;
+use super::verdict::Verdict;
+use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
+
+/// Why a variant is where it is.
+#[must_use]
+pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
+    let standing = &lab.standings[index];
+    let bounds = &standing.bounds;
+    if standing.outcome == MeetsObjective::NotMet {
+        let rps = bounds.hi;
+        return format!(
+            "does not meet the objective at {}/s, the lowest rate that would serve",
+            number(rps)
+        );
+    }
+    if !lab.is_placed(index) {
+        return "has no price".into();
+    }
+    let kept = match (bounds.lo > 0.0, bounds.hi.is_finite()) {
+        (true, true) => format!(
+            "meets the objective at {}/s, not at {}/s",
+            number(bounds.lo),
+            number(bounds.hi)
+        ),
+        (true, false) => format!("meets the objective at {}/s", number(bounds.lo)),
+        (false, true) => format!("does not meet the objective at {}/s", number(bounds.hi)),
+        (false, false) if bounds.places.iter().all(|place| place.usable == 0) => "no step of it could be used".into(),
+        (false, false) => "too few steps to be certain of any rate".into(),
+    };
+    match verdict.best {
+        Some(best) if best == index && verdict.outcome == AnswerOutcome::Decided => {
+            format!(
+                "{} of those that meet the objective: {kept}",
+                least(lab.question.minimise)
+            )
+        }
+        Some(best) if best == index => format!("the most likely one: {kept}"),
+        Some(best) => {
+            let upper = lab.standings[best].upper;
+            let name = &lab.candidates[best].variant;
+            if upper > lab.tied(standing.lower) {
+                return kept;
+            }
+            if standing.lower >= upper {
+                let more = 100.0 * (standing.lower / upper - 1.0);
+                format!("at least {} % more than {name}: {kept}", number(more))
+            } else {
+                format!("within the tie of {name}, or more: {kept}")
+            }
+        }
+        None => kept,
+    }
+}
+
+/// What was not decided.
+#[must_use]
+pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQuestion> {
+    let name = |index: usize| lab.candidates[index].variant.clone();
+    let unplaced = (0..lab.candidates.len())
+        .filter(|&index| !lab.is_placed(index))
+        .map(|index| OpenQuestion {
+            variants: vec![name(index)],
+            what: "it has no price".into(),
+            more_s: None,
+        });
+    let Some(best) = verdict.best else {
+        let unknown =
+            (0..lab.candidates.len()).filter(|&index| lab.standings[index].outcome == MeetsObjective::Unknown);
+        return unknown
+            .map(|index| OpenQuestion {
+                variants: vec![name(index)],
+                what: "whether it meets the objective".into(),
+                more_s: to_not_met(lab, index).map(|steps| steps * step_s),
+            })
+            .chain(unplaced)
+            .collect();
+    };
+    let mut open: Vec<OpenQuestion> = Vec::new();
+    if verdict.contradicted {
+        open.push(OpenQuestion {
+            variants: vec![name(best)],
+            what: "the steps that chose it say that it meets the objective, fresh ones that it does not".into(),
+            more_s: None,
+        });
+    }
+    if lab.standings[best].outcome != MeetsObjective::Met {
+        open.push(OpenQuestion {
+            variants: vec![name(best)],
+            what: "whether it meets the objective".into(),
+            more_s: to_met(lab, best).map(|steps| steps * step_s),
+        });
+    }
+    for rival in lab.rivals(best) {
+        let steps = [to_met(lab, best), to_not_met(lab, rival)];
+        open.push(OpenQuestion {
+            variants: vec![name(best), name(rival)],
+            what: format!("which of them is the {}", least(lab.question.minimise)),
+            more_s: steps.into_iter().sum::<Option<f64>>().map(|steps| steps * step_s),
+        });
+    }
+    open.extend(unplaced);
+    open
+}
+
+/// Steps until the highest rate that looks met is certain to be, by how fast evidence grew there.
+fn to_met(lab: &Lab<'_>, index: usize) -> Option<f64> {
+    let places = &lab.standings[index].bounds.places;
+    let place = places
+        .iter()
+        .rev()
+        .find(|place| place.evidence.met > 0.0 && place.usable > 0)?;
+    Some(further(place.evidence.met, lab.certain.met, place.usable))
+}
+
+fn to_not_met(lab: &Lab<'_>, index: usize) -> Option<f64> {
+    let places = &lab.standings[index].bounds.places;
+    let place = places
+        .iter()
+        .find(|place| place.evidence.not_met > 0.0 && place.usable > 0)?;
+    Some(further(place.evidence.not_met, lab.certain.not_met, place.usable))
+}
+
+fn further(evidence: f64, certain: f64, steps: u32) -> f64 {
+    ((certain - evidence) / evidence * f64::from(steps)).max(0.0).ceil()
+}
+
+fn least(minimise: Minimise) -> &'static str {
+    match minimise {
+        Minimise::UsdPerMonth => "cheapest by the month",
+        Minimise::UsdPer10k => "cheapest for an inference",
+        Minimise::P99 => "fastest",
+        Minimise::Instances => "one with the fewest instances",
+    }
+}
+
+/// Three digits.
+fn number(value: f64) -> String {
+    if value >= 100.0 || value == 0.0 {
+        return format!("{value:.0}");
+    }
+    let digits = (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}

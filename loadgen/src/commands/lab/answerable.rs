@@ -1,0 +1,74 @@
+//! Questions that cannot be answered here, refused before the first step. In: the question, and what is known of the instrument.
+//! Out: why not, and what would do.
+
+use crate::error::RunError;
+use crate::plan::Plan;
+use crate::progress::readable;
+use crate::runner::asked;
+use crate::store::preamble::Instrument;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+use tierlab_analysis::record::{Objective, Point, Question};
+
+/// Steps of a variant that even an easy answer takes: a scout, a bracket of two, and one to be sure.
+const STEPS_PER_VARIANT: u32 = 4;
+/// Steps that confirm the winner.
+const STEPS_TO_CONFIRM: u32 = 3;
+
+/// Whether the plan's question can be answered in its budget and by this instrument.
+///
+/// # Errors
+/// An objective below the noise floor, a budget below what the fewest steps take.
+pub(super) fn check(plan: &Plan, question: &Question, variants: usize, instrument: &Instrument) -> Result<(), RunError> {
+    let step = plan.step_limit();
+    let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
+    let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;
+    if Duration::from_secs_f64(question.budget_s) < fewest + loads {
+        let of_loads = if loads.is_zero() {
+            String::new()
+        } else {
+            format!(", {} of it for the plan's own loads", readable(loads))
+        };
+        return refuse(
+            plan,
+            format!(
+                "`question.budget`: {} is too short for {variants} variants at {:.1} s a step: it takes {} at least{of_loads}; \
+                 raise it, or leave variants out",
+                readable(Duration::from_secs_f64(question.budget_s)),
+                step.as_secs_f64(),
+                readable(fewest + loads)
+            ),
+        );
+    }
+    let Some(floor) = &instrument.noise_floor else {
+        return Ok(());
+    };
+    match question.objectives.iter().find_map(|objective| below(objective, floor)) {
+        None => Ok(()),
+        Some((objective, floor_us)) => refuse(
+            plan,
+            format!(
+                "`question.slo`: {objective} lies below the noise floor: at {:.0}/s a server that does nothing has a {} of {:.3} \
+                 ms on this machine, so no variant could be seen to meet it; ask for more, or measure on a quieter machine",
+                asked(question).rate,
+                objective.percentile,
+                floor_us / 1e3
+            ),
+        ),
+    }
+}
+
+/// An objective that even the null endpoint does not meet, and what it has.
+fn below<'a>(objective: &'a Objective, floor: &Point) -> Option<(&'a Objective, f64)> {
+    let mut all = Histogram::<u64>::new(3).ok()?;
+    all.auto(true);
+    for block in floor.repeats.iter().flat_map(|repeat| &repeat.histograms.latency) {
+        all.add(block).ok()?;
+    }
+    let us = all.value_at_quantile(objective.percentile.quantile()) as f64;
+    (!all.is_empty() && us >= objective.limit_us).then_some((objective, us))
+}
+
+fn refuse(plan: &Plan, what: String) -> Result<(), RunError> {
+    Err(plan.refuse(what).into())
+}

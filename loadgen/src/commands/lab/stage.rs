@@ -1,0 +1,120 @@
+//! The stage of a variant: its folder, emptied before the server starts, and filled where the plan says so. In: a variant with
+//! its server. Out: what the stage held when measuring began.
+
+use super::context::LabContext;
+use super::data::Prepared;
+use crate::error::RunError;
+use crate::plan::{LabPlan, Plan, VariantPlan};
+use crate::runner::target::{Content, Target};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tierlab_analysis::record::{StageFill, StageState};
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::keys::Population;
+use tierlab_load::payload;
+use tierlab_load::reply::Limit;
+use tierlab_load::wire::Encoding;
+use tierlab_protocol::metrics;
+
+/// Entities of one request: below any model's largest batch.
+const BATCH: usize = 32;
+/// Requests in flight.
+const CONCURRENCY: usize = 4;
+/// Entities are asked for at this distance in the table, which is well below a stage's smallest block.
+const STRIDE_BYTES: u64 = 32 << 10;
+/// Blocks are written to the stage after their reply: so long it is waited for them to stop.
+const SETTLED_AFTER: Duration = Duration::from_millis(500);
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Where a variant's stage lies.
+pub(super) fn folder(lab: &LabPlan, variant: &VariantPlan) -> PathBuf {
+    lab.work.join("stages").join(variant.file_name())
+}
+
+/// Leaves nothing of earlier runs in a variant's stage.
+pub(super) fn empty(context: &LabContext<'_>, variant: &VariantPlan) -> Result<(), RunError> {
+    if variant.staged.is_none() {
+        return Ok(());
+    }
+    let folder = folder(context.lab, variant);
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(RunError::io(&folder)(error)),
+        _ => {}
+    }
+    fs::create_dir_all(&folder).map_err(RunError::io(&folder))
+}
+
+/// Fills a variant's stage where the plan says so, and tells what it holds.
+pub(super) async fn prepare(
+    context: &LabContext<'_>,
+    prepared: &Prepared,
+    variant: &VariantPlan,
+    target: &Target,
+) -> Result<Option<StageState>, RunError> {
+    let Some(stage) = variant.staged else { return Ok(None) };
+    if stage.fill == StageFill::Filled {
+        if let Content::Joined(population) = &target.content {
+            let row_bytes = (prepared.table_bytes / population.count().max(1)).max(1);
+            fill(context.plan, target, population, STRIDE_BYTES / row_bytes, context.interrupt).await?;
+        }
+        let held = settle(target).await?;
+        let want = prepared.table_bytes.min(stage.capacity_bytes);
+        if (held as f64) < 0.9 * want as f64 {
+            return Err(RunError::Child(format!(
+                "the stage of variant {} holds {held} bytes after every part of the table was asked for, of {want}; look at \
+                 `tierlab_staged_*` of its server's metrics, and whether the disk of {} has room",
+                variant.label(),
+                folder(context.lab, variant).display()
+            )));
+        }
+    }
+    let held_bytes = settle(target).await?;
+    eprintln!("  stage holds {:.1} MiB", held_bytes as f64 / f64::from(1 << 20));
+    Ok(Some(StageState {
+        prepared: stage.fill,
+        held_bytes,
+        capacity_bytes: stage.capacity_bytes,
+    }))
+}
+
+/// Asks for an entity of every part of the table, so that each of its blocks is read once.
+async fn fill(
+    plan: &Plan,
+    target: &Target,
+    population: &Population,
+    stride: u64,
+    interrupt: &Interrupt,
+) -> Result<(), RunError> {
+    let ids: Vec<i64> = population.ids().step_by(stride.max(1) as usize).collect();
+    for together in ids.chunks(CONCURRENCY * BATCH) {
+        if interrupt.is_raised() {
+            return Err(RunError::InterruptedEarly);
+        }
+        let requests = together.chunks(BATCH).map(|ids| async move {
+            let body = payload::joined(ids, Encoding::Binary);
+            let expected = target.expected(&plan.model, ids.len() as u32);
+            let limit = Limit::of_replies(plan.reply_limit_bytes, &expected);
+            let reply = target.control.infer(&plan.model, &body, &expected, &limit);
+            reply.await
+        });
+        futures::future::try_join_all(requests).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the stage grows no more, and tells the bytes that it holds.
+async fn settle(target: &Target) -> Result<u64, RunError> {
+    let ends = Instant::now() + SETTLED_WITHIN;
+    let held = || async { Ok::<_, RunError>(target.control.scrape().await?.sum(metrics::STAGED_BYTES, &[]) as u64) };
+    let mut before = held().await?;
+    loop {
+        tokio::time::sleep(SETTLED_AFTER).await;
+        let now = held().await?;
+        if now == before || Instant::now() > ends {
+            return Ok(now);
+        }
+        before = now;
+    }
+}

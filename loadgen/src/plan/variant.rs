@@ -1,0 +1,363 @@
+//! `[[variant]]`: one way to keep models and features. In: TOML, whose factors may be lists that are crossed. Out: variants,
+//! each with a name of its own. Knows nothing of servers.
+
+use super::check::within;
+use super::lab::{CacheState, TierPlan, overlays};
+use super::origin::Origin;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use tierlab_analysis::record::StageFill;
+use tierlab_formats::model::is_plain_name;
+
+/// Bytes that a stage may hold where the plan does not say: more than the lab's own tables.
+const STAGED_BYTES: u64 = 1 << 30;
+/// More variants are a mistake in the factors.
+const MOST: usize = 64;
+
+/// One variant of a lab: a server that is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariantPlan {
+    /// Its name; empty where the plan has no variants, and tier and cache state say all.
+    pub name: String,
+    /// Where its data lie.
+    pub tier: TierPlan,
+    /// Its cache.
+    pub cache: CacheState,
+    /// The profile of a remote service that is emulated over its tier.
+    pub emulated: Option<String>,
+    /// Its copy on a local folder.
+    pub staged: Option<Stage>,
+    /// Cores that sessions are fitted to; 1 where the plan does not say.
+    pub sessions: Option<u32>,
+    /// The entry of the price list that its tier is charged by.
+    pub price: Option<String>,
+    /// The instance type that it is priced on.
+    pub instance: Option<String>,
+    /// Keys of the server's config, as `KEY=VALUE`.
+    pub set: Vec<String>,
+}
+
+impl VariantPlan {
+    /// What prices, origins and labels are kept by.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        if self.name.is_empty() { &self.tier.name } else { &self.name }
+    }
+
+    /// The variant's or the pair's name, as files and messages call it.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        if self.name.is_empty() {
+            format!("{}-{}", self.tier.name, self.cache.name)
+        } else {
+            self.name.clone()
+        }
+    }
+}
+
+/// A copy on a local folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// What it holds when measuring begins.
+    pub fill: StageFill,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+}
+
+/// `[[variant]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVariant {
+    name: String,
+    pub(super) tier: String,
+    #[serde(default)]
+    emulated: Option<Factor<String>>,
+    #[serde(default)]
+    staged: Option<Factor<RawStaged>>,
+    #[serde(default)]
+    staged_bytes: Option<u64>,
+    #[serde(default)]
+    cache: Option<Factor<String>>,
+    #[serde(default)]
+    sessions: Option<Factor<u32>>,
+    #[serde(default)]
+    price: Option<String>,
+    #[serde(default)]
+    instance: Option<Factor<String>>,
+    #[serde(default)]
+    set: BTreeMap<String, toml::Value>,
+}
+
+/// One value, or several that are crossed with those of the other factors.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Factor<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+/// `staged`: what the stage holds, or that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawStaged {
+    None,
+    Empty,
+    Filled,
+}
+
+impl Display for RawStaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "unstaged",
+            Self::Empty => "stage-empty",
+            Self::Filled => "stage-filled",
+        })
+    }
+}
+
+/// A level of a factor, and what the variant's name gets of it: nothing where it is the only one.
+#[derive(Debug, Clone)]
+struct Level<T> {
+    value: Option<T>,
+    suffix: String,
+}
+
+fn levels<T: Clone + Display>(at: &str, factor: Option<&Factor<T>>) -> Result<Vec<Level<T>>, String> {
+    let one = |value: Option<T>| vec![Level { value, suffix: String::new() }];
+    match factor {
+        None => Ok(one(None)),
+        Some(Factor::One(value)) => Ok(one(Some(value.clone()))),
+        Some(Factor::Several(values)) if values.is_empty() => Err(format!("`{at}` is an empty list")),
+        Some(Factor::Several(values)) => Ok(values
+            .iter()
+            .map(|value| Level {
+                value: Some(value.clone()),
+                suffix: format!("-{}", value.to_string().replace('/', "-")),
+            })
+            .collect()),
+    }
+}
+
+/// What variants refer to.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    pub(super) tiers: &'a [TierPlan],
+    pub(super) caches: &'a [CacheState],
+    pub(super) has_prices: bool,
+}
+
+/// Every variant, factors crossed, in the plan's order.
+pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
+    let mut all: Vec<VariantPlan> = Vec::new();
+    for (index, raw) in raw.iter().enumerate() {
+        for variant in crossed(raw, index, known)? {
+            if let Some(same) = all.iter().find(|other| other.name == variant.name) {
+                return Err(format!("`variant[{index}].name`: two variants are called `{}`", same.name));
+            }
+            let unnamed = |variant: &VariantPlan| VariantPlan {
+                name: String::new(),
+                ..variant.clone()
+            };
+            if let Some(same) = all.iter().find(|other| unnamed(other) == unnamed(&variant)) {
+                return Err(format!(
+                    "`variant[{index}]`: `{}` and `{}` are the same but for their names",
+                    same.name, variant.name
+                ));
+            }
+            all.push(variant);
+        }
+        if all.len() > MOST {
+            return Err(format!(
+                "`variant`: {} variants with all factors crossed; {MOST} at most",
+                all.len()
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
+    let at = |key: &str| format!("variant[{index}].{key}");
+    let tier = known.tiers.iter().find(|tier| tier.name == raw.tier);
+    let tier = tier.ok_or_else(|| format!("`{}` = `{}` is not in `lab.tiers`", at("tier"), raw.tier))?;
+    let set = overlays(&at("set"), &raw.set)?;
+    let mut variants = Vec::new();
+    for cache in levels(&at("cache"), raw.cache.as_ref())? {
+        for emulated in levels(&at("emulated"), raw.emulated.as_ref())? {
+            for staged in levels(&at("staged"), raw.staged.as_ref())? {
+                for sessions in levels(&at("sessions"), raw.sessions.as_ref())? {
+                    for instance in levels(&at("instance"), raw.instance.as_ref())? {
+                        let suffixes = [
+                            &emulated.suffix,
+                            &cache.suffix,
+                            &staged.suffix,
+                            &sessions.suffix,
+                            &instance.suffix,
+                        ];
+                        let name = format!("{}{}", raw.name, suffixes.map(String::as_str).concat());
+                        variants.push(VariantPlan {
+                            name,
+                            tier: tier.clone(),
+                            cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
+                            emulated: emulated.value.clone(),
+                            staged: stage(staged.value, raw.staged_bytes),
+                            sessions: sessions.value,
+                            price: raw.price.clone(),
+                            instance: instance.value.clone(),
+                            set: set.clone(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    for variant in &variants {
+        check(variant, raw, index, known)?;
+    }
+    Ok(variants)
+}
+
+fn cache_state(at: &str, name: Option<&str>, known: &Known<'_>) -> Result<CacheState, String> {
+    let Some(name) = name else {
+        return Ok(CacheState::none());
+    };
+    let state = known.caches.iter().find(|state| state.name == name).cloned();
+    match (state, name) {
+        (Some(state), _) => Ok(state),
+        (None, "cold") => Ok(CacheState::none()),
+        (None, _) => Err(format!("`{at}` = `{name}`: no `[[lab.cache]]` has that name")),
+    }
+}
+
+const fn stage(staged: Option<RawStaged>, bytes: Option<u64>) -> Option<Stage> {
+    let fill = match staged {
+        None | Some(RawStaged::None) => return None,
+        Some(RawStaged::Empty) => StageFill::Empty,
+        Some(RawStaged::Filled) => StageFill::Filled,
+    };
+    let capacity_bytes = match bytes {
+        Some(bytes) => bytes,
+        None => STAGED_BYTES,
+    };
+    Some(Stage { fill, capacity_bytes })
+}
+
+/// Refuses what contradicts itself, by the variant's name.
+fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<(), String> {
+    let name = &variant.name;
+    let at = |key: &str| format!("variant[{index}].{key}");
+    if !is_plain_name(name) {
+        return Err(format!(
+            "`{}` = `{name}` is no plain name (letters, digits, `.`, `_`, `-`)",
+            at("name")
+        ));
+    }
+    if let Some(sessions) = variant.sessions {
+        within(&at("sessions"), f64::from(sessions), 1.0, 1_024.0)?;
+    }
+    if raw.staged_bytes.is_some() && raw.staged.is_none() {
+        return Err(format!(
+            "`{}`: variant `{name}` has no stage; set `staged` to \"empty\" or \"filled\"",
+            at("staged_bytes")
+        ));
+    }
+    if variant.emulated.is_some() && variant.tier.origin == Origin::Real && matches!(raw.tier.as_str(), "s3" | "nfs" | "flight")
+    {
+        return Err(format!(
+            "`{}`: variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
+            at("emulated"),
+            raw.tier
+        ));
+    }
+    if variant.staged.is_some() && variant.tier.kind == "memory" {
+        return Err(format!(
+            "`{}`: variant `{name}` would keep a copy of what is in memory on a disk",
+            at("staged")
+        ));
+    }
+    if !known.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
+        return Err(format!("`{}`: variant `{name}` is priced, but the plan has no `prices`", at("price")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<VariantPlan>, String> {
+        #[derive(Deserialize)]
+        struct File {
+            variant: Vec<RawVariant>,
+        }
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        let tier = |name: &str, origin| TierPlan {
+            name: name.into(),
+            kind: name.into(),
+            origin,
+            publish: true,
+            set: Vec::new(),
+        };
+        let warm = CacheState {
+            name: "warm".into(),
+            share: 0.2,
+            prefill: true,
+            ..CacheState::none()
+        };
+        validate(
+            &file.variant,
+            &Known {
+                tiers: &[tier("s3", Origin::Embedded), tier("nvme", Origin::Real), tier("memory", Origin::Real)],
+                caches: &[warm],
+                has_prices: true,
+            },
+        )
+    }
+
+    #[test]
+    fn factors_are_crossed_and_name_their_levels() {
+        let all = read(
+            "[[variant]]\nname = \"s3\"\ntier = \"s3\"\nemulated = [\"s3-standard\", \"s3-express\"]\ncache = [\"cold\", \
+             \"warm\"]\nstaged = \"filled\"\n[[variant]]\nname = \"local\"\ntier = \"nvme\"",
+        )
+        .unwrap();
+        let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "s3-s3-standard-cold",
+                "s3-s3-express-cold",
+                "s3-s3-standard-warm",
+                "s3-s3-express-warm",
+                "local"
+            ]
+        );
+        assert!(all[..4].iter().all(|variant| variant.staged.unwrap().fill == StageFill::Filled));
+        assert_eq!(all[4].cache.share, 0.0);
+        assert_eq!(all[2].cache.share, 0.2);
+    }
+
+    #[test]
+    fn contradictions_are_refused_by_name() {
+        for (text, says) in [
+            ("name = \"a\"\ntier = \"tape\"", "`tape` is not in `lab.tiers`"),
+            ("name = \"a\"\ntier = \"s3\"\ncache = \"hot\"", "no `[[lab.cache]]`"),
+            ("name = \"a b\"\ntier = \"s3\"", "no plain name"),
+            ("name = \"a\"\ntier = \"s3\"\nstaged_bytes = 5", "`a` has no stage"),
+            ("name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"", "copy of what is in memory"),
+            ("name = \"a\"\ntier = \"s3\"\ncache = []", "empty list"),
+            (
+                "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",
+                "`a` and `b` are the same",
+            ),
+            (
+                "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"a\"\ntier = \"nvme\"",
+                "two variants are called `a`",
+            ),
+        ] {
+            let error = read(&format!("[[variant]]\n{text}")).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

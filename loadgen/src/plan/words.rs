@@ -1,0 +1,84 @@
+//! Values that a plan writes as people do: objectives, shares, times. In: text. Out: numbers, or nothing where it is no such
+//! value. Knows no key.
+
+use serde::Deserialize;
+use std::time::Duration;
+use tierlab_analysis::record::{Objective, Percentile};
+
+/// A share: `0.05`, or `5 %`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RawShare {
+    Number(f64),
+    Text(String),
+}
+
+impl RawShare {
+    /// The share it names, from 0 to 1; `None` where it names none.
+    pub(super) fn share(&self) -> Option<f64> {
+        match self {
+            Self::Number(share) => Some(*share),
+            Self::Text(text) => share(text),
+        }
+        .filter(|share| (0.0..=1.0).contains(share))
+    }
+}
+
+/// `5 %`
+pub(super) fn share(text: &str) -> Option<f64> {
+    let percent = text.trim().strip_suffix('%')?.trim().parse::<f64>().ok()?;
+    Some(percent / 100.0)
+}
+
+/// `10m`, `1h 30m`, `90s`
+pub(super) fn time(text: &str) -> Option<Duration> {
+    humantime::parse_duration(text.trim()).ok()
+}
+
+/// `p99 < 20 ms`
+pub(super) fn objective(text: &str) -> Option<Objective> {
+    let (name, limit) = text.split_once('<')?;
+    let percentile = match name.trim() {
+        "p50" => Percentile::P50,
+        "p95" => Percentile::P95,
+        "p99" => Percentile::P99,
+        _ => return None,
+    };
+    let limit = limit.trim();
+    let digits = limit.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit_us = match &limit[digits.len()..] {
+        "us" | "µs" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    let limit_us = digits.trim().parse::<f64>().ok()? * unit_us;
+    (limit_us.is_finite() && limit_us > 0.0).then_some(Objective { percentile, limit_us })
+}
+
+/// `errors < 0.1 %`: the share of failed requests.
+pub(super) fn errors(text: &str) -> Option<f64> {
+    let (name, limit) = text.split_once('<')?;
+    (name.trim() == "errors")
+        .then(|| share(limit))
+        .flatten()
+        .filter(|share| (0.0..1.0).contains(share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!(share("5 %"), Some(0.05));
+        assert_eq!(share("5"), None);
+        assert_eq!(RawShare::Number(0.2).share(), Some(0.2));
+        assert_eq!(RawShare::Text("120 %".into()).share(), None);
+        assert_eq!(time("1h 30m"), Some(Duration::from_secs(5_400)));
+        assert_eq!(time("soon"), None);
+        assert!((errors("errors < 0.1 %").unwrap() - 0.001).abs() < 1e-12);
+        assert_eq!(errors("errors < 100 %"), None);
+        assert_eq!(errors("p99 < 5 %"), None);
+    }
+}

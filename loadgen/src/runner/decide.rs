@@ -1,0 +1,159 @@
+//! A question carried out: block by block, until it is answered or its budget is used up.
+//!
+//! In: a runner whose points so far are evidence. Out: more steps, like any other in the journal, so that a run that stopped
+//! goes on where it was. What is measured next, [`tierlab_analysis::decision`] says, from the evidence alone. All steps of a
+//! block have one seed, so that variants are compared on the same arrivals and keys.
+
+use super::ledger::{Attempt, Ledger};
+use super::naming::factors;
+use super::step::Runner;
+use crate::error::RunError;
+use crate::progress::readable;
+use crate::store::journal::Position;
+use std::time::{Duration, Instant};
+use tierlab_analysis::decision::{self, Candidate, Next, Phase, Probe, StopReason, Time};
+use tierlab_analysis::record::{Question, Run};
+use tierlab_load::load::Load;
+use tierlab_load::schedule::{split_mix, step_seed};
+
+/// Views are made anew after so many blocks.
+const VIEWS_EVERY: u32 = 8;
+/// Seeds of blocks lie apart from those of the plan's loads and searches.
+const BLOCK_SEEDS: usize = 1 << 24;
+
+impl Runner<'_> {
+    /// Measures until the plan's question is answered.
+    pub(super) async fn decide(&mut self, run: &mut Run, ledger: &mut Ledger) -> Result<(), RunError> {
+        let Some(question) = self.plan.question.clone() else {
+            return Ok(());
+        };
+        let clock = Clock::new(self, ledger);
+        let question = Question {
+            budget_s: (question.budget_s - self.loads_s()).max(0.0),
+            ..question
+        };
+        run.points = ledger.points.all().to_vec();
+        let mut candidates = decision::candidates(run);
+        let mut phase = None;
+        for block in clock.earlier_steps.. {
+            let time = clock.now(ledger);
+            let (now, probes) = match decision::next(&question, &candidates, &time) {
+                Next::Stop(reason) => {
+                    ledger.progress.say(&format!("  {}", ended(&reason, &time)));
+                    break;
+                }
+                Next::Block { phase, probes } => (phase, probes),
+            };
+            if phase.replace(now) != Some(now) {
+                ledger.progress.say(&format!("  {}", told(now)));
+            }
+            let left = Duration::from_secs_f64((question.budget_s - time.spent_s).max(0.0));
+            ledger.progress.searches(probes.len() as u32, Instant::now() + left);
+            ledger.progress.more(probes.len() as u32);
+            self.block(&question, &probes, block, ledger, &mut candidates).await?;
+            if block % VIEWS_EVERY == 0 {
+                self.write(run, &ledger.points)?;
+            }
+        }
+        self.write(run, &ledger.points)
+    }
+
+    /// Seconds of the budget that the plan's own loads will take.
+    fn loads_s(&self) -> f64 {
+        let steps = self.targets.len() * self.plan.loads.len() * self.plan.repeats as usize;
+        steps as f64 * self.plan.step_limit().as_secs_f64()
+    }
+
+    async fn block(
+        &mut self,
+        question: &Question,
+        probes: &[Probe],
+        block: u32,
+        ledger: &mut Ledger,
+        candidates: &mut [Candidate],
+    ) -> Result<(), RunError> {
+        for probe in probes {
+            let load = asked(question).at(probe.rps);
+            let factors = factors(self.plan, &self.targets[probe.candidate], load, &self.plan.model);
+            let there = ledger.points.all().iter().find(|point| point.factors == factors);
+            let index = there
+                .and_then(|point| point.repeats.iter().map(|repeat| repeat.index + 1).max())
+                .unwrap_or(0);
+            let of_rate = (split_mix(probe.rps.to_bits()) >> 44) as usize;
+            let position = Position {
+                target: probe.candidate,
+                load: self.plan.loads.len(),
+            };
+            let attempt = Attempt {
+                purpose: probe.purpose,
+                ..Attempt::first(index, step_seed(self.plan.seed, block, BLOCK_SEEDS + of_rate))
+            };
+            self.step(ledger, position, load, attempt).await?;
+            let point = ledger.points.all().iter().find(|point| point.factors == factors);
+            let measured = point.and_then(|point| Some((point, point.repeats.iter().find(|repeat| repeat.index == index)?)));
+            if let Some((point, repeat)) = measured {
+                let evidence = decision::from_run::step(question, &self.plan.limits, point, repeat);
+                candidates[probe.candidate].steps.push(evidence);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kind of request that a question is about, at any rate.
+pub(crate) fn asked(question: &Question) -> Load {
+    let share = question
+        .demand
+        .map(|demand| demand.peak_rps / f64::from(question.least_instances));
+    Load {
+        mode: question.mode,
+        batch_size: question.batch_size,
+        rate: share.unwrap_or(question.highest_rps).min(question.highest_rps),
+    }
+}
+
+/// What was spent of the budget: the time since it began, and that of a run that is resumed.
+struct Clock {
+    began: Instant,
+    step_s: f64,
+    earlier_steps: u32,
+}
+
+impl Clock {
+    fn new(runner: &Runner<'_>, ledger: &Ledger) -> Self {
+        Self {
+            began: Instant::now(),
+            step_s: (runner.plan.warmup + runner.plan.window).as_secs_f64(),
+            earlier_steps: steps(ledger),
+        }
+    }
+
+    fn now(&self, ledger: &Ledger) -> Time {
+        let took = self.began.elapsed().as_secs_f64();
+        let own = steps(ledger).saturating_sub(self.earlier_steps);
+        let step_s = if own > 0 { took / f64::from(own) } else { self.step_s };
+        Time {
+            spent_s: took + f64::from(self.earlier_steps) * self.step_s,
+            step_s,
+        }
+    }
+}
+
+/// Steps in the ledger.
+fn steps(ledger: &Ledger) -> u32 {
+    ledger.points.all().iter().map(|point| point.repeats.len() as u32).sum()
+}
+
+const fn told(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Scout => "scouting: one short step of each variant",
+        Phase::Bracket => "bracketing: rates double until the objective does not hold",
+        Phase::Decide => "deciding: the best and its strongest rival in turn",
+        Phase::Confirm => "confirming: fresh steps of the best",
+        Phase::Pictures => "answered; the time that is left goes to curves and percentiles",
+    }
+}
+
+fn ended(reason: &StopReason, time: &Time) -> String {
+    format!("{reason} after {}", readable(Duration::from_secs_f64(time.spent_s)))
+}
