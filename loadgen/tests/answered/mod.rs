@@ -118,7 +118,9 @@ fn ranked(variant: &str, tier: &str, why: &str) -> Ranked {
         usd_per_month_lo: Some(128.0),
         usd_per_month_hi: Some(136.0),
         usd_per_10k: Some(0.004_21),
-        usd_parts: vec![("compute".to_owned(), 120.0), ("tier capacity".to_owned(), 12.0)],
+        usd_parts: [("compute", 110.0), ("capacity", 12.0), ("storage requests", 10.0)]
+            .map(|(name, usd)| (name.to_owned(), usd))
+            .to_vec(),
         dominant_part: Some("batch".to_owned()),
         dominant_share: Some(0.61),
         why: why.to_owned(),
@@ -159,6 +161,7 @@ fn ranking() -> Vec<Ranked> {
             usd_per_month: Some(158.4),
             usd_per_month_lo: Some(151.0),
             usd_per_month_hi: Some(166.0),
+            usd_parts: vec![("compute".to_owned(), 140.0), ("capacity".to_owned(), 18.4)],
             highest_rps: Some(1_000.0),
             highest_rps_hi: None,
             ..ranked(
@@ -172,6 +175,7 @@ fn ranking() -> Vec<Ranked> {
             p99_us: None,
             usd_per_month: None,
             usd_per_10k: None,
+            usd_parts: Vec::new(),
             highest_rps: None,
             instances: None,
             steps: 3,

@@ -5,6 +5,7 @@
 use super::point_row::Tier;
 use super::words;
 use crate::units::{NONE, digits3, dollars, dollars_interval, duration, latency_interval, percent, rate};
+use tierlab_analysis::costs::over_demand::over_demand;
 use tierlab_analysis::record::{
     Answer, AnswerOutcome, Demand, Interval, MeetsObjective, Minimise, Mode, Question, Ranked, Run, Variant,
 };
@@ -22,10 +23,22 @@ pub(crate) struct AnswerText {
     pub(crate) columns: Vec<(&'static str, bool)>,
     /// Every variant, the best first.
     pub(crate) rows: Vec<RankRow>,
+    /// Dollars a month over the demand, of those that have a price.
+    pub(crate) months: Vec<Months>,
+    /// The demand, in requests per second at the peak.
+    pub(crate) peak_rps: Option<f64>,
     /// What was not decided, a sentence each.
     pub(crate) open: Vec<String>,
     /// How sure the answer is, a sentence each.
     pub(crate) how_sure: Vec<String>,
+}
+
+/// A variant's dollars a month over the demand.
+pub(crate) struct Months {
+    /// Its name, and what stands behind it.
+    pub(crate) tier: Tier,
+    /// Requests per second at the peak, with the dollars.
+    pub(crate) curve: Vec<(f64, f64)>,
 }
 
 /// A variant in its place.
@@ -101,6 +114,8 @@ impl AnswerText {
                 .enumerate()
                 .map(|(index, ranked)| row(run, index, ranked))
                 .collect(),
+            months: months(run, answer),
+            peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
             open: answer.open.iter().map(words::open).collect(),
             how_sure: how_sure(answer),
         };
@@ -128,6 +143,24 @@ impl AnswerText {
             AnswerOutcome::None => "none meets it",
         }
     }
+}
+
+/// Where months are told, as shares of the demand.
+pub(crate) const AROUND: [f64; 5] = [0.2, 0.5, 1.0, 2.0, 5.0];
+
+fn months(run: &Run, answer: &Answer) -> Vec<Months> {
+    let Some(demand) = answer.question.demand else {
+        return Vec::new();
+    };
+    let of = |ranked: &Ranked| Months {
+        tier: Tier::of(run, &ranked.variant),
+        curve: over_demand(&answer.question, ranked, &AROUND.map(|times| times * demand.peak_rps)),
+    };
+    let months = answer
+        .ranking
+        .iter()
+        .filter(|ranked| ranked.outcome != MeetsObjective::NotMet);
+    months.map(of).filter(|months| !months.curve.is_empty()).collect()
 }
 
 /// A column's name, whether it holds numbers, and its cell.
@@ -184,13 +217,16 @@ fn p99(ranked: &Ranked) -> Cell {
     }
 }
 
-/// `812/s [780–850]`, `≥ 1,000/s` where every rate asked meets the objective, `none` where none does.
+/// `812/s [780–850]`, `≥ 1,000/s` where every rate asked meets the objective, `none` where none does; `812/s [≥ 780]` where no
+/// rate is known that certainly does not.
 fn highest(ranked: &Ranked) -> Option<String> {
     let Some(value) = ranked.highest_rps else {
         return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
     };
     Some(match (ranked.highest_rps_lo, ranked.highest_rps_hi) {
-        (_, None) => format!("≥ {}/s", rate(value)),
+        (None, None) => format!("{}/s", rate(value)),
+        (Some(lo), None) if lo < 0.999 * value => format!("{}/s [≥ {}]", rate(value), rate(lo)),
+        (Some(_), None) => format!("≥ {}/s", rate(value)),
         (lo, Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo.unwrap_or(0.0)), rate(hi)),
     })
 }
@@ -200,6 +236,7 @@ fn month(ranked: &Ranked) -> Option<String> {
     let value = ranked.usd_per_month?;
     Some(match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
         (Some(lo), Some(hi)) => dollars_interval(Some(&Interval { value, lo, hi })),
+        (Some(lo), None) => format!("{} [≥ {}]", dollars(value), digits3(lo)),
         _ => dollars(value),
     })
 }

@@ -1,8 +1,10 @@
 //! The answer as the page's first section. In: the answer in words. Out: HTML.
 
+use super::chart::{Axis, Chart, Figure, Line, Unit, short};
 use super::markup::escape;
 use super::tables;
-use crate::content::answer::{AnswerText, Cell, RankRow, meets};
+use crate::content::answer::{AROUND, AnswerText, Cell, RankRow, meets};
+use crate::units::rate;
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective};
 
 /// The sentence, the ranking, what was left open, and how sure it all is.
@@ -26,6 +28,7 @@ pub(super) fn section(answer: &AnswerText) -> String {
         out += &row(answer, ranked);
     }
     out += "</tbody></table></div>";
+    out += &over_demand(answer);
     for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
         let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
         if !items.is_empty() {
@@ -34,6 +37,58 @@ pub(super) fn section(answer: &AnswerText) -> String {
     }
     out + "</section>\n"
 }
+
+/// Dollars a month over the demand; nothing without prices or a demand.
+fn over_demand(answer: &AnswerText) -> String {
+    let Some(peak_rps) = answer.peak_rps else {
+        return String::new();
+    };
+    let lines = answer.months.iter().enumerate().map(|(series, months)| {
+        let mut line = Line {
+            series,
+            plain: true,
+            ..Line::default()
+        };
+        for (rps, usd) in &months.curve {
+            line.push(*rps, *usd);
+        }
+        line
+    });
+    let lines: Vec<Line> = lines.collect();
+    let rates = || lines.iter().flat_map(|line| &line.x).copied();
+    let dollars = || lines.iter().flat_map(|line| &line.y).copied();
+    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let chart = Chart {
+        title: "$/month over the demand".to_owned(),
+        x: Axis {
+            name: "requests per second at the peak",
+            unit: Unit::Rate,
+            log: true,
+            range: (least(&mut rates()), most(&mut rates())),
+        },
+        y: Axis {
+            name: "dollars a month",
+            unit: Unit::Dollars,
+            log: true,
+            range: (least(&mut dollars()) / 1.15, most(&mut dollars()) * 1.15),
+        },
+        here: Some((short(peak_rps), format!("{}/s", rate(peak_rps)))),
+        limits: Vec::new(),
+        crosses: Vec::new(),
+        rows: (AROUND.map(|times| short(times * peak_rps)).to_vec(), 0.0),
+        lines,
+    };
+    Figure::of_tiers(
+        answer.months.iter().map(|months| &months.tier),
+        vec![chart],
+        OVER_DEMAND,
+    )
+    .html()
+}
+
+const OVER_DEMAND: &str = "With the highest rate of one instance as in the table above. A step is one more instance; between two steps only \
+                           requests and bytes cost more. The average is the same share of the peak everywhere.";
 
 fn row(answer: &AnswerText, ranked: &RankRow) -> String {
     let class = match ranked.outcome {

@@ -56,6 +56,7 @@ pub(super) fn figure(series: &[Series<'_>], common: Option<f64>) -> String {
             0.06,
         ),
         lines,
+        here: None,
         limits: Vec::new(),
         crosses: Vec::new(),
     };

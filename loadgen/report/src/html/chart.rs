@@ -4,6 +4,7 @@
 
 use super::markup::escape;
 use super::series::Series;
+use crate::content::point_row::Tier;
 use crate::units::{dollars, latency, percent, rate};
 use serde::Serialize;
 
@@ -38,6 +39,9 @@ pub(super) struct Chart {
     pub(super) lines: Vec<Line>,
     /// Limits across the whole chart: a value of the vertical axis with what it is.
     pub(super) limits: Vec<(f64, String)>,
+    /// A place on the horizontal axis that the run is about, with what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) here: Option<(f64, String)>,
     /// Places that two lines have in common.
     pub(super) crosses: Vec<(f64, f64)>,
     /// Where on the horizontal axis the table has a row, and up to how far from there it takes a number.
@@ -153,6 +157,21 @@ pub(super) fn short(value: f64) -> f64 {
 }
 
 impl Figure {
+    /// A figure of charts over tiers or variants.
+    pub(super) fn of_tiers<'a>(tiers: impl Iterator<Item = &'a Tier>, charts: Vec<Chart>, caption: &str) -> Self {
+        let look = |tier: &Tier| Look {
+            label: tier.labelled(),
+            colour: tier.number,
+            dash: 0,
+            marker: tier.number,
+        };
+        Self {
+            series: tiers.map(look).collect(),
+            charts,
+            caption: caption.to_owned(),
+        }
+    }
+
     /// A figure of charts over the series of a group.
     pub(super) fn new(series: &[Series<'_>], charts: Vec<Chart>, caption: &str) -> Self {
         let look = |one: &Series<'_>| Look {
@@ -166,6 +185,14 @@ impl Figure {
             charts,
             caption: caption.to_owned(),
         }
+    }
+
+    /// The same with other names of its series.
+    pub(super) fn named(mut self, names: &[String]) -> Self {
+        for (look, name) in self.series.iter_mut().zip(names) {
+            look.label.clone_from(name);
+        }
+        self
     }
 
     /// The figure; nothing without a line in any chart.

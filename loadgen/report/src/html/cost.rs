@@ -125,6 +125,7 @@ pub(super) fn against_rate(series: &[Series<'_>]) -> String {
             range: (low / 1.2, high * 1.2),
         },
         lines,
+        here: None,
         limits: Vec::new(),
         crosses: Vec::new(),
         rows: (rates, 0.0),

@@ -99,6 +99,7 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
             range: (0.0, most * 1.08),
         },
         lines,
+        here: None,
         limits: Vec::new(),
         crosses,
         rows: ((0..=4).map(|quarter| f64::from(quarter) / 4.0).collect(), 0.011),
@@ -107,7 +108,9 @@ fn break_evens(over: &OverHitRatio, sentences: &[String], series: &[Series<'_>])
         .iter()
         .map(|sentence| format!("<li>{}.</li>", escape(sentence)))
         .collect();
-    Figure::new(series, vec![chart], NOTE).html() + &format!("<ul class=\"plain\">{items}</ul>")
+    // A line is a tier's, in whatever cache state it was counted.
+    let tiers: Vec<String> = series.iter().map(|one| one.tier.clone()).collect();
+    Figure::new(series, vec![chart], NOTE).named(&tiers).html() + &format!("<ul class=\"plain\">{items}</ul>")
 }
 
 const NOTE: &str = "Each tier on the cheapest instance that it can be had on; what a miss costs is counted in each measured cache \

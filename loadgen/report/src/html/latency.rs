@@ -77,6 +77,7 @@ pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> String {
             range: (low.max(1.0) / 1.15, high * 1.15),
         },
         lines,
+        here: None,
         limits: limits(group, *percentile),
         crosses: Vec::new(),
         rows: (rates.iter().copied().map(short).collect(), 0.0),

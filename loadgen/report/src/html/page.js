@@ -159,8 +159,17 @@
       ctx.stroke();
       ctx.fillText(label, bbox.left + 6 * ratio, height + (height - bbox.top < 20 * ratio ? 14 : -6) * ratio);
     }
+    ctx.strokeStyle = ctx.fillStyle = css("--ink");
+    if (chart.here) {
+      const left = u.valToPos(chart.here[0], "x", true);
+      ctx.setLineDash([2 * ratio, 3 * ratio]);
+      ctx.beginPath();
+      ctx.moveTo(left, bbox.top);
+      ctx.lineTo(left, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText(chart.here[1], left + 5 * ratio, bbox.top + 12 * ratio);
+    }
     ctx.setLineDash([]);
-    ctx.strokeStyle = css("--ink");
     for (const [left, height] of chart.crosses) {
       ctx.beginPath();
       ctx.arc(u.valToPos(left, "x", true), u.valToPos(height, "y", true), 5 * ratio, 0, 2 * Math.PI);
@@ -226,7 +235,7 @@
       scales: { x: scale(chart.x, view, "x"), y: scale(chart.y, view, "y") },
       axes: [axis(chart.x, 2, 34, xs.length === 1 && xs), axis(chart.y, 3, 66)],
       series: [{}, ...series],
-      padding: [10, 14, 0, 0],
+      padding: [10, 22, 0, 0],
       cursor: {
         drag: { x: true, y: true, uni: 40, setScale: false },
         bind: { dblclick: (u) => () => whole(u) },

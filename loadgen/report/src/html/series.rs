@@ -13,6 +13,8 @@ use tierlab_analysis::record::{Interval, Point};
 pub(super) struct Series<'a> {
     /// The curve.
     pub(super) curve: &'a Curve<'a>,
+    /// Its tier.
+    pub(super) tier: String,
     /// Tier and cache.
     pub(super) label: String,
     /// The point that stands for it.
@@ -40,6 +42,7 @@ impl<'a> Series<'a> {
         curves
             .map(|(curve, row)| Self {
                 curve,
+                tier: row.tier.printed.clone(),
                 label: format!("{}, {}", row.tier.printed, row.cache),
                 best: row.best,
                 highest: row.highest,
