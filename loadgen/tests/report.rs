@@ -162,10 +162,10 @@ fn the_page_draws_the_whole_distribution_and_prices_what_the_objective_allows() 
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     // One card for each of three tiers, two caches and two modes.
     assert_eq!(page.matches("class=\"heat\"").count(), 12);
-    assert_eq!(page.matches("share of the requests up to a latency").count(), 2);
+    assert_eq!(page.matches("\"title\":\"latency that a share").count(), 2);
     assert!(page.contains("highest rate with p99 &lt; 20 ms") && page.contains("≥ 800 rps"));
     assert!(page.contains("imaginary.disk<span class=\"ci\">$0.300/h, unchecked"));
-    assert!(page.contains("class=\"cross\"") && page.contains("cost the same at a hit ratio of"));
+    assert!(page.contains("\"crosses\":[[") && page.contains("cost the same at a hit ratio of"));
 }
 
 #[test]

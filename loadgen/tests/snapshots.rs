@@ -1,10 +1,16 @@
-//! What people read of a run, as a whole: the terminal table and `report.md` of a kept run, held against files.
+//! What people read of a run, as a whole: the terminal table and `report.md` of a kept run, held against files; and how a
+//! run with a question opens, by what its answer came to. With `TIERLAB_ANSWER_TO=DIR` the folder of such a run is left
+//! there, to be looked at in a browser.
 //!
 //! Where a change of them is meant: `INSTA_UPDATE=always cargo nextest run --release --workspace --test snapshots`, and read the
 //! difference. Command lines are kept in `docs/reference/cli.md` by `scripts/reference`.
 
-use std::path::Path;
+mod answered;
+mod synthetic;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use tierlab_analysis::record::{AnswerOutcome, Run};
 
 /// Makes the views of the kept run anew and says what stands on stdout and in `report.md`.
 fn views() -> (String, String) {
@@ -31,4 +37,52 @@ fn the_table_and_the_markdown_of_a_kept_run_are_as_they_were() {
     let (table, markdown) = views();
     insta::assert_snapshot!("table", table);
     insta::assert_snapshot!("report.md", markdown);
+}
+
+/// What stands before the first group of curves.
+fn opening(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.contains("realtime · ctr"));
+    lines.map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// The run with an answer of each kind.
+fn answers() -> [(&'static str, Run); 3] {
+    [
+        ("decided", AnswerOutcome::Decided),
+        ("undecided", AnswerOutcome::Undecided),
+        ("none", AnswerOutcome::None),
+    ]
+    .map(|(name, outcome)| (name, answered::run(outcome)))
+}
+
+#[test]
+fn reports_open_with_the_answer() {
+    for (name, run) in answers() {
+        let table = opening(&tierlab_report::table(&run));
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(160), "{widest:?} columns in\n{table}");
+        insta::assert_snapshot!(format!("answer_{name}_table"), table);
+        insta::assert_snapshot!(format!("answer_{name}.md"), opening(&tierlab_report::markdown(&run)));
+        insta::assert_snapshot!(format!("answer_{name}_junit.xml"), tierlab_report::junit(&run).unwrap());
+        let page = tierlab_report::page(&[&run]);
+        let section = page.find("<h2>The answer").unwrap();
+        assert!(section < page.find("<h2>What came out").unwrap());
+    }
+}
+
+#[test]
+fn the_answer_is_kept_beside_the_run_with_the_keys_of_the_record() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = std::env::var_os("TIERLAB_ANSWER_TO").map_or_else(|| temporary.path().join("run"), PathBuf::from);
+    let run = answered::run(AnswerOutcome::Undecided);
+    tierlab_loadgen::store::folder::write(&run, &folder).unwrap();
+    let text = std::fs::read_to_string(folder.join("answer.json")).unwrap();
+    let read: tierlab_analysis::record::Answer = serde_json::from_str(&text).unwrap();
+    assert_eq!(Some(read), run.answer);
+    let csv = std::fs::read_to_string(folder.join("summary.csv")).unwrap();
+    assert!(csv.lines().next().unwrap().contains(",offered_rps,variant,repeats,"));
+    assert!(csv.contains(",100,s3-standard,"), "{csv}");
+    // Without a question there is nothing to keep.
+    let asked_nothing = synthetic::run(1, 1.0);
+    assert!(tierlab_report::answer_json(&asked_nothing).is_none() && tierlab_report::junit(&asked_nothing).is_none());
 }

@@ -1,21 +1,26 @@
-//! From a summarised run to what people and other tools read: a terminal table, Markdown, an HTML page, CSV, and comparisons.
+//! From a summarised run to what people and other tools read: a terminal table, Markdown, an HTML page, CSV,
+//! `answer.json`, JUnit XML, and comparisons.
 //!
 //! In: runs whose points are summarised. Out: text; nothing here reads or writes a file. Must not measure, and must not compute
 //! statistics of its own.
 
+mod answer_json;
 mod cold_starts_csv;
 mod compare;
 mod content;
 mod html;
+mod junit;
 mod markdown;
 mod summary_csv;
 mod terminal;
 mod text_tables;
 mod units;
 
+pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
 pub use html::page;
+pub use junit::junit;
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;
 pub use terminal::table;

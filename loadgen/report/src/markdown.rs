@@ -1,8 +1,9 @@
 //! `report.md`: a run for a pull request or a mail.
 //!
-//! In: a summarised run. Out: Markdown, short: what came out first, every point folded away. Knows nothing of files.
+//! In: a summarised run. Out: Markdown, short: the answer and what came out first, every point folded away. Knows nothing of files.
 
 use crate::content::Report;
+use crate::content::answer::{AnswerText, Cell, meets};
 use crate::content::best::Best;
 use crate::content::costs::{Costs, SIDE_BY_SIDE};
 use crate::content::group::Group;
@@ -18,6 +19,7 @@ use tierlab_analysis::record::Run;
 pub fn markdown(run: &Run) -> String {
     let report = Report::of(run);
     let mut out = format!("# {}\n\n{}\n", plain(report.name), facts(&report));
+    out += &report.answer.as_ref().map_or_else(String::new, answer);
     for group in &report.groups {
         let _ = write!(out, "\n## {}\n\n{}\n", plain(&group.name), executive(group));
         for line in group.sentences.iter().chain(&group.reaches).chain(&group.mix_shares) {
@@ -46,6 +48,46 @@ pub fn markdown(run: &Run) -> String {
     }
     out += &instrument(&report);
     out + &every_point(&report.points)
+}
+
+/// The answer, the ranking, what was left open, and how sure it all is.
+fn answer(answer: &AnswerText) -> String {
+    let names = answer.columns.iter().map(|(name, _)| *name);
+    let head: Vec<&str> = ["#", "variant", "SLO"]
+        .into_iter()
+        .chain(names)
+        .chain(["why"])
+        .collect();
+    let rules = answer
+        .columns
+        .iter()
+        .map(|(_, is_number)| if *is_number { "--:" } else { "---" });
+    let rules: Vec<&str> = ["--:", "---", "---"].into_iter().chain(rules).chain(["---"]).collect();
+    let mut out = format!(
+        "\n## The answer\n\n**{}.**\n\n{}{}",
+        plain(&answer.sentence),
+        row(&head),
+        row(&rules)
+    );
+    for ranked in &answer.rows {
+        let who = [
+            ranked.rank.clone(),
+            ranked.tier.labelled(),
+            meets(ranked.outcome).to_owned(),
+        ];
+        let figures = ranked.cells.iter().map(Cell::text);
+        let cells: Vec<String> = who.into_iter().chain(figures).chain([ranked.why.clone()]).collect();
+        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+        if !lines.is_empty() {
+            let _ = write!(out, "\n{title}:\n\n");
+        }
+        for line in lines {
+            let _ = writeln!(out, "- {}.", plain(line));
+        }
+    }
+    out
 }
 
 fn facts(report: &Report<'_>) -> String {

@@ -8,7 +8,7 @@ use crate::units::NONE;
 use tierlab_analysis::record::{Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 44] = [
+pub(crate) const COLUMNS: [&str; 45] = [
     "tier",
     "origin",
     "cache",
@@ -19,6 +19,7 @@ pub(crate) const COLUMNS: [&str; 44] = [
     "arrivals",
     "keys",
     "offered_rps",
+    "variant",
     "repeats",
     "samples",
     "p50_us",
@@ -86,6 +87,7 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         words::arrivals(factors),
         factors.keys.clone(),
         number(factors.offered_rps),
+        factors.label().to_owned(),
         point.repeats.len().to_string(),
         summary.samples.to_string(),
     ];

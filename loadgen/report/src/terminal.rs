@@ -1,9 +1,10 @@
 //! The terminal table of a run.
 //!
-//! In: a summarised run. Out: text of at most 160 columns: a table per mode, model and batch size, then the legend, a
-//! sentence per tier, and what to beware of. Knows nothing of files.
+//! In: a summarised run. Out: text of at most 160 columns: the answer where a question was asked, a table per mode, model and
+//! batch size, then the legend, a sentence per tier, and what to beware of. Knows nothing of files.
 
 use crate::content::Report;
+use crate::content::answer::{AnswerText, Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;
@@ -34,7 +35,8 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
 #[must_use]
 pub fn table(run: &Run) -> String {
     let report = Report::of(run);
-    let mut text = report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
+    let mut text = report.answer.as_ref().map_or_else(String::new, answer);
+    text += &report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
     }
@@ -68,6 +70,72 @@ pub fn table(run: &Run) -> String {
         }
     }
     text
+}
+
+/// The answer, the ranking, why each variant is where it is, what was left open, and how sure it all is.
+fn answer(answer: &AnswerText) -> String {
+    let mut table = Table::new();
+    let columns = answer.columns.iter().map(|(name, _)| *name);
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
+        .set_header(["#", "variant", "SLO"].into_iter().chain(columns));
+    for row in &answer.rows {
+        let figures = row.cells.iter().map(Cell::text);
+        let who = [row.rank.clone(), row.tier.labelled(), meets(row.outcome).to_owned()];
+        table.add_row(who.into_iter().chain(figures));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    for (index, _) in answer
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, is_number))| *is_number)
+    {
+        if let Some(column) = table.column_mut(3 + index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = format!("{}\n\n{table}\n", wrapped(&format!("{}.", answer.sentence), 0));
+    for row in &answer.rows {
+        text += &format!(
+            "{}\n",
+            wrapped(&format!("{}. {}: {}", row.rank, row.tier.name, row.why), 3)
+        );
+    }
+    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+        if !lines.is_empty() {
+            text += &format!("\n{title}:\n");
+        }
+        for line in lines {
+            text += &format!("{}\n", wrapped(&format!("• {line}."), 2));
+        }
+    }
+    text + "\n"
+}
+
+/// Columns of a terminal that text is written for.
+const COLUMNS: u16 = 160;
+
+/// Text over several lines, all but the first moved in.
+fn wrapped(text: &str, indent: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > usize::from(COLUMNS) {
+            out += &format!("\n{:indent$}", "");
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += length;
+    }
+    out
 }
 
 fn list(lines: &[String]) -> String {

@@ -123,6 +123,15 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{} TiB", digits3(value))
 }
 
+/// A length of time that is planned by: `45 s`, `12 min`, `1.5 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 99.5 => format!("{s:.0} s"),
+        s if s < 5_970.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
+}
+
 /// A count with separators: `12,345`.
 pub(crate) fn thousands(count: u64) -> String {
     let text = count.to_string();
@@ -184,6 +193,10 @@ mod tests {
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [45.2, 720.0, 5_400.0, 9_000.0].map(duration),
+            ["45 s", "12 min", "90 min", "2.5 h"]
         );
         assert_eq!([512, 1_024, 16 << 30].map(bytes), ["512 B", "1.00 KiB", "16.0 GiB"]);
     }

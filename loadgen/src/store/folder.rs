@@ -1,7 +1,7 @@
 //! A run's folder: written as the run goes on, and read back.
 //!
 //! In: a [`Run`] whose points are summarised. Out: `run.json`, `hdr/*.hdr`, and the views that are made from the run alone:
-//! `summary.csv`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
+//! `summary.csv`, `answer.json`, `cold_starts.csv`, `report.md`, `report.html`. Must not measure.
 
 use super::atomic::write_atomically;
 use super::error::StoreError;
@@ -14,6 +14,7 @@ use std::path::Path;
 use tierlab_analysis::record::{Point, Run};
 
 const CSV: &str = "summary.csv";
+const ANSWER: &str = "answer.json";
 const COLD_STARTS: &str = "cold_starts.csv";
 const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
@@ -56,7 +57,8 @@ pub fn write_anew(run: &Run, dir: &Path) -> Result<(), StoreError> {
     write_views(run, dir)
 }
 
-/// Writes what is made from the run alone: `summary.csv`, `report.md` and `report.html`.
+/// Writes what is made from the run alone: `summary.csv`, `report.md` and `report.html`, and `answer.json` where a question
+/// was answered.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -67,6 +69,9 @@ pub fn write_views(run: &Run, dir: &Path) -> Result<(), StoreError> {
         source,
     })?;
     write_atomically(&path, &text)?;
+    if let Some(answer) = tierlab_report::answer_json(run) {
+        write_atomically(&dir.join(ANSWER), answer.as_bytes())?;
+    }
     if !run.cold_starts.is_empty() {
         write_atomically(&dir.join(COLD_STARTS), tierlab_report::cold_starts_csv(run).as_bytes())?;
     }

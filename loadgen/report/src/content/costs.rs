@@ -44,15 +44,7 @@ pub(crate) struct OverHitRatio {
     /// The rate that the curves have in common.
     pub(crate) rps: f64,
     /// A line for every tier.
-    pub(crate) lines: Vec<TierLine>,
-}
-
-/// A tier over the hit ratio.
-pub(crate) struct TierLine {
-    /// The tier as printed.
-    pub(crate) tier: String,
-    /// What it costs.
-    pub(crate) line: Line,
+    pub(crate) lines: Vec<Line>,
 }
 
 impl<'a> Costs<'a> {
@@ -64,13 +56,13 @@ impl<'a> Costs<'a> {
             let factors = curve.factors();
             let on = side_by_side(best.point, pricing).into_iter();
             Some(CostRow {
-                tier: words::tier(run, &factors.tier),
+                tier: words::tier(run, factors.label()),
                 cache: words::cache(factors),
                 best,
                 on: on.map(|(_, cost)| Some(cost?.usd_per_10k)).collect(),
             })
         });
-        let over_hit_ratio = over_hit_ratio(run, pricing, curves);
+        let over_hit_ratio = over_hit_ratio(pricing, curves);
         Some(Self {
             instances: &pricing.instances,
             rows: rows.collect(),
@@ -121,16 +113,9 @@ pub(crate) fn mix_shares(run: &Run, curves: &[Curve<'_>]) -> Vec<String> {
 }
 
 /// The lines of a group at the rate that its curves have in common; nothing without such a rate.
-fn over_hit_ratio(run: &Run, pricing: &Pricing, curves: &[Curve<'_>]) -> Option<OverHitRatio> {
+fn over_hit_ratio(pricing: &Pricing, curves: &[Curve<'_>]) -> Option<OverHitRatio> {
     let rps = common_rate(&curves.iter().collect::<Vec<_>>())?;
     let lines = lines(curves, rps, pricing);
-    let lines: Vec<TierLine> = lines
-        .into_iter()
-        .map(|line| TierLine {
-            tier: words::tier(run, &line.tier),
-            line,
-        })
-        .collect();
     (lines.len() > 1).then_some(OverHitRatio { rps, lines })
 }
 
@@ -139,7 +124,7 @@ fn break_evens(run: &Run, over: &OverHitRatio) -> Vec<String> {
     let mut said = Vec::new();
     for (index, a) in over.lines.iter().enumerate() {
         for b in &over.lines[index + 1..] {
-            said.push(sentence(run, &a.line, &b.line, over.rps));
+            said.push(sentence(run, a, b, over.rps));
         }
     }
     said

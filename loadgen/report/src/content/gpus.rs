@@ -45,7 +45,7 @@ fn row(point: &Point) -> Option<GpuRow<'_>> {
     }
     let sum = |of: fn(&DeviceReads) -> f64| reads.iter().map(|reads| of(reads)).sum();
     Some(GpuRow {
-        tier: &point.factors.tier,
+        tier: point.factors.label(),
         cache: &point.factors.cache,
         mode: point.factors.mode,
         offered: rate(point.factors.offered_rps),

@@ -6,7 +6,7 @@ use super::percentiles::{self, TailPercentile};
 use super::point_row::{PointRow, Tier};
 use super::{reach, words};
 use tierlab_analysis::curves::{Curve, Difference, common_rate, difference};
-use tierlab_analysis::record::{Point, Run, Summary};
+use tierlab_analysis::record::{Factors, Interval, Objective, Point, Run, Summary};
 use tierlab_analysis::statistics::sections::Pairing;
 
 /// Curves that are compared with each other.
@@ -17,6 +17,8 @@ pub(crate) struct Group<'a> {
     pub(crate) common_rps: Option<f64>,
     /// What [`Row::best`] is: `highest rate with p99 < 20 ms`, or `highest valid rate`.
     pub(crate) best_title: String,
+    /// The objectives that the run was made under, those of its question among them.
+    pub(crate) objectives: Vec<Objective>,
     /// The percentile that stands for the tail at the common rate.
     pub(crate) tail: TailPercentile,
     /// A row for every curve.
@@ -41,6 +43,9 @@ pub(crate) struct Row<'a> {
     pub(crate) cache: String,
     /// The point that stands for it.
     pub(crate) best: Option<Best<'a>>,
+    /// The highest rate that stands for it, with what is known of the boundary: the answer's, where there is one. Absent where
+    /// only the plan ended the rates.
+    pub(crate) highest: Option<Interval>,
     /// The figures at the common rate; absent where it has no valid point there.
     pub(crate) at_common: Option<&'a Summary>,
     /// Its tail at the common rate beside that of the fastest.
@@ -72,10 +77,12 @@ impl<'a> Group<'a> {
             .zip(at_common)
             .map(|(curve, point)| {
                 let factors = curve.factors();
+                let best = best::best(run, curve);
                 Row {
                     tier: Tier::of(run, factors.label()),
                     cache: words::cache(factors),
-                    best: best::best(run, curve),
+                    highest: highest(run, factors).or_else(|| reached(best.as_ref()?)),
+                    best,
                     at_common: point.and_then(|point| point.summary.as_ref()),
                     against_fastest: against(point, fastest, tail),
                     points: curve.points.iter().map(|point| PointRow::of(run, point)).collect(),
@@ -86,6 +93,7 @@ impl<'a> Group<'a> {
             name,
             common_rps,
             best_title: best::title(run),
+            objectives: objectives(run),
             tail,
             rows,
             sentences: curves.iter().map(|curve| words::sentence(run, curve)).collect(),
@@ -95,6 +103,40 @@ impl<'a> Group<'a> {
             curves,
         }
     }
+}
+
+fn objectives(run: &Run) -> Vec<Objective> {
+    let mut objectives: Vec<Objective> = run.slo.iter().map(|slo| slo.objective).collect();
+    for objective in run.question.iter().flat_map(|question| &question.objectives) {
+        if !objectives.contains(objective) {
+            objectives.push(*objective);
+        }
+    }
+    objectives
+}
+
+/// The highest rate that the run's answer says of a curve.
+fn highest(run: &Run, factors: &Factors) -> Option<Interval> {
+    let answer = run.answer.as_ref()?;
+    let question = &answer.question;
+    let ranked = answer.ranking.iter().find(|ranked| ranked.variant == factors.label())?;
+    let (value, hi) = (ranked.highest_rps?, ranked.highest_rps_hi?);
+    (factors.mode == question.mode && factors.batch_size == question.batch_size).then_some(Interval {
+        value,
+        lo: ranked.highest_rps_lo.unwrap_or(value),
+        hi,
+    })
+}
+
+/// The rate of the point that stands for a curve, where that is the server's own limit.
+fn reached(best: &Best<'_>) -> Option<Interval> {
+    let value = best.rps();
+    let alone = Interval {
+        value,
+        lo: value,
+        hi: value,
+    };
+    (!best.at_least).then(|| best.interval.unwrap_or(alone))
 }
 
 fn fastest<'a>(at_common: &[Option<&'a Point>], tail: TailPercentile) -> Option<&'a Point> {

@@ -22,23 +22,48 @@ pub(crate) struct Tier {
 pub(crate) struct Origin {
     /// `emulated` or `embedded`.
     pub(crate) kind: &'static str,
+    /// The profile that an emulated variant follows; absent where only its kind is known.
+    pub(crate) profile: Option<String>,
     /// All that is known of it.
     pub(crate) says: String,
 }
 
 impl Tier {
-    /// A tier of a run.
+    /// A tier or variant of a run, by its label.
     pub(crate) fn of(run: &Run, name: &str) -> Self {
-        let says = run.environment.origins.get(name).map_or("", String::as_str);
-        let kind = ["emulated", "embedded"].into_iter().find(|kind| says.contains(kind));
+        let says = words::origin_text(run, name);
+        let kind = if words::is_emulated(run, name) {
+            Some("emulated")
+        } else {
+            says.contains("embedded").then_some("embedded")
+        };
         Self {
             name: name.to_owned(),
             printed: words::tier(run, name),
             number: words::tiers(run).iter().position(|tier| *tier == name).unwrap_or(0),
             origin: kind.map(|kind| Origin {
                 kind,
+                profile: words::variant(run, name).and_then(|variant| variant.emulated.clone()),
                 says: says.to_owned(),
             }),
+        }
+    }
+
+    /// The name with its label: `s3-express (emulated s3-express-2025)`, `nfs (embedded)`.
+    pub(crate) fn labelled(&self) -> String {
+        match &self.origin {
+            Some(origin) => format!("{} ({})", self.name, origin.label()),
+            None => self.name.clone(),
+        }
+    }
+}
+
+impl Origin {
+    /// `emulated s3-express-2025`, `embedded`.
+    pub(crate) fn label(&self) -> String {
+        match &self.profile {
+            Some(profile) => format!("{} {profile}", self.kind),
+            None => self.kind.to_owned(),
         }
     }
 }

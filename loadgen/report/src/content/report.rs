@@ -1,5 +1,6 @@
 //! A run as its reader meets it: facts, groups of curves, what to beware of, and what it all rests on.
 
+use super::answer::AnswerText;
 use super::cautions::cautions;
 use super::cold_starts::ColdStarts;
 use super::gpus::{self, GpuRow};
@@ -18,6 +19,8 @@ pub(crate) struct Report<'a> {
     pub(crate) name: &'a str,
     /// When it began.
     pub(crate) started_at: &'a str,
+    /// The answer, where a question was asked.
+    pub(crate) answer: Option<AnswerText>,
     /// How much was measured.
     pub(crate) amount: Amount,
     /// The machine's processor.
@@ -80,6 +83,7 @@ impl<'a> Report<'a> {
         Self {
             name: &run.name,
             started_at: &run.started_at,
+            answer: AnswerText::of(run),
             amount: Amount {
                 points: run.points.len(),
                 repeats: run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0),

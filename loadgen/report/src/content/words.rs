@@ -3,10 +3,12 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best::{self, Best};
-use crate::units::{digits3, latency, latency_interval, percent, percent_digits, rate, thousands};
+use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate, thousands};
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
 use tierlab_analysis::latency::bands;
-use tierlab_analysis::record::{Band, Factors, Interval, Point, Reads, Run, Summary, Tail, Verdict};
+use tierlab_analysis::record::{
+    Band, Factors, Interval, OpenQuestion, Point, Reads, Run, Summary, Tail, Variant, Verdict,
+};
 
 /// A part of the latency as people say it.
 pub(crate) fn part(name: &str) -> &str {
@@ -34,20 +36,31 @@ pub(crate) fn verdict(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// What stands behind a tier in this run, in one word: `embedded`, `emulated`, `real`, or `unknown`.
-pub(crate) fn origin<'a>(run: &'a Run, tier: &str) -> &'a str {
-    let text = run.environment.origins.get(tier).map_or("unknown", String::as_str);
+/// What is known of what stands behind a tier or variant, by its label; empty where nothing is.
+pub(crate) fn origin_text<'a>(run: &'a Run, label: &str) -> &'a str {
+    let of_variant = || variant(run, label).map(|variant| variant.origin.as_str());
+    let kept = run.environment.origins.get(label).map(String::as_str);
+    kept.or_else(of_variant).unwrap_or_default()
+}
+
+/// The variant of a label; `None` where that is a tier.
+pub(crate) fn variant<'a>(run: &'a Run, label: &str) -> Option<&'a Variant> {
+    run.variants.iter().find(|variant| variant.name == label)
+}
+
+/// What stands behind a tier or variant in this run, in one word: `embedded`, `emulated`, `real`, or `unknown`.
+pub(crate) fn origin<'a>(run: &'a Run, label: &str) -> &'a str {
+    let text = origin_text(run, label);
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .next()
+        .filter(|word| !word.is_empty())
         .unwrap_or("unknown")
 }
 
-/// Whether what is measured on the tier was drawn from a distribution, wholly or in part.
-pub(crate) fn is_emulated(run: &Run, tier: &str) -> bool {
-    run.environment
-        .origins
-        .get(tier)
-        .is_some_and(|origin| origin.contains("emulated"))
+/// Whether what is measured on the tier or variant was drawn from a distribution, wholly or in part.
+pub(crate) fn is_emulated(run: &Run, label: &str) -> bool {
+    variant(run, label).is_some_and(|variant| variant.emulated.is_some())
+        || origin_text(run, label).contains("emulated")
 }
 
 /// The tier as printed: what is measured through emulation says so wherever it is named.
@@ -314,6 +327,21 @@ pub(crate) fn tiers(run: &Run) -> Vec<&str> {
         }
     }
     tiers
+}
+
+/// A question that a lab left open, with what it would take, in a sentence.
+pub(crate) fn open(open: &OpenQuestion) -> String {
+    let more = match open.more_s {
+        Some(more_s) => format!(" (about {} more would tell)", duration(more_s)),
+        None => " (how much more measuring it would take cannot be said)".to_owned(),
+    };
+    // What names its variants is not told them twice.
+    let who = if open.variants.iter().all(|variant| open.what.contains(variant.as_str())) {
+        String::new()
+    } else {
+        format!("{}: ", open.variants.join(", "))
+    };
+    format!("{who}{}{more}", open.what.trim_end_matches('.'))
 }
 
 /// The noise floor in one sentence; `None` where it was not measured.

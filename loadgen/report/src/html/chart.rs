@@ -1,145 +1,237 @@
-//! Scales and axes of an SVG chart.
+//! A figure of charts as data: what `page.js` draws with uPlot, and the same figures as a table for who has no script.
 //!
-//! In: ranges of numbers. Out: places in the drawing, ticks, and the frame around the data. Knows nothing of what is
-//! drawn.
+//! In: series and their numbers. Out: a `<figure>` with its data as JSON. Knows nothing of what is drawn.
 
 use super::markup::escape;
-use crate::units::latency;
+use super::series::Series;
+use crate::content::point_row::Tier;
+use crate::units::{dollars, latency, percent, rate};
+use serde::Serialize;
 
-/// Size of a chart's drawing, in its own units.
-pub(super) const WIDTH: f64 = 520.0;
-/// See [`WIDTH`].
-pub(super) const HEIGHT: f64 = 330.0;
-/// Where the data lies: left, top, right, bottom.
-pub(super) const AREA: (f64, f64, f64, f64) = (60.0, 30.0, WIDTH - 14.0, HEIGHT - 44.0);
-
-/// Numbers to places.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
-    from: f64,
-    to: f64,
-    log: bool,
-    start: f64,
-    end: f64,
+/// Charts that share their series and their legend.
+#[derive(Serialize)]
+pub(super) struct Figure {
+    series: Vec<Look>,
+    charts: Vec<Chart>,
+    #[serde(skip)]
+    caption: String,
 }
 
-impl Scale {
-    /// A scale over `from..to` drawn at `start..end`; logarithmic where asked, and possible.
-    pub(super) fn new(from: f64, to: f64, log: bool, start: f64, end: f64) -> Self {
-        Self {
-            from,
-            to,
-            log: log && from > 0.0,
-            start,
-            end,
-        }
-    }
+/// How a series looks wherever it is drawn.
+#[derive(Serialize)]
+struct Look {
+    label: String,
+    colour: usize,
+    dash: usize,
+    marker: usize,
+}
 
-    /// The place of a number.
-    pub(super) fn at(&self, value: f64) -> f64 {
-        let warp = |value: f64| {
-            if self.log {
-                value.max(self.from * 1e-3).ln()
-            } else {
-                value
+/// A chart.
+#[derive(Serialize)]
+pub(super) struct Chart {
+    /// What it shows.
+    pub(super) title: String,
+    /// The horizontal axis.
+    pub(super) x: Axis,
+    /// The vertical axis.
+    pub(super) y: Axis,
+    /// The series, those without numbers left out.
+    pub(super) lines: Vec<Line>,
+    /// Limits across the whole chart: a value of the vertical axis with what it is.
+    pub(super) limits: Vec<(f64, String)>,
+    /// A place on the horizontal axis that the run is about, with what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) here: Option<(f64, String)>,
+    /// Places that two lines have in common.
+    pub(super) crosses: Vec<(f64, f64)>,
+    /// Where on the horizontal axis the table has a row, and up to how far from there it takes a number.
+    #[serde(skip)]
+    pub(super) rows: (Vec<f64>, f64),
+}
+
+/// An axis.
+#[derive(Serialize)]
+pub(super) struct Axis {
+    /// What it counts.
+    pub(super) name: &'static str,
+    /// What its numbers are.
+    pub(super) unit: Unit,
+    /// Whether it is logarithmic.
+    pub(super) log: bool,
+    /// Where it begins and ends.
+    pub(super) range: (f64, f64),
+}
+
+/// What numbers are, and so how they are written.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Unit {
+    /// Microseconds.
+    Latency,
+    /// Per second.
+    Rate,
+    /// Dollars.
+    Dollars,
+    /// A share from 0 to 1.
+    Share,
+    /// `-log10(1 - share)`.
+    Nines,
+}
+
+impl Unit {
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Latency => latency(value),
+            Self::Rate => format!("{}/s", rate(value)),
+            Self::Dollars => dollars(value),
+            Self::Share => percent(value),
+            Self::Nines => {
+                format!("{:.4}", 100.0 - 100.0 / 10_f64.powf(value))
+                    .trim_end_matches('0')
+                    .trim_end_matches('.')
+                    .to_owned()
+                    + " %"
             }
-        };
-        let span = warp(self.to) - warp(self.from);
-        // A range without width has everything in its middle.
-        let share = if span > 0.0 {
-            (warp(value) - warp(self.from)) / span
-        } else {
-            0.5
-        };
-        self.start + share * (self.end - self.start)
-    }
-}
-
-/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 where few decades are shown.
-pub(super) fn log_ticks(from: f64, to: f64) -> Vec<f64> {
-    let steps: &[f64] = match (to / from).log10() {
-        decades if decades <= 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
-        decades if decades <= 2.6 => &[1.0, 2.0, 5.0],
-        decades if decades <= 4.0 => &[1.0, 3.0],
-        _ => &[1.0],
-    };
-    let first = from.log10().floor() as i32;
-    (first..=to.log10().ceil() as i32)
-        .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
-        .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
-        .collect()
-}
-
-/// A latency at an axis: `100 µs` rather than `100.0 µs`, since a tick is a round number.
-pub(super) fn tick_label(us: f64) -> String {
-    let text = latency(us);
-    let Some((number, unit)) = text.split_once(' ') else {
-        return text;
-    };
-    let number = if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        number
-    };
-    format!("{number} {unit}")
-}
-
-/// Values of which no two lie closer than `gap` on the scale; the first and the last are kept.
-pub(super) fn thinned(values: &[f64], scale: &Scale, gap: f64) -> Vec<f64> {
-    let mut kept: Vec<f64> = Vec::new();
-    for &value in values {
-        if kept
-            .last()
-            .is_none_or(|last| (scale.at(value) - scale.at(*last)).abs() >= gap)
-        {
-            kept.push(value);
         }
     }
-    if let (Some(last), Some(value)) = (kept.last_mut(), values.last()) {
-        *last = *value;
-    }
-    kept
 }
 
-/// An axis: where numbers lie, and which are written at it.
-pub(super) struct Axis<'a> {
-    /// Numbers to places.
-    pub(super) scale: &'a Scale,
-    /// Numbers with their labels.
-    pub(super) ticks: &'a [(f64, String)],
+/// A series in a chart. All lists are as long as each other.
+#[derive(Default, Serialize)]
+pub(super) struct Line {
+    /// Its number among the figure's series.
+    pub(super) series: usize,
+    /// Places, rising.
+    pub(super) x: Vec<f64>,
+    /// Values.
+    pub(super) y: Vec<f64>,
+    /// Lower and upper ends of their intervals; empty without.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) lo: Vec<f64>,
+    /// See `lo`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) hi: Vec<f64>,
+    /// What is wrong with a value that is not to be used, in a word; empty where nothing is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) off: Vec<&'static str>,
+    /// The highest rate under the objective, with the ends of its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) highest: Option<(f64, f64, f64)>,
+    /// Where it turns upwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) knee: Option<f64>,
+    /// Whether a marker stands only at its beginning.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) plain: bool,
 }
 
-/// The frame: title, axes with ticks and their labels, and the name of the horizontal axis.
-pub(super) fn frame(title: &str, x_name: &str, x: &Axis<'_>, y: &Axis<'_>) -> String {
-    let (left, _, right, bottom) = AREA;
-    let mut out = format!("<text class=\"title\" x=\"{left}\" y=\"16\">{}</text>", escape(title));
-    for (value, label) in y.ticks {
-        let at = y.scale.at(*value);
-        out += &format!(
-            "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{}</text>",
-            left - 7.0,
-            at + 4.0,
-            escape(label)
-        );
+impl Line {
+    /// Adds a value without an interval.
+    pub(super) fn push(&mut self, x: f64, y: f64) {
+        self.x.push(short(x));
+        self.y.push(short(y));
     }
-    for (value, label) in x.ticks {
-        let at = x.scale.at(*value);
-        out += &format!(
-            "<path class=\"axis\" d=\"M{at:.1} {bottom}v5\"/><text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" \
-             text-anchor=\"middle\">{}</text>",
-            bottom + 19.0,
-            escape(label)
-        );
+
+    fn text(&self, unit: Unit, from: f64, slack: f64) -> String {
+        let Some(index) = self
+            .x
+            .iter()
+            .position(|x| *x >= from - 1e-9 && *x <= from + slack + 1e-9)
+        else {
+            return String::new();
+        };
+        let mut text = unit.text(self.y[index]);
+        if let (Some(lo), Some(hi)) = (self.lo.get(index), self.hi.get(index)) {
+            text += &format!(" [{}–{}]", unit.text(*lo), unit.text(*hi));
+        }
+        match self.off.get(index) {
+            Some(off) if !off.is_empty() => format!("{text} ({off})"),
+            _ => text,
+        }
     }
-    out += &format!("<path class=\"axis\" d=\"M{left} {bottom}H{right}\"/>");
-    out += &format!(
-        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-        left.midpoint(right),
-        bottom + 38.0,
-        escape(x_name)
-    );
-    out
+}
+
+/// Five significant digits: more cannot be seen, and every digit is a byte of the page.
+pub(super) fn short(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}
+
+impl Figure {
+    /// A figure of charts over tiers or variants.
+    pub(super) fn of_tiers<'a>(tiers: impl Iterator<Item = &'a Tier>, charts: Vec<Chart>, caption: &str) -> Self {
+        let look = |tier: &Tier| Look {
+            label: tier.labelled(),
+            colour: tier.number,
+            dash: 0,
+            marker: tier.number,
+        };
+        Self {
+            series: tiers.map(look).collect(),
+            charts,
+            caption: caption.to_owned(),
+        }
+    }
+
+    /// A figure of charts over the series of a group.
+    pub(super) fn new(series: &[Series<'_>], charts: Vec<Chart>, caption: &str) -> Self {
+        let look = |one: &Series<'_>| Look {
+            label: one.label.clone(),
+            colour: one.colour,
+            dash: one.dash,
+            marker: one.marker,
+        };
+        Self {
+            series: series.iter().map(look).collect(),
+            charts,
+            caption: caption.to_owned(),
+        }
+    }
+
+    /// The same with other names of its series.
+    pub(super) fn named(mut self, names: &[String]) -> Self {
+        for (look, name) in self.series.iter_mut().zip(names) {
+            look.label.clone_from(name);
+        }
+        self
+    }
+
+    /// The figure; nothing without a line in any chart.
+    pub(super) fn html(mut self) -> String {
+        self.charts.retain(|chart| !chart.lines.is_empty());
+        if self.charts.is_empty() {
+            return String::new();
+        }
+        // In a script element only `<` can end it.
+        let json = serde_json::to_string(&self).unwrap_or_default().replace('<', "\\u003c");
+        let tables: String = self.charts.iter().map(|chart| self.table(chart)).collect();
+        format!(
+            "<figure class=\"plot\"><script type=\"application/json\">{json}</script>\
+             <noscript><p class=\"note\">The charts need a script; their figures stand in the tables.</p></noscript>\
+             <figcaption>{}</figcaption><details><summary>As tables</summary>{tables}</details></figure>",
+            escape(&self.caption)
+        )
+    }
+
+    fn table(&self, chart: &Chart) -> String {
+        let mut out = format!(
+            "<h4>{}</h4><div class=\"scroll\"><table><thead><tr><th>{}</th>",
+            escape(&chart.title),
+            escape(chart.x.name)
+        );
+        for line in &chart.lines {
+            out += &format!("<th class=\"n\">{}</th>", escape(&self.series[line.series].label));
+        }
+        out += "</tr></thead><tbody>";
+        let (rows, slack) = &chart.rows;
+        for &at in rows {
+            out += &format!("<tr><td>{}</td>", chart.x.unit.text(at));
+            for line in &chart.lines {
+                out += &format!("<td class=\"n\">{}</td>", escape(&line.text(chart.y.unit, at, *slack)));
+            }
+            out += "</tr>";
+        }
+        out + "</tbody></table></div>"
+    }
 }
 
 #[cfg(test)]
@@ -147,34 +239,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_reach_both_ends_and_stand_a_single_value() {
-        let log = Scale::new(10.0, 1_000.0, true, 0.0, 200.0);
-        assert!(
-            (log.at(10.0)).abs() < 1e-9
-                && (log.at(100.0) - 100.0).abs() < 1e-9
-                && (log.at(1_000.0) - 200.0).abs() < 1e-9
-        );
-        assert!((Scale::new(5.0, 5.0, true, 0.0, 200.0).at(5.0) - 100.0).abs() < 1e-9);
-        assert!(log.at(0.0).is_finite());
-    }
-
-    #[test]
-    fn ticks_are_few_and_round() {
+    fn rows_of_the_table_take_the_number_that_is_near_and_no_other() {
+        let mut line = Line::default();
+        line.push(100.0, 1_240.0);
+        line.push(200.0, 2_000.0);
+        (line.lo, line.hi, line.off) = (vec![1_200.0, 1_900.0], vec![1_300.0, 2_100.0], vec!["", "saturated"]);
+        assert_eq!(line.text(Unit::Latency, 100.0, 0.0), "1.24 ms [1.20 ms–1.30 ms]");
+        assert_eq!(line.text(Unit::Latency, 150.0, 0.0), "");
         assert_eq!(
-            log_ticks(90.0, 5_100.0),
-            [100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]
+            line.text(Unit::Latency, 150.0, 60.0),
+            "2.00 ms [1.90 ms–2.10 ms] (saturated)"
         );
-        for (from, to) in [(1.0, 1.3), (100.0, 1e4), (1.0, 1e7), (333.0, 444.0)] {
-            assert!(log_ticks(from, to).len() <= 9, "{from}..{to}");
-        }
-    }
-
-    #[test]
-    fn close_ticks_are_thinned_and_the_last_kept() {
-        let scale = Scale::new(0.0, 100.0, false, 0.0, 100.0);
         assert_eq!(
-            thinned(&[0.0, 5.0, 40.0, 95.0, 100.0], &scale, 20.0),
-            [0.0, 40.0, 100.0]
+            [0.0, 1.0, 3.0].map(|nines| Unit::Nines.text(nines)),
+            ["0 %", "90 %", "99.9 %"]
         );
     }
 }

@@ -5,10 +5,9 @@
 //! One hue of rising strength, so that it reads in grey and by every eye; bands of latency are the same in all cards of a
 //! group.
 
-use super::chart::{log_ticks, tick_label};
 use super::markup::escape;
 use super::series::Series;
-use crate::units::{digits3, percent, rate};
+use crate::units::{digits3, latency, percent, rate};
 use tierlab_analysis::latency::distribution::{Grid, OverTime, over_time, range};
 use tierlab_analysis::record::Point;
 
@@ -138,6 +137,35 @@ fn opacity(share: f64) -> f64 {
     (0.12 + 0.88 * share.sqrt()).min(1.0)
 }
 
+/// Round numbers between `from` and `to` for a logarithmic axis: decades, with 2 and 5 where few decades are shown.
+fn log_ticks(from: f64, to: f64) -> Vec<f64> {
+    let steps: &[f64] = match (to / from).log10() {
+        decades if decades <= 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+        decades if decades <= 2.6 => &[1.0, 2.0, 5.0],
+        decades if decades <= 4.0 => &[1.0, 3.0],
+        _ => &[1.0],
+    };
+    let first = from.log10().floor() as i32;
+    (first..=to.log10().ceil() as i32)
+        .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)))
+        .filter(|tick| *tick >= from * 0.999 && *tick <= to * 1.001)
+        .collect()
+}
+
+/// A latency at an axis: `100 µs` rather than `100.0 µs`, since a tick is a round number.
+fn tick_label(us: f64) -> String {
+    let text = latency(us);
+    let Some((number, unit)) = text.split_once(' ') else {
+        return text;
+    };
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{number} {unit}")
+}
+
 /// What the strengths mean.
 pub(super) fn legend() -> String {
     let mut out = String::from("<div class=\"legend heat-scale\"><span>share of a column's requests:</span>");
@@ -150,4 +178,20 @@ pub(super) fn legend() -> String {
         );
     }
     out + "</div>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_few_and_round() {
+        assert_eq!(
+            log_ticks(90.0, 5_100.0),
+            [100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]
+        );
+        for (from, to) in [(1.0, 1.3), (100.0, 1e4), (1.0, 1e7), (333.0, 444.0)] {
+            assert!(log_ticks(from, to).len() <= 9, "{from}..{to}");
+        }
+    }
 }

@@ -1,137 +1,127 @@
-//! Latency against offered rate: a panel for the p50 and one for the highest percentile that any point has, on the same
-//! logarithmic axis.
+//! Latency against offered rate: a chart for each of p50, p95 and p99 that any point has, on the same logarithmic axis.
 //!
-//! In: the series of a group. Out: a figure. Knows nothing of other figures.
+//! In: a group and its series. Out: a figure. Knows nothing of other figures.
 
-use super::chart::{AREA, Axis, HEIGHT, Scale, WIDTH, frame, log_ticks, thinned, tick_label};
-use super::markup::escape;
-use super::series::{Series, legend};
-use crate::units::{latency_interval, rate};
-use tierlab_analysis::curves::is_valid;
-use tierlab_analysis::record::{Interval, Point, Summary};
+use super::chart::{Axis, Chart, Figure, Line, Unit, short};
+use super::series::Series;
+use crate::content::group::Group;
+use crate::content::words;
+use tierlab_analysis::curves::{is_valid, knee};
+use tierlab_analysis::record::{Interval, Percentile, Summary};
 
-type Percentile = fn(&Summary) -> Option<Interval>;
+type Of = fn(&Summary) -> Option<Interval>;
 
-const MEDIAN: (&str, Percentile) = ("p50", |summary| summary.p50_us);
-const TAILS: [(&str, Percentile); 2] = [("p99", |summary| summary.p99_us), ("p95", |summary| summary.p95_us)];
+const PERCENTILES: [(Percentile, Of); 3] = [
+    (Percentile::P50, |summary| summary.p50_us),
+    (Percentile::P95, |summary| summary.p95_us),
+    (Percentile::P99, |summary| summary.p99_us),
+];
+
+const CAPTION: &str = "Bands and whiskers are 95 % intervals. Hollow markers are saturated or invalid points, not to be used as \
+                       latencies of their rate. A ring, with its interval as a bar, is the highest rate that the server held; an arrow is \
+                       the knee of the p95; a dashed line across is the objective.";
 
 /// The figure of a group.
-pub(super) fn figure(series: &[Series<'_>]) -> String {
-    let points = || series.iter().flat_map(|one| &one.curve.points);
-    let mut rates: Vec<f64> = points().map(|point| point.factors.offered_rps).collect();
+pub(super) fn figure(group: &Group<'_>, series: &[Series<'_>]) -> String {
+    let mut rates: Vec<f64> = series
+        .iter()
+        .flat_map(|one| &one.curve.points)
+        .map(|point| point.factors.offered_rps)
+        .collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
-    let summaries = || points().filter_map(|point| point.summary.as_ref());
-    let tail = TAILS
-        .iter()
-        .find(|(_, of)| summaries().any(|summary| of(summary).is_some()));
-    let panels: Vec<(&str, Percentile)> = [MEDIAN].into_iter().chain(tail.copied()).collect();
-    let intervals =
-        summaries().flat_map(|summary| panels.iter().filter_map(move |(_, percentile)| percentile(summary)));
-    let (low, high) = intervals.fold((f64::INFINITY, 0.0_f64), |(low, high), interval| {
-        (
-            low.min(interval.lo.max(interval.value / 20.0)),
-            high.max(interval.hi.min(interval.value * 20.0)),
-        )
-    });
-    let (Some(first), Some(last)) = (rates.first().copied(), rates.last().copied()) else {
+    let lines: Vec<Vec<Line>> = PERCENTILES.iter().map(|(_, of)| lines(series, *of)).collect();
+    let all = || lines.iter().flatten();
+    let ends = |line: &Line, pick: fn(f64, f64) -> f64, of: fn(&Line) -> &[f64], limit: f64, start: f64| {
+        // An interval may reach far out of the chart; what it is drawn for are the values.
+        let near = line.y.iter().zip(of(line)).map(|(y, end)| {
+            if limit > 1.0 {
+                end.min(y * limit)
+            } else {
+                end.max(y * limit)
+            }
+        });
+        near.fold(start, pick)
+    };
+    let low = all()
+        .map(|line| ends(line, f64::min, |line| &line.lo, 0.05, f64::INFINITY))
+        .fold(f64::INFINITY, f64::min);
+    let high = all()
+        .map(|line| ends(line, f64::max, |line| &line.hi, 20.0, 0.0))
+        .fold(0.0, f64::max);
+    let (Some(&first), Some(&last)) = (rates.first(), rates.last()) else {
         return String::new();
     };
     if !low.is_finite() {
         return "<p class=\"note\">Too few samples for any percentile.</p>".to_owned();
     }
-    let (left, top, right, bottom) = AREA;
-    let x = Scale::new(first, last, last / first >= 5.0, left + 16.0, right - 12.0);
-    let (low, high) = (low.max(1.0) / 1.15, high * 1.15);
-    let y = Scale::new(low, high, true, bottom, top);
-    let x_ticks: Vec<(f64, String)> = thinned(&rates, &x, 42.0)
-        .into_iter()
-        .map(|tick| (tick, rate(tick)))
-        .collect();
-    let y_ticks: Vec<(f64, String)> = log_ticks(low, high)
-        .into_iter()
-        .map(|tick| (tick, tick_label(tick)))
-        .collect();
-    let mut out = format!("<figure>{}<div class=\"panels\">", legend(series));
-    for &(name, percentile) in &panels {
-        out += &format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name} latency against \
-             offered rate\">{}",
-            frame(
-                &format!("{name} latency"),
-                "requests offered per second",
-                &Axis {
-                    scale: &x,
-                    ticks: &x_ticks
-                },
-                &Axis {
-                    scale: &y,
-                    ticks: &y_ticks
-                }
-            )
-        );
-        for one in series {
-            out += &curve(one, name, percentile, &x, &y);
-        }
-        out += "</svg>";
-    }
-    let missing = match tail {
-        Some(("p99", _)) => "",
-        _ => "No point has a p99: too few independent samples. ",
+    let is_log = last / first >= 5.0;
+    let margin = if is_log { (last / first).powf(0.04) } else { 1.0 };
+    let aside = if is_log {
+        0.0
+    } else {
+        (0.04 * (last - first)).max(0.02 * last)
     };
-    out += &format!("</div><figcaption>{missing}{CAPTION}</figcaption></figure>");
-    out
+    let charts = PERCENTILES.iter().zip(lines).map(|((percentile, _), lines)| Chart {
+        title: format!("{percentile} latency"),
+        x: Axis {
+            name: "requests offered per second",
+            unit: Unit::Rate,
+            log: is_log,
+            range: (first / margin - aside, last * margin + aside),
+        },
+        y: Axis {
+            name: "latency",
+            unit: Unit::Latency,
+            log: true,
+            range: (low.max(1.0) / 1.15, high * 1.15),
+        },
+        lines,
+        here: None,
+        limits: limits(group, *percentile),
+        crosses: Vec::new(),
+        rows: (rates.iter().copied().map(short).collect(), 0.0),
+    });
+    let charts: Vec<Chart> = charts.collect();
+    let missing = if charts[2].lines.is_empty() {
+        "No point has a p99: too few independent samples. "
+    } else {
+        ""
+    };
+    Figure::new(series, charts, &format!("{missing}{CAPTION}")).html()
 }
 
-const CAPTION: &str = "Whiskers and bands are 95 % intervals. Filled markers are valid points; hollow ones are \
-            saturated or invalid and not to be used as latencies of their rate.";
+fn limits(group: &Group<'_>, percentile: Percentile) -> Vec<(f64, String)> {
+    let objectives = group.objectives.iter();
+    let mine = objectives.filter(|objective| objective.percentile == percentile);
+    mine.map(|objective| (objective.limit_us, objective.to_string()))
+        .collect()
+}
 
-fn curve(one: &Series<'_>, name: &str, percentile: Percentile, x: &Scale, y: &Scale) -> String {
-    let drawn: Vec<(&Point, &Summary, Interval)> = one
-        .curve
-        .points
-        .iter()
-        .filter_map(|point| point.summary.as_ref().map(|summary| (*point, summary)))
-        .filter_map(|(point, summary)| percentile(summary).map(|interval| (point, summary, interval)))
-        .collect();
-    // An interval may end outside the axis; its drawing ends at the frame.
-    let place = |point: &Point, us: f64| (x.at(point.factors.offered_rps), y.at(us).clamp(AREA.1, AREA.3));
-    let colour = one.colour();
-    let mut out = format!("<g data-series=\"{}\">", one.id);
-    for pair in drawn.windows(2) {
-        let ((a, _, ia), (b, _, ib)) = (&pair[0], &pair[1]);
-        let ((ax, ay), (bx, by)) = (place(a, ia.value), place(b, ib.value));
-        let both = is_valid(a) && is_valid(b);
-        if both {
-            let [(_, a_lo), (_, a_hi), (_, b_lo), (_, b_hi)] =
-                [place(a, ia.lo), place(a, ia.hi), place(b, ib.lo), place(b, ib.hi)];
-            out += &format!(
-                "<path class=\"ci\" fill=\"{colour}\" d=\"M{ax:.1} {a_lo:.1}L{bx:.1} {b_lo:.1}V{b_hi:.1}L{ax:.1} {a_hi:.1}z\"/>"
-            );
+fn lines(series: &[Series<'_>], of: Of) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (index, one) in series.iter().enumerate() {
+        let mut line = Line {
+            series: index,
+            highest: one.highest.map(|rps| (short(rps.value), short(rps.lo), short(rps.hi))),
+            knee: knee::knee(one.curve).map(short),
+            ..Line::default()
+        };
+        for point in &one.curve.points {
+            let Some(summary) = &point.summary else { continue };
+            let Some(us) = of(summary) else { continue };
+            line.push(point.factors.offered_rps, us.value);
+            line.lo.push(short(us.lo));
+            line.hi.push(short(us.hi));
+            line.off.push(if is_valid(point) {
+                ""
+            } else {
+                words::verdict(&summary.verdict)
+            });
         }
-        let faint = if both { "" } else { " faint" };
-        out += &format!(
-            "<path class=\"line {}{faint}\" stroke=\"{colour}\" d=\"M{ax:.1} {ay:.1}L{bx:.1} {by:.1}\"/>",
-            one.dash()
-        );
+        if !line.x.is_empty() {
+            lines.push(line);
+        }
     }
-    for (point, summary, interval) in &drawn {
-        let (at, middle) = place(point, interval.value);
-        let ((_, lo), (_, hi)) = (place(point, interval.lo), place(point, interval.hi));
-        let tip = format!(
-            "{} at {} rps\n{name} {}\n{} of {} in time, {}",
-            one.label,
-            rate(point.factors.offered_rps),
-            latency_interval(Some(interval)),
-            rate(summary.achieved_rps.value),
-            rate(point.factors.offered_rps),
-            summary.verdict
-        );
-        out += &format!(
-            "<g data-tip=\"{}\"><path class=\"whisker\" stroke=\"{colour}\" d=\"M{at:.1} {lo:.1}V{hi:.1}\"/>{}</g>",
-            escape(&tip),
-            one.marker(at, middle, !is_valid(point))
-        );
-    }
-    out + "</g>"
+    lines
 }

@@ -1,8 +1,9 @@
 //! `report.html`: one self-contained page over one run or several.
 //!
-//! In: summarised runs. Out: the page, with its style, its drawings (SVG) and a little script inside; it loads nothing,
-//! and says everything without the script too. Must not compute statistics of its own.
+//! In: summarised runs. Out: the page, with its style, its data, the chart library and a little script inside; it loads
+//! nothing, and says everything in tables without the script too. Must not compute statistics of its own.
 
+mod answer;
 mod cdf;
 mod chart;
 mod cost;
@@ -26,6 +27,12 @@ use markup::escape;
 use series::Series;
 use tierlab_analysis::record::Run;
 
+/// uPlot, as `vendor/uplot/README.md` says where it comes from.
+const LIBRARY: [&str; 2] = [
+    include_str!("../../vendor/uplot/uPlot.min.css"),
+    include_str!("../../vendor/uplot/uPlot.iife.min.js"),
+];
+const LICENSE: &str = include_str!("../../vendor/uplot/LICENSE");
 const CSS: &str = include_str!("page.css");
 const JS: &str = include_str!("page.js");
 
@@ -36,10 +43,11 @@ pub fn page(runs: &[&Run]) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <meta name=\"generator\" content=\"tierlab-loadgen {}\"><title>Tierlab: {}</title>\n<style>\n{CSS}</style></head>\n\
+         <meta name=\"generator\" content=\"tierlab-loadgen {}\"><title>Tierlab: {}</title>\n<style>\n{library}\n{CSS}</style></head>\n\
          <body><main>\n",
         env!("CARGO_PKG_VERSION"),
-        names.join(", ")
+        names.join(", "),
+        library = LIBRARY[0]
     );
     if runs.len() > 1 {
         out += "<nav><ul class=\"plain\">";
@@ -51,12 +59,16 @@ pub fn page(runs: &[&Run]) -> String {
     for (index, run) in runs.iter().enumerate() {
         out += &format!("<article id=\"run{index}\">{}</article>\n", article(&Report::of(run)));
     }
-    out + &format!("</main><div id=\"tip\" role=\"status\"></div>\n<script>\n{JS}</script></body></html>\n")
+    out + &format!(
+        "</main><div id=\"tip\" role=\"status\"></div>\n<script>\n/*\n{LICENSE}\n*/\n{}\n{JS}</script></body></html>\n",
+        LIBRARY[1]
+    )
 }
 
 /// A run from top to bottom: what came out, how it looks, why, what it costs, and what it rests on.
 fn article(report: &Report<'_>) -> String {
     let mut out = header(report);
+    out += &report.answer.as_ref().map_or_else(String::new, answer::section);
     let mut section = |title: &str, intro: &str, body: &dyn Fn(&Group<'_>, &[Series<'_>]) -> String| {
         let mut text = String::new();
         for group in &report.groups {
@@ -76,7 +88,9 @@ fn article(report: &Report<'_>) -> String {
     section("What came out", &(OUTCOME.to_owned() + &missing), &|group, _| {
         tables::headline(group) + &sentences(group)
     });
-    section("Latency against rate", "", &|_, series| latency::figure(series));
+    section("Latency against rate", "", &|group, series| {
+        latency::figure(group, series)
+    });
     section("From the fastest to the slowest", WHOLE, &|group, series| {
         cdf::figure(series, group.common_rps)
     });
@@ -89,7 +103,10 @@ fn article(report: &Report<'_>) -> String {
         heat::cards(series, group.common_rps)
     });
     section("What it costs", "", &|group, series| {
-        cost::figure(series) + &cost::mix_shares(group) + &economics::of_group(group, series)
+        cost::figure(series)
+            + &cost::against_rate(series)
+            + &cost::mix_shares(group)
+            + &economics::of_group(group, series)
     });
     section("Every point", EVERY, &|group, _| tables::full(group));
     if let Some(cold) = &report.cold_starts {

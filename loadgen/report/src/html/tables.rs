@@ -138,6 +138,11 @@ fn ratio(difference: Option<&Difference>) -> String {
     })
 }
 
+/// The class of a cell that holds a number.
+pub(super) const fn number(is_number: bool) -> &'static str {
+    if is_number { " class=\"n\"" } else { "" }
+}
+
 fn none() -> String {
     format!("<td class=\"n\">{NONE}</td>")
 }
@@ -185,7 +190,7 @@ pub(super) fn full(group: &Group<'_>) -> String {
     ];
     let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
     for (name, number) in HEADER {
-        out += &format!("<th{}>{name}</th>", if number { " class=\"n\"" } else { "" });
+        out += &format!("<th{}>{name}</th>", self::number(number));
     }
     out += "</tr></thead>";
     for curve in &group.rows {
