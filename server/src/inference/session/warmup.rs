@@ -39,9 +39,8 @@ impl Warmup {
     /// The first sample that does not fit or does not run; an output of a batched model whose rows are not those of its
     /// inputs.
     pub(super) fn run(&self, engine: &mut Engine, max_batch_size: u32) -> Result<(), String> {
-        if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
-            on_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
-        }
+        // ONNX Runtime plans the memory of a run by the first one of its shapes, and takes shapes that differ in the rows of
+        // an even number of inputs for the same: the first run has as many rows as most requests.
         if self.samples.is_empty() {
             on_zeros(engine, 1)?;
         }
@@ -56,6 +55,9 @@ impl Warmup {
             for _ in 0..sample.count {
                 run_once(engine, &parts, rows).map_err(|error| failed(error.message))?;
             }
+        }
+        if !self.samples.iter().any(|sample| sample.batch_size > 1) && max_batch_size > 1 {
+            on_zeros(engine, PROBE_ROWS.min(max_batch_size))?;
         }
         Ok(())
     }
