@@ -23,4 +23,4 @@ pub use html::page;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;
-pub use terminal::table;
+pub use terminal::{answer_text, table};

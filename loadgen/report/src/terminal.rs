@@ -31,6 +31,12 @@ const LEGEND: &str = "Latency runs from the scheduled send to the last byte of t
                       n/a: too few independent samples.\nsaturated: the server could not keep up at this rate; invalid: the \
                       measurement broke one of its own rules (reasons below).";
 
+/// The answer of a run, as its table opens with it; `None` where nothing was asked.
+#[must_use]
+pub fn answer_text(run: &Run) -> Option<String> {
+    Report::of(run).answer.as_ref().map(answer)
+}
+
 /// The table of a run, with what it says and what to beware of.
 #[must_use]
 pub fn table(run: &Run) -> String {

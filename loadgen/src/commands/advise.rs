@@ -66,9 +66,9 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     run.question = Some(question);
     tierlab_analysis::conclude(&mut run);
     if json {
-        println!("{}", serde_json::to_string_pretty(&run.answer).unwrap_or_default());
+        println!("{}", tierlab_report::answer_json(&run).unwrap_or_default());
     } else {
-        print!("{}", tierlab_report::table(&run));
+        print!("{}", tierlab_report::answer_text(&run).unwrap_or_default());
     }
     Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
 }

@@ -53,7 +53,7 @@ pub fn needs_question(plan: &Path) -> Result<(), RunError> {
 /// # Errors
 /// The file cannot be written, or the run has no answer.
 pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
-    match serde_json::to_string(&run.answer).ok() {
+    match tierlab_report::junit(run) {
         Some(text) => Ok(write_atomically(file, text.as_bytes())?),
         None => Err(RunError::Unsound(format!("{}: the run has no answer to write", run.name))),
     }

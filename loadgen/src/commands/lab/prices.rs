@@ -1,16 +1,59 @@
-//! What the variants of a lab cost. In: the plan's price list. Out: prices by variant, or by tier where there are no variants.
+//! What the variants of a lab cost. In: the plan's price list, and how much the lab keeps. Out: prices by variant, or by tier
+//! where there are no variants.
 
 use super::data::Prepared;
 use crate::error::RunError;
-use crate::plan::{LabPlan, Plan};
-use crate::pricing;
+use crate::plan::{LabPlan, Plan, VariantPlan};
+use crate::pricing::{self, PricedVariant, Stored};
+use std::path::Path;
 use tierlab_analysis::record::Pricing;
 
 /// The prices of a plan; `None` where it names none.
-pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, _prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
+pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
     let Some((file, instance)) = &plan.prices else {
         return Ok(None);
     };
-    let tiers: Vec<String> = lab.tiers.iter().map(|tier| tier.name.clone()).collect();
-    Ok(Some(pricing::load(file, instance, &tiers)?))
+    let named: Vec<PricedVariant> = lab
+        .variants
+        .iter()
+        .filter(|variant| !variant.name.is_empty())
+        .map(|variant| priced(variant, prepared))
+        .collect();
+    let tiers: Vec<String> = if named.is_empty() {
+        lab.tiers.iter().map(|tier| tier.name.clone()).collect()
+    } else {
+        Vec::new()
+    };
+    let mut pricing = pricing::load(file, instance, &tiers)?;
+    if !named.is_empty() {
+        let stored = Stored {
+            table_bytes: prepared.table_bytes,
+            model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
+        };
+        pricing::add_variants(&mut pricing, file, &named, stored)?;
+    }
+    Ok(Some(pricing))
+}
+
+fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
+    PricedVariant {
+        name: variant.name.clone(),
+        tier: variant.tier.name.clone(),
+        price: variant.price.clone(),
+        instance: variant.instance.clone(),
+        staged_bytes: variant.staged.map_or(0, |stage| stage.capacity_bytes),
+        cache_bytes: (prepared.table_bytes as f64 * variant.cache.share) as u64,
+    }
+}
+
+/// Bytes of all files below a folder; what cannot be read counts nothing.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => bytes_below(&entry.path()),
+            Ok(kind) if kind.is_file() => entry.metadata().map_or(0, |metadata| metadata.len()),
+            _ => 0,
+        })
+        .sum()
 }
