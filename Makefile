@@ -19,10 +19,10 @@ endif
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
 
-lab: lab-programs ## measure every tier with embedded defaults: a table and results/<run>/report.html
+lab: lab-programs ## one question to nine variants, ten minutes of measuring: an answer and results/<run>/report.html
 	$(BIN)/tierlab-loadgen lab configs/labs/quick.toml
 
-lab-full: build ## the long version, about six hours: rates up to saturation, three cache states, ten repeats
+lab-full: build ## the same question with an hour, a larger table and model
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
 test: setup lint deny-where-installed doc unit check-dashboards ## structure, lints, docs, every test and every query of the dashboards
@@ -54,6 +54,7 @@ lint: ## structure, formatting and clippy
 	scripts/check-structure
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --release --no-default-features $(LAB_PROGRAMS) --locked -- -D warnings
 
 doc: ## the crates' documentation without warnings, and docs/reference/ held against the code
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked

@@ -10,5 +10,6 @@ mod mix;
 mod nonsense;
 mod prices;
 mod program;
+mod question;
 mod search;
 mod sweep;

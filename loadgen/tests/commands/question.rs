@@ -1,0 +1,142 @@
+//! `lab` with a question, and `advise`, through the real binary: null endpoints that serve one request at a time, each variant in
+//! a time of its own, so that the truth is known.
+
+use crate::lab::{lab, lab_place};
+use crate::program::{BINARY, Workdir, interrupt, read_json, run, run_until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// 2 ms for the variant `fast`, 60 ms for `slow`: at 100 requests a second the first is idle most of the time, and the second falls
+/// behind for ever.
+const SERVER: &str = r#"#!/bin/sh
+echo "server $*" >> "$(dirname "$0")/calls"
+case "$*" in
+  *telemetry.variant=slow*) exec BINARY null-endpoint --service-us 60000 ;;
+  *) exec BINARY null-endpoint --service-us 2000 ;;
+esac
+"#;
+// What else runs on the machine of the test is not the matter here.
+const PLAN: &str = r#"
+name = "asked"
+model = "m"
+seed = 3
+warmup_s = 0.1
+step_s = 0.5
+drain_s = 0.2
+max_in_flight = 64
+[limits]
+foreign_cpu_share = 1.0
+steal_share = 1.0
+lag_us = 400000
+[question]
+slo = ["p95 < 500 ms", "errors < 50 %"]
+demand_rps = 70
+minimise = "instances"
+budget = "60s"
+max_rate = 100
+[[variant]]
+name = "slow"
+tier = "s3"
+[[variant]]
+name = "fast"
+tier = "nvme"
+[lab]
+work = "work"
+server_config = "server.toml"
+ready_timeout_s = 30
+[lab.data]
+rows = 10
+"#;
+
+fn place(plan: &str) -> Workdir {
+    let place = lab_place(plan);
+    let server = place.path("bin/tierlab-server");
+    fs::write(&server, SERVER.replace("BINARY", BINARY)).unwrap();
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+#[test]
+fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
+    let place = place(PLAN);
+    let mut command = lab(&place, "first");
+    command.args(["--fail-on", "unmet,undecided", "--junit"]).arg(place.path("answer.xml"));
+    let ended = run(command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let answer = read_json(&place.path("results/first/answer.json"));
+    assert_eq!((&answer["outcome"], &answer["best"]), (&"decided".into(), &"fast".into()), "{answer}");
+    assert_eq!(answer["ranking"][0]["variant"], "fast");
+    assert_eq!(answer["ranking"][0]["outcome"], "met");
+    assert_eq!(answer["ranking"][0]["instances"], 1);
+    assert!(answer["spent_s"].as_f64().unwrap() <= 60.0, "{answer}");
+    let opens = ended.stdout.lines().next().unwrap();
+    assert!(opens.contains("fast") && opens.contains("p95 < 500 ms"), "{}", ended.stdout);
+    let junit = fs::read_to_string(place.path("answer.xml")).unwrap();
+    assert!(junit.contains("fast") && junit.contains("slow"), "{junit}");
+    let calls = fs::read_to_string(place.path("bin/calls")).unwrap();
+    assert!(calls.contains("telemetry.variant=slow") && calls.contains("--tier s3"), "{calls}");
+    let csv = fs::read_to_string(place.path("results/first/summary.csv")).unwrap();
+    assert!(csv.lines().next().unwrap().split(',').any(|name| name == "variant"), "{csv}");
+
+    // Nothing here answers within a microsecond.
+    let advise = |more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.arg("advise").arg(place.path("results/first")).args(more);
+        run(command)
+    };
+    let same = advise(&["--json"]);
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    let same: serde_json::Value = serde_json::from_str(&same.stdout).unwrap();
+    assert_eq!(same["best"], "fast");
+    let harder = advise(&["--slo", "p95 < 1 us", "--json"]);
+    assert!(matches!(harder.code, Some(3 | 4)), "{}", harder.stderr);
+    let wrong = advise(&["--slo", "fast"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.stderr.contains("`fast` is no objective"), "{}", wrong.stderr);
+}
+
+#[test]
+fn an_interrupted_question_goes_on_where_it_was() {
+    let place = place(PLAN);
+    let ended = run_until(lab(&place, "cut"), "[3/", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let finished = read_json(&place.path("results/cut/run.json"))["points"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert!(finished > 0);
+    let mut resume = Command::new(BINARY);
+    resume.arg("lab").arg(place.path("plan.toml")).arg("--bin-dir").arg(place.path("bin"));
+    resume.arg("--resume").arg(place.path("results/cut"));
+    let ended = run(resume);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let answer = read_json(&place.path("results/cut/answer.json"));
+    assert_eq!(answer["best"], "fast", "{answer}");
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused_before_the_first_step() {
+    for (from, to, says) in [
+        ("budget = \"60s\"", "budget = \"3s\"", "too short for 2 variants"),
+        ("tier = \"nvme\"", "tier = \"s3\"", "the same but for their names"),
+        (
+            "slo = [\"p95 < 500 ms\", \"errors < 50 %\"]",
+            "slo = [\"p95 < 1 us\"]",
+            "below the noise floor",
+        ),
+    ] {
+        let plan = PLAN.replace(from, to);
+        // A floor takes long enough to be asked for only where it matters.
+        let plan = if says.contains("noise floor") {
+            plan.replace("[limits]", "noise_floor = true\n[limits]")
+        } else {
+            plan
+        };
+        let place = place(&plan);
+        let ended = run(lab(&place, "never"));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert!(!place.path("results/never").exists());
+    }
+}
