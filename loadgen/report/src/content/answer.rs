@@ -380,12 +380,21 @@ fn printed(run: &Run, ranked: &Ranked) -> String {
 
 /// How another compares with the best in what was asked for: `costs 1.2×`.
 fn against(minimise: Minimise, best: &Ranked, other: &Ranked) -> Option<String> {
-    let times = |of: fn(&Ranked) -> Option<f64>| Some(format!("{:.2}", of(other)? / of(best)?));
-    let trimmed = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    let times = |of: fn(&Ranked) -> Option<f64>| {
+        let times = format!("{:.2}", of(other)? / of(best)?);
+        Some(times.trim_end_matches('0').trim_end_matches('.').to_owned())
+    };
+    let costs = |times: String| {
+        if times == "1" {
+            "costs as much".to_owned()
+        } else {
+            format!("costs {times}×")
+        }
+    };
     Some(match minimise {
-        Minimise::UsdPerMonth => format!("costs {}×", trimmed(times(|ranked| ranked.usd_per_month)?)),
-        Minimise::UsdPer10k => format!("costs {}×", trimmed(times(|ranked| ranked.usd_per_10k)?)),
-        Minimise::P99 => format!("has {}× the p99", trimmed(times(|ranked| ranked.p99_us)?)),
+        Minimise::UsdPerMonth => costs(times(|ranked| ranked.usd_per_month)?),
+        Minimise::UsdPer10k => costs(times(|ranked| ranked.usd_per_10k)?),
+        Minimise::P99 => format!("has {}× the p99", times(|ranked| ranked.p99_us)?),
         Minimise::Instances => format!("carries up to {}", at_least(&highest(other)?)),
     })
 }
@@ -438,12 +447,26 @@ fn nothing(run: &Run, answer: &Answer) -> String {
     )
 }
 
+fn confidence(answer: &Answer) -> String {
+    let reached = percent(answer.confidence);
+    match (answer.outcome, &answer.best) {
+        (AnswerOutcome::Undecided, Some(best)) => format!(
+            "Confidence {reached} of the {} asked for: the most with which the same steps would name {best}",
+            percent(answer.question.confidence)
+        ),
+        (AnswerOutcome::Undecided, None) => format!(
+            "Confidence {} was asked for; at none would the steps name a variant",
+            percent(answer.question.confidence)
+        ),
+        _ => format!(
+            "Confidence {reached}: how often an answer of this kind is right, by the rule that ended the measuring"
+        ),
+    }
+}
+
 fn how_sure(answer: &Answer) -> Vec<String> {
-    let mut said = vec![format!(
-        "Confidence {}: how often an answer of this kind is right, by the rule that ended the measuring",
-        percent(answer.confidence)
-    )];
-    if answer.outcome != AnswerOutcome::None {
+    let mut said = vec![confidence(answer)];
+    if answer.best.is_some() {
         said.push(
             if answer.confirmed {
                 "Confirmed by fresh steps that had no part in choosing the best"

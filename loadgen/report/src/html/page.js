@@ -200,6 +200,7 @@
     return line.x[best];
   };
 
+  let printing = false;
   const plot = (figure, chart, looks) => {
     const box = make("div", {}, make("h4", {}, chart.title));
     figure.append(box);
@@ -280,7 +281,7 @@
         u.setCursor({ left: u.valToPos(x, "x"), top: u.over.clientHeight / 3 });
       }
     });
-    return { u, fit: () => { const to = size(); if (to.width !== u.width) u.setSize(to); }, lines: chart.lines };
+    return { u, fit: () => { const to = size(); if (!printing && to.width !== u.width) u.setSize(to); }, lines: chart.lines };
   };
 
   const swatch = (look) => {
@@ -311,9 +312,10 @@
   }
 
   // Colours are read when a chart is drawn: a change of them draws all anew. Print has the light ones, and its own width.
-  const again = () => plots.forEach(({ u }) => u.redraw(false));
+  const again = () => plots.forEach(({ u }) => u.redraw(false, true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   const print = (on) => {
+    printing = on;
     document.documentElement.classList.toggle("printing", on);
     plots.forEach(({ u, fit }) => { if (on) u.setSize({ width: 340, height: 240 }); else fit(); });
     again();

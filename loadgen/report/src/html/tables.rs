@@ -188,7 +188,7 @@ pub(super) fn full(group: &Group<'_>) -> String {
         ("in flight", true),
         ("$/10k", true),
     ];
-    let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
+    let mut out = String::from("<div class=\"scroll\"><table class=\"full\"><thead><tr>");
     for (name, number) in HEADER {
         out += &format!("<th{}>{name}</th>", self::number(number));
     }

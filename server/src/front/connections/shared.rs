@@ -75,8 +75,8 @@ impl<R: Routes> Server<R> {
     }
 }
 
-/// Answers a request that came on a connection. The future is boxed where it is made: it has some 10 kB, and hyper moves
-/// the one that it is given three times.
+/// Answers a request that came on a connection. The future is boxed where it is made: it has some kilobytes, and hyper
+/// moves the one that it is given three times.
 pub(super) fn answer<R: Routes>(
     server: Arc<Server<R>>,
     request: Request<Body>,

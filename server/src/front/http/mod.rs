@@ -48,11 +48,12 @@ impl Routes {
 impl crate::front::routes::Routes for Routes {
     const FRONT: Front = Front::Http;
 
-    /// Most requests are inferences: they are spared the router's tables, boxes and maps.
+    /// Most requests are inferences: they are spared the router's tables, boxes and maps. Both futures are boxed: the one
+    /// that they stand in is copied where a connection begins a request.
     async fn answer(&self, request: Request) -> Response {
         match shortcut::target(request.method(), request.uri().path()) {
-            Some(target) => infer::answer(&self.state, &target, request).await,
-            None => self.router.answer(request).await,
+            Some(target) => Box::pin(infer::answer(&self.state, &target, request)).await,
+            None => Box::pin(self.router.answer(request)).await,
         }
     }
 }
