@@ -75,7 +75,9 @@ impl JudgedAnswer {
             return Ok(());
         }
         answer::needs_question(plan)?;
-        self.baseline.as_deref().map_or(Ok(()), |baseline| answer::baseline(baseline).map(|_| ()))
+        self.baseline
+            .as_deref()
+            .map_or(Ok(()), |baseline| answer::baseline(baseline).map(|_| ()))
     }
 
     fn exit_code(&self, run: &Run) -> Result<u8, RunError> {
@@ -214,8 +216,10 @@ enum Command {
     ///
     /// Says what was measured and what was not. Exits with 3 where that does not decide the question, with 4 where no variant
     /// meets the objective.
-    #[command(after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
-        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json")]
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
+        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json"
+    )]
     Advise {
         /// Folders of runs that were asked a question, of one model and one kind of request; their variants are put together
         #[arg(required = true)]

@@ -3,7 +3,6 @@
 //! In: a validated configuration, listeners, and a future that ends when the server is to stop. Out: nothing but an error; all
 //! that it has to say goes to its clients, its metrics, its log and the callback that hears of readiness.
 
-use tierlab_protocol::metrics::VARIANT_LABEL;
 use crate::config::{Config, ConfigError};
 use crate::drain;
 use crate::error::ServerError;
@@ -32,6 +31,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tierlab_protocol::metrics::VARIANT_LABEL;
 use tierlab_storage::wrappers::{CacheConfig, Limited, Role, StorageMetrics, compose};
 use tierlab_storage::{Tier, TierConfig};
 use tokio::net::TcpListener;

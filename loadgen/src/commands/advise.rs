@@ -62,7 +62,9 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
         utilisation: asked.utilisation.clone(),
         least_instances: asked.least_instances,
     };
-    let question = again.of(before, &run.limits, run.pricing.is_some()).map_err(RunError::Usage)?;
+    let question = again
+        .of(before, &run.limits, run.pricing.is_some())
+        .map_err(RunError::Usage)?;
     run.question = Some(question);
     tierlab_analysis::conclude(&mut run);
     if json {
@@ -88,7 +90,9 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
     let kind = asked(&first, &all)?;
     for (name, run) in runs {
         if asked(&name, &run)? != kind {
-            return Err(RunError::Usage(format!("{name} and {first} ask about different kinds of requests")));
+            return Err(RunError::Usage(format!(
+                "{name} and {first} ask about different kinds of requests"
+            )));
         }
         if run.environment.cpu != all.environment.cpu || run.environment.cores != all.environment.cores {
             eprintln!("{name} and {first} were measured on different machines: what differs may be the machine");
@@ -99,8 +103,13 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
         let points = run.points.iter().filter(|point| names.contains(&point.factors.label()));
         all.points.extend(points.cloned());
         if let (Some(prices), Some(others)) = (&mut all.pricing, &run.pricing) {
-            let terms = others.terms_by_variant.iter().filter(|(name, _)| names.contains(&name.as_str()));
-            prices.terms_by_variant.extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
+            let terms = others
+                .terms_by_variant
+                .iter()
+                .filter(|(name, _)| names.contains(&name.as_str()));
+            prices
+                .terms_by_variant
+                .extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
         }
         all.environment.origins.extend(run.environment.origins.clone());
         all.variants.extend(more);

@@ -55,7 +55,10 @@ pub fn needs_question(plan: &Path) -> Result<(), RunError> {
 pub fn write_junit(run: &Run, file: &Path) -> Result<(), RunError> {
     match tierlab_report::junit(run) {
         Some(text) => Ok(write_atomically(file, text.as_bytes())?),
-        None => Err(RunError::Unsound(format!("{}: the run has no answer to write", run.name))),
+        None => Err(RunError::Unsound(format!(
+            "{}: the run has no answer to write",
+            run.name
+        ))),
     }
 }
 
@@ -67,7 +70,10 @@ pub fn baseline(dir: &Path) -> Result<Answer, RunError> {
     let mut run = folder::load(dir)?;
     tierlab_analysis::conclude(&mut run);
     run.answer.ok_or_else(|| {
-        RunError::Usage(format!("{}: this run was asked no question, so it has no answer to hold another against", dir.display()))
+        RunError::Usage(format!(
+            "{}: this run was asked no question, so it has no answer to hold another against",
+            dir.display()
+        ))
     })
 }
 
@@ -114,11 +120,22 @@ fn pairs(old: &Ranked, new: &Ranked) -> [Pair; 3] {
     // At another rate it is another percentile.
     let at_one_rate = old.at_rps == new.at_rps;
     let p99 = |one: &Ranked| interval(one.p99_us, one.p99_us_lo, one.p99_us_hi).filter(|_| at_one_rate);
-    let highest = |one: &Ranked| interval(one.highest_rps, one.highest_rps_lo, one.highest_rps_hi.or(Some(f64::INFINITY)));
+    let highest = |one: &Ranked| {
+        interval(
+            one.highest_rps,
+            one.highest_rps_lo,
+            one.highest_rps_hi.or(Some(f64::INFINITY)),
+        )
+    };
     let month = |one: &Ranked| interval(one.usd_per_month, one.usd_per_month_lo, one.usd_per_month_hi);
     [
         ("p99 in microseconds", p99(old), p99(new), true),
-        ("the highest rate under the objective", highest(old), highest(new), false),
+        (
+            "the highest rate under the objective",
+            highest(old),
+            highest(new),
+            false,
+        ),
         ("$ a month", month(old), month(new), true),
     ]
 }

@@ -248,7 +248,9 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
     };
     let search = raw.search.map(|raw| search::validate(raw, &steps)).transpose()?;
     if raw.limits.objective_us.is_some() {
-        return Err("`limits.objective_us` is not set by itself; `search.slo` or `question.slo` names the objective".into());
+        return Err(
+            "`limits.objective_us` is not set by itself; `search.slo` or `question.slo` names the objective".into(),
+        );
     }
     let limits = Limits {
         objective_us: objective_us(search.as_ref(), question.as_ref()),

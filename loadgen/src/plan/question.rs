@@ -90,8 +90,12 @@ pub(super) fn validate(raw: RawQuestion, around: &Around<'_>) -> Result<Question
         .map(|demand| self::demand(demand, around.base))
         .transpose()?;
     let minimise = minimise(raw.minimise, demand.as_ref(), around.has_prices)?;
-    let budget = words::time(&raw.budget)
-        .ok_or_else(|| format!("`question.budget` = `{}` is no time; it reads like `10m` or `90s`", raw.budget))?;
+    let budget = words::time(&raw.budget).ok_or_else(|| {
+        format!(
+            "`question.budget` = `{}` is no time; it reads like `10m` or `90s`",
+            raw.budget
+        )
+    })?;
     let budget_s = budget.as_secs_f64();
     within("question.budget", budget_s, 1.0, MOST_BUDGET_S)?;
     let confidence = raw.confidence.unwrap_or(CONFIDENCE);
@@ -106,7 +110,9 @@ pub(super) fn validate(raw: RawQuestion, around: &Around<'_>) -> Result<Question
     let batch_size = match (mode, raw.batch_size) {
         (Mode::Realtime, None | Some(1)) => 1,
         (Mode::Realtime, Some(_)) => {
-            return Err("`question.batch_size` belongs to `mode = \"batch\"`: a real-time request has one entity".into());
+            return Err(
+                "`question.batch_size` belongs to `mode = \"batch\"`: a real-time request has one entity".into(),
+            );
         }
         (Mode::Batch, Some(size)) => size,
         (Mode::Batch, None) => {
@@ -174,7 +180,11 @@ impl Reasked {
         };
         let tie = share("question.tie", text(&self.tie).as_ref(), before.tie)?;
         within("question.tie", tie, 0.0, 0.5)?;
-        let utilisation = share("question.utilisation", text(&self.utilisation).as_ref(), before.utilisation)?;
+        let utilisation = share(
+            "question.utilisation",
+            text(&self.utilisation).as_ref(),
+            before.utilisation,
+        )?;
         within("question.utilisation", utilisation, 0.05, 1.0)?;
         let confidence = self.confidence.unwrap_or(before.confidence);
         within("question.confidence", confidence, 0.5, 0.9999)?;
@@ -325,8 +335,14 @@ mod tests {
         assert_eq!(asked.objectives[0].limit_us, 50_000.0);
         assert!((asked.error_share - 0.001).abs() < 1e-12);
         assert_eq!(asked.demand.unwrap().peak_rps, 300.0);
-        assert_eq!((asked.minimise, asked.budget_s, asked.tie), (Minimise::UsdPerMonth, 600.0, 0.05));
-        assert_eq!((asked.mode, asked.batch_size, asked.least_instances), (Mode::Realtime, 1, 1));
+        assert_eq!(
+            (asked.minimise, asked.budget_s, asked.tie),
+            (Minimise::UsdPerMonth, 600.0, 0.05)
+        );
+        assert_eq!(
+            (asked.mode, asked.batch_size, asked.least_instances),
+            (Mode::Realtime, 1, 1)
+        );
         let no_demand = read("slo = [\"p95 < 2 ms\"]\nbudget = \"90s\"").unwrap();
         assert_eq!(no_demand.minimise, Minimise::Instances);
     }
@@ -335,9 +351,18 @@ mod tests {
     fn mistakes_are_named() {
         for (text, says) in [
             ("slo = [\"errors < 1 %\"]\nbudget = \"1m\"", "no latency objective"),
-            ("slo = [\"p98 < 1 ms\"]\nbudget = \"1m\"", "`p98 < 1 ms` is no objective"),
-            ("slo = [\"p99 < 1 ms\", \"p99 < 2 ms\"]\nbudget = \"1m\"", "limits `p99` twice"),
-            ("slo = [\"p99 < 1 ms\"]\nbudget = \"soon\"", "`question.budget` = `soon`"),
+            (
+                "slo = [\"p98 < 1 ms\"]\nbudget = \"1m\"",
+                "`p98 < 1 ms` is no objective",
+            ),
+            (
+                "slo = [\"p99 < 1 ms\", \"p99 < 2 ms\"]\nbudget = \"1m\"",
+                "limits `p99` twice",
+            ),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"soon\"",
+                "`question.budget` = `soon`",
+            ),
             (
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nminimise = \"usd_per_month\"",
                 "needs a `demand_rps`",
@@ -346,8 +371,14 @@ mod tests {
                 "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ndemand_rps = { average = 9, peak = 3 }",
                 "below the average",
             ),
-            ("slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nmode = \"batch\"", "`question.batch_size`"),
-            ("slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ntie = \"much\"", "`question.tie`"),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\nmode = \"batch\"",
+                "`question.batch_size`",
+            ),
+            (
+                "slo = [\"p99 < 1 ms\"]\nbudget = \"1m\"\ntie = \"much\"",
+                "`question.tie`",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

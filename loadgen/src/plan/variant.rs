@@ -42,7 +42,11 @@ impl VariantPlan {
     /// What prices, origins and labels are kept by.
     #[must_use]
     pub fn label(&self) -> &str {
-        if self.name.is_empty() { &self.tier.name } else { &self.name }
+        if self.name.is_empty() {
+            &self.tier.name
+        } else {
+            &self.name
+        }
     }
 
     /// The variant's or the pair's name, as files and messages call it.
@@ -124,7 +128,12 @@ struct Level<T> {
 }
 
 fn levels<T: Clone + Display>(at: &str, factor: Option<&Factor<T>>) -> Result<Vec<Level<T>>, String> {
-    let one = |value: Option<T>| vec![Level { value, suffix: String::new() }];
+    let one = |value: Option<T>| {
+        vec![Level {
+            value,
+            suffix: String::new(),
+        }]
+    };
     match factor {
         None => Ok(one(None)),
         Some(Factor::One(value)) => Ok(one(Some(value.clone()))),
@@ -153,7 +162,10 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
     for (index, raw) in raw.iter().enumerate() {
         for variant in crossed(raw, index, known)? {
             if let Some(same) = all.iter().find(|other| other.name == variant.name) {
-                return Err(format!("`variant[{index}].name`: two variants are called `{}`", same.name));
+                return Err(format!(
+                    "`variant[{index}].name`: two variants are called `{}`",
+                    same.name
+                ));
             }
             let unnamed = |variant: &VariantPlan| VariantPlan {
                 name: String::new(),
@@ -262,7 +274,9 @@ fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_
             at("staged_bytes")
         ));
     }
-    if variant.emulated.is_some() && variant.tier.origin == Origin::Real && matches!(raw.tier.as_str(), "s3" | "nfs" | "flight")
+    if variant.emulated.is_some()
+        && variant.tier.origin == Origin::Real
+        && matches!(raw.tier.as_str(), "s3" | "nfs" | "flight")
     {
         return Err(format!(
             "`{}`: variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
@@ -277,7 +291,10 @@ fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_
         ));
     }
     if !known.has_prices && (variant.price.is_some() || variant.instance.is_some()) {
-        return Err(format!("`{}`: variant `{name}` is priced, but the plan has no `prices`", at("price")));
+        return Err(format!(
+            "`{}`: variant `{name}` is priced, but the plan has no `prices`",
+            at("price")
+        ));
     }
     Ok(())
 }
@@ -308,7 +325,11 @@ mod tests {
         validate(
             &file.variant,
             &Known {
-                tiers: &[tier("s3", Origin::Embedded), tier("nvme", Origin::Real), tier("memory", Origin::Real)],
+                tiers: &[
+                    tier("s3", Origin::Embedded),
+                    tier("nvme", Origin::Real),
+                    tier("memory", Origin::Real),
+                ],
                 caches: &[warm],
                 has_prices: true,
             },
@@ -333,7 +354,11 @@ mod tests {
                 "local"
             ]
         );
-        assert!(all[..4].iter().all(|variant| variant.staged.unwrap().fill == StageFill::Filled));
+        assert!(
+            all[..4]
+                .iter()
+                .all(|variant| variant.staged.unwrap().fill == StageFill::Filled)
+        );
         assert_eq!(all[4].cache.share, 0.0);
         assert_eq!(all[2].cache.share, 0.2);
     }
@@ -345,7 +370,10 @@ mod tests {
             ("name = \"a\"\ntier = \"s3\"\ncache = \"hot\"", "no `[[lab.cache]]`"),
             ("name = \"a b\"\ntier = \"s3\"", "no plain name"),
             ("name = \"a\"\ntier = \"s3\"\nstaged_bytes = 5", "`a` has no stage"),
-            ("name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"", "copy of what is in memory"),
+            (
+                "name = \"a\"\ntier = \"memory\"\nstaged = \"empty\"",
+                "copy of what is in memory",
+            ),
             ("name = \"a\"\ntier = \"s3\"\ncache = []", "empty list"),
             (
                 "name = \"a\"\ntier = \"s3\"\n[[variant]]\nname = \"b\"\ntier = \"s3\"",

@@ -92,7 +92,8 @@ impl Runner<'_> {
             };
             self.step(ledger, position, load, attempt).await?;
             let point = ledger.points.all().iter().find(|point| point.factors == factors);
-            let measured = point.and_then(|point| Some((point, point.repeats.iter().find(|repeat| repeat.index == index)?)));
+            let measured =
+                point.and_then(|point| Some((point, point.repeats.iter().find(|repeat| repeat.index == index)?)));
             if let Some((point, repeat)) = measured {
                 let evidence = decision::from_run::step(question, &self.plan.limits, point, repeat);
                 candidates[probe.candidate].steps.push(evidence);

@@ -101,9 +101,9 @@ impl Runner<'_> {
         // A search chooses its own rates, and so does a question.
         let chooses_rates = self.plan.search.is_some() || self.plan.question.is_some();
         let is_expected = |point: &&Point| {
-            expected.iter().any(|factors| {
-                *factors == point.factors || (chooses_rates && same_but_rate(factors, &point.factors))
-            })
+            expected
+                .iter()
+                .any(|factors| *factors == point.factors || (chooses_rates && same_but_rate(factors, &point.factors)))
         };
         match points.all().iter().find(|point| !is_expected(point)) {
             None => Ok(()),

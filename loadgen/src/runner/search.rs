@@ -16,7 +16,7 @@ use std::time::Instant;
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::curves::search::{MAX_PROBES, MAX_TRIES, Probe, Search};
 use tierlab_analysis::curves::slo::{self, Answer};
-use tierlab_analysis::record::{Factors, Purpose, Point, Run, SloOutcome};
+use tierlab_analysis::record::{Factors, Point, Purpose, Run, SloOutcome};
 use tierlab_analysis::statistics::percentile::samples_needed;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::split_mix;

@@ -62,7 +62,11 @@ impl Target {
     /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
     #[must_use]
     pub fn label(&self) -> &str {
-        if self.variant.is_empty() { &self.tier } else { &self.variant }
+        if self.variant.is_empty() {
+            &self.tier
+        } else {
+            &self.variant
+        }
     }
 
     /// What a model of it is asked.

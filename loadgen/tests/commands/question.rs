@@ -61,23 +61,39 @@ fn place(plan: &str) -> Workdir {
 fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     let place = place(PLAN);
     let mut command = lab(&place, "first");
-    command.args(["--fail-on", "unmet,undecided", "--junit"]).arg(place.path("answer.xml"));
+    command
+        .args(["--fail-on", "unmet,undecided", "--junit"])
+        .arg(place.path("answer.xml"));
     let ended = run(command);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let answer = read_json(&place.path("results/first/answer.json"));
-    assert_eq!((&answer["outcome"], &answer["best"]), (&"decided".into(), &"fast".into()), "{answer}");
+    assert_eq!(
+        (&answer["outcome"], &answer["best"]),
+        (&"decided".into(), &"fast".into()),
+        "{answer}"
+    );
     assert_eq!(answer["ranking"][0]["variant"], "fast");
     assert_eq!(answer["ranking"][0]["outcome"], "met");
     assert_eq!(answer["ranking"][0]["instances"], 1);
     assert!(answer["spent_s"].as_f64().unwrap() <= 60.0, "{answer}");
     let opens = ended.stdout.lines().next().unwrap();
-    assert!(opens.contains("fast") && opens.contains("p95 < 500 ms"), "{}", ended.stdout);
+    assert!(
+        opens.contains("fast") && opens.contains("p95 < 500 ms"),
+        "{}",
+        ended.stdout
+    );
     let junit = fs::read_to_string(place.path("answer.xml")).unwrap();
     assert!(junit.contains("fast") && junit.contains("slow"), "{junit}");
     let calls = fs::read_to_string(place.path("bin/calls")).unwrap();
-    assert!(calls.contains("telemetry.variant=slow") && calls.contains("--tier s3"), "{calls}");
+    assert!(
+        calls.contains("telemetry.variant=slow") && calls.contains("--tier s3"),
+        "{calls}"
+    );
     let csv = fs::read_to_string(place.path("results/first/summary.csv")).unwrap();
-    assert!(csv.lines().next().unwrap().split(',').any(|name| name == "variant"), "{csv}");
+    assert!(
+        csv.lines().next().unwrap().split(',').any(|name| name == "variant"),
+        "{csv}"
+    );
 
     // Nothing here answers within a microsecond.
     let advise = |more: &[&str]| {
@@ -107,7 +123,11 @@ fn an_interrupted_question_goes_on_where_it_was() {
         .len();
     assert!(finished > 0);
     let mut resume = Command::new(BINARY);
-    resume.arg("lab").arg(place.path("plan.toml")).arg("--bin-dir").arg(place.path("bin"));
+    resume
+        .arg("lab")
+        .arg(place.path("plan.toml"))
+        .arg("--bin-dir")
+        .arg(place.path("bin"));
     resume.arg("--resume").arg(place.path("results/cut"));
     let ended = run(resume);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -6,18 +6,15 @@
 //! A [`Run`] is made of [`Point`]s, a point of [`Repeat`]s, a repeat of [`Sample`]s, of which it keeps histograms,
 //! [`Band`]s and what the server counted; a [`Summary`] is what the repeats say together.
 
-mod answer;
 mod attribution;
-mod certificate;
-mod check;
 mod cold_start;
 mod defaults;
 mod drift;
 mod environment;
 mod findings;
 mod gpu;
+mod instrument;
 mod interval;
-mod machine;
 mod mix_share;
 mod percentile;
 mod point;
@@ -27,26 +24,24 @@ mod run;
 mod sample;
 mod server;
 mod summary;
-mod variant;
 
-pub use answer::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked};
 pub use attribution::{Band, Reads, Tail};
-pub use certificate::{CarriedCertificate, Certificate, Machine, Program, VALID_DAYS};
-pub use check::Check;
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};
 pub use environment::Environment;
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
 pub use gpu::{DeviceReads, GpuUse, IdleByCause};
+pub use instrument::{CarriedCertificate, Certificate, Check, Machine, MachineUse, Program, VALID_DAYS};
 pub use interval::Interval;
-pub use machine::MachineUse;
 pub use mix_share::{HourBy, MixShare};
 pub use percentile::Percentile;
 pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
 pub use prices::{CostTerms, InstancePrice, Pricing};
-pub use question::{Demand, Minimise, Question};
+pub use question::{
+    Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
+    Variant,
+};
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::ServerDelta;
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};
-pub use variant::{StageFill, StageState, Variant};

@@ -19,7 +19,12 @@ const STEPS_TO_CONFIRM: u32 = 3;
 ///
 /// # Errors
 /// An objective below the noise floor, a budget below what the fewest steps take.
-pub(super) fn check(plan: &Plan, question: &Question, variants: usize, instrument: &Instrument) -> Result<(), RunError> {
+pub(super) fn check(
+    plan: &Plan,
+    question: &Question,
+    variants: usize,
+    instrument: &Instrument,
+) -> Result<(), RunError> {
     let step = plan.step_limit();
     let fewest = step * (STEPS_PER_VARIANT * variants as u32 + STEPS_TO_CONFIRM);
     let loads = step * (variants * plan.loads.len()) as u32 * plan.repeats;

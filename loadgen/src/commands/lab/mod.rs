@@ -110,7 +110,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
             prefill::fill(&plan, &target, &interrupt).await?;
         }
         let scrape = target.control.scrape().await?;
-        environment::add_server(&mut environment, variant.label(), &origin_note(variant.tier.origin), &scrape);
+        environment::add_server(
+            &mut environment,
+            variant.label(),
+            &origin_note(variant.tier.origin),
+            &scrape,
+        );
         if !variant.name.is_empty() {
             variants.push(recorded(variant, staged));
         }

@@ -57,7 +57,14 @@ pub(super) async fn prepare(
     if stage.fill == StageFill::Filled {
         if let Content::Joined(population) = &target.content {
             let row_bytes = (prepared.table_bytes / population.count().max(1)).max(1);
-            fill(context.plan, target, population, STRIDE_BYTES / row_bytes, context.interrupt).await?;
+            fill(
+                context.plan,
+                target,
+                population,
+                STRIDE_BYTES / row_bytes,
+                context.interrupt,
+            )
+            .await?;
         }
         let held = settle(target).await?;
         let want = prepared.table_bytes.min(stage.capacity_bytes);

@@ -1,5 +1,11 @@
 //! What a lab is asked: an objective, a demand, what should be least, and how sure the answer must be.
 
+mod answer;
+mod variant;
+
+pub use answer::{Answer, AnswerOutcome, MeetsObjective, OpenQuestion, Ranked};
+pub use variant::{StageFill, StageState, Variant};
+
 use super::{Mode, Objective};
 use serde::{Deserialize, Serialize};
 use std::fmt;
