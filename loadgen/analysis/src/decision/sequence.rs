@@ -18,12 +18,17 @@
 //! than their weight, for weather need not be the same everywhere; before there are any, wide ones are likely enough that it takes
 //! about ten steps, each better than it must be, to be certain.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Standard deviations of a repeat's weather, in log odds.
 const SIGMAS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// How likely each is before anything was seen.
-const PRIOR: [f64; 5] = [0.15, 0.25, 0.25, 0.2, 0.15];
+const PRIOR: [f64; 5] = [0.25, 0.3, 0.25, 0.15, 0.05];
+/// The index in [`THETAS`] of the limit for each: the mean share of slow requests is above that of the typical repeat, by
+/// `σ² / 2` in log odds where few are slow. Queues have bursts that one repeat meets and the next does not, which counts as weather
+/// of about 1; that much is the server's, and what lies beyond is not.
+const LIMITS: [usize; 5] = [13, 12, 11, 10, 10];
 /// How much the steps of other rates say of this one's weather.
 const POOLED: f64 = 0.5;
 /// Log odds of a typical repeat, from those of the limit. Zero is the limit.
@@ -31,11 +36,13 @@ const THETAS: [f64; 27] = [
     -10.0, -8.0, -6.0, -5.0, -4.0, -3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5,
     2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
 ];
-const LIMIT: usize = 13;
 /// Log odds of one repeat: so many steps of [`FINE`] to either side of the limit.
-const SIDE: usize = 56;
-const FINE: f64 = 0.25;
-const ODDS: usize = 2 * SIDE + 1;
+const SIDE: usize = 28;
+const FINE: f64 = 0.5;
+/// A whole number of [`LANES`]; the last ones are never likely.
+const ODDS: usize = (2 * SIDE + 1).next_multiple_of(LANES);
+/// Products summed side by side.
+const LANES: usize = 4;
 /// The share of steps that were disturbed unseen.
 const DISTURBED: f64 = 0.03;
 /// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
@@ -57,19 +64,21 @@ pub struct Counts {
     pub slow: f64,
     /// How many say as much as an independent one.
     pub dependence: f64,
-    /// Whether the server could not keep up, which makes all of them slow.
+    /// Whether the server could not keep up: more than may be are slow then, and in a longer step all would be.
     pub saturated: bool,
 }
 
 impl Counts {
     /// Requests that count, and slow ones among them.
-    fn deflated(self) -> (f64, f64) {
+    fn deflated(self, limit: f64) -> (f64, f64) {
         let count = self.requests / self.dependence.max(1.0);
-        if self.saturated {
+        let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
+        // A backlog that grows below the limit may be a burst at the window's end.
+        if self.saturated && share > limit {
             let count = count.clamp(1.0, SATURATED_COUNT);
             return (count, count);
         }
-        (count, count * (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0))
+        (count, count * share)
     }
 }
 
@@ -100,7 +109,7 @@ impl Likelihood {
 
     /// Adds a step; `limit` is the share of slow requests that may be, above 0 and below 1.
     pub fn add(&mut self, counts: Counts, limit: f64) {
-        let (count, slow) = counts.deflated();
+        let (count, slow) = counts.deflated(limit);
         if count <= 0.0 {
             return;
         }
@@ -123,8 +132,17 @@ impl Likelihood {
         let disturbed = DISTURBED * 0.5 * (any + most);
         for (logs, kernels) in self.logs.iter_mut().zip(kernels()) {
             for (log, kernel) in logs.iter_mut().zip(kernel_rows(kernels)) {
-                let mean: f64 = kernel.iter().zip(&given).map(|(weight, given)| weight * given).sum();
-                *log += ((1.0 - DISTURBED) * mean + disturbed).ln();
+                *log += ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln();
+            }
+        }
+    }
+
+    /// Adds the steps of another place, as if they were of this one.
+    pub fn join(&mut self, other: &Self) {
+        self.steps += other.steps;
+        for (logs, others) in self.logs.iter_mut().zip(other.logs.iter()) {
+            for (log, other) in logs.iter_mut().zip(others) {
+                *log += other;
             }
         }
     }
@@ -177,15 +195,16 @@ impl Likelihood {
         }
     }
 
-    /// The mean log odds by likelihood.
+    /// The mean log odds by likelihood, from the limit of each weather.
     fn position(&self, weights: &[f64; SIGMAS.len()]) -> f64 {
-        let over: [f64; THETAS.len()] = std::array::from_fn(|theta| {
-            let by_sigma: [f64; SIGMAS.len()] = std::array::from_fn(|sigma| weights[sigma] + self.logs[sigma][theta]);
-            sum_exp(&by_sigma)
-        });
-        let greatest = over.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let over = || {
+            self.logs.iter().zip(weights).zip(LIMITS).flat_map(|((logs, weight), limit)| {
+                logs.iter().zip(THETAS).map(move |(log, theta)| (weight + log, theta - THETAS[limit]))
+            })
+        };
+        let greatest = over().map(|(log, _)| log).fold(f64::NEG_INFINITY, f64::max);
         let (mut all, mut sum) = (0.0, 0.0);
-        for (theta, log) in THETAS.iter().zip(over) {
+        for (log, theta) in over() {
             let weight = (log - greatest).exp();
             all += weight;
             sum += weight * theta;
@@ -209,7 +228,7 @@ fn kernels() -> &'static [Vec<f64>] {
                 let weights: Vec<f64> = (0..ODDS)
                     .map(|index| {
                         let z = ((index as f64 - SIDE as f64) * FINE - theta) / sigma;
-                        (-0.5 * z * z).exp()
+                        if index <= 2 * SIDE { (-0.5 * z * z).exp() } else { 0.0 }
                     })
                     .collect();
                 let sum: f64 = weights.iter().sum();
@@ -225,6 +244,17 @@ fn kernel_rows(kernels: &[f64]) -> std::slice::ChunksExact<'_, f64> {
     kernels.chunks_exact(ODDS)
 }
 
+/// Summed in lanes, so that the compiler may add several at once.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    lanes.iter().sum()
+}
+
 /// `ln Σ exp`.
 fn sum_exp(logs: &[f64]) -> f64 {
     let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -232,6 +262,6 @@ fn sum_exp(logs: &[f64]) -> f64 {
 }
 
 /// `ln` of the mean of `exp`.
-fn mean_exp(logs: &[f64]) -> f64 {
+pub(super) fn mean_exp(logs: &[f64]) -> f64 {
     sum_exp(logs) - (logs.len() as f64).ln()
 }
