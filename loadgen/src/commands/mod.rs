@@ -5,5 +5,6 @@ pub mod lab;
 pub mod merge;
 pub mod report;
 pub mod selfcheck;
+pub mod simulate_lab;
 pub mod sweep;
 pub mod trace;

@@ -33,7 +33,10 @@ pub(super) fn name(factors: &Factors) -> String {
     format!(
         "{} {} {}×{} at {}/s",
         factors.label(),
-        factors.cache, factors.mode, factors.batch_size, factors.offered_rps
+        factors.cache,
+        factors.mode,
+        factors.batch_size,
+        factors.offered_rps
     )
 }
 

@@ -32,7 +32,11 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
         keys,
         mix,
     } = factors;
-    let variant = if variant.is_empty() { String::new() } else { format!("{variant}_") };
+    let variant = if variant.is_empty() {
+        String::new()
+    } else {
+        format!("{variant}_")
+    };
     let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
     let name = format!(
         "{variant}{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"

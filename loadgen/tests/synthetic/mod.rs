@@ -58,7 +58,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
                 for &offered_rps in rates {
                     let factors = Factors {
                         variant: String::new(),
-            tier: tier.name.to_owned(),
+                        tier: tier.name.to_owned(),
                         cache: cache.to_owned(),
                         cache_share,
                         model: "ctr".to_owned(),
@@ -192,7 +192,7 @@ fn floor(repeats: u32) -> Point {
     };
     let factors = Factors {
         variant: String::new(),
-            tier: "null".to_owned(),
+        tier: "null".to_owned(),
         cache: "none".to_owned(),
         cache_share: 0.0,
         model: "none".to_owned(),

@@ -12,7 +12,7 @@ const SAME: f64 = 0.002;
 /// So many rates of a variant may be judged before the error that is allowed is split further.
 const JUDGED: usize = 4;
 /// Steps of rates up to this factor away speak for or against a rate too, on the side where they say no less.
-const NEAR: f64 = 1.25;
+const NEAR: f64 = 1.12;
 /// So often in a row a rate is tried in vain before it is given up.
 pub const TRIES: u32 = 3;
 /// Fewer failed requests than this may be chance at any limit.
@@ -166,7 +166,12 @@ impl Gathered {
             not_met: f64::NEG_INFINITY,
             position: f64::NEG_INFINITY,
         };
-        for one in self.likelihoods.iter().zip(others).map(|(likelihood, others)| likelihood.evidence(others)) {
+        for one in self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.evidence(others))
+        {
             together.met = together.met.min(one.met);
             together.not_met = together.not_met.max(one.not_met);
             together.position = together.position.max(one.position);
@@ -174,8 +179,29 @@ impl Gathered {
         together
     }
 
+    fn met(&self, others: &[Weather]) -> f64 {
+        let each = self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.sides(others).0);
+        each.fold(f64::INFINITY, f64::min)
+    }
+
+    fn not_met(&self, others: &[Weather]) -> f64 {
+        let each = self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.sides(others).1);
+        each.fold(f64::NEG_INFINITY, f64::max)
+    }
+
     fn others(&self, weather: &Weather) -> Vec<Weather> {
-        let own = self.likelihoods.first().map_or(*weather, |first| first.without(weather));
+        let own = self
+            .likelihoods
+            .first()
+            .map_or(*weather, |first| first.without(weather));
         vec![own; self.likelihoods.len()]
     }
 
@@ -210,18 +236,26 @@ fn together(gathered: &[Gathered], index: usize, weather: &Weather, error_share:
     let mut evidence = own.evidence(weather, error_share);
     let others = own.others(weather);
     let near = |one: &&Gathered| one.rps <= own.rps * NEAR && own.rps <= one.rps * NEAR && one.usable > 0;
-    let mixed = |neighbours: &mut dyn Iterator<Item = &Gathered>, alone: f64, of: fn(&Evidence) -> f64| {
+    let mixed = |neighbours: &mut dyn Iterator<Item = &Gathered>, alone: f64, of: fn(&Gathered, &[Weather]) -> f64| {
         let (mut all, mut windows) = (own.clone(), vec![alone]);
         for one in neighbours {
             all.join(one);
-            windows.push(of(&all.objectives(&others)));
+            windows.push(of(&all, &others));
         }
         mean_exp(&windows)
     };
     if evidence.met.is_finite() {
-        evidence.met = mixed(&mut gathered[index + 1..].iter().filter(near), evidence.met, |all| all.met);
+        evidence.met = mixed(
+            &mut gathered[index + 1..].iter().filter(near),
+            evidence.met,
+            Gathered::met,
+        );
     }
-    evidence.not_met = mixed(&mut gathered[..index].iter().rev().filter(near), evidence.not_met, |all| all.not_met);
+    evidence.not_met = mixed(
+        &mut gathered[..index].iter().rev().filter(near),
+        evidence.not_met,
+        Gathered::not_met,
+    );
     evidence
 }
 

@@ -60,7 +60,7 @@ pub(super) fn point(rps: f64, repeats: Vec<Repeat>) -> Point {
 pub(super) fn factors(rps: f64) -> Factors {
     Factors {
         variant: String::new(),
-            tier: "simulated".into(),
+        tier: "simulated".into(),
         cache: "none".into(),
         cache_share: 0.0,
         model: "none".into(),

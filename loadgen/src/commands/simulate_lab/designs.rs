@@ -84,7 +84,11 @@ impl Fixed {
     /// Those that are tried.
     pub(super) fn all() -> Vec<Self> {
         let ladders = [2.0, 1.25, 1.1].into_iter();
-        let sizes = |rise: f64| [1, 2, 3, 5, 8, 12].into_iter().map(move |repeats| Self { rise, repeats });
+        let sizes = |rise: f64| {
+            [1, 2, 3, 5, 8, 12]
+                .into_iter()
+                .map(move |repeats| Self { rise, repeats })
+        };
         let mut all: Vec<Self> = ladders.flat_map(sizes).collect();
         all.sort_by(|a, b| a.per_variant().cmp(&b.per_variant()));
         all

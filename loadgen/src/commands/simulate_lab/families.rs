@@ -11,7 +11,7 @@ use tierlab_analysis::record::{CostTerms, Demand, Minimise, Mode, Objective, Per
 /// Seconds that a step takes with all that belongs to it.
 pub(super) const STEP_S: f64 = 2.5;
 /// Steps that a lab may take.
-pub(super) const BUDGET: u32 = 400;
+pub(super) const BUDGET: u32 = 240;
 pub(super) const HIGHEST_RPS: f64 = 600.0;
 const TIE: f64 = 0.05;
 
@@ -148,7 +148,11 @@ impl Known {
         if !family.demand {
             apart(&mut highest, family.gap, rng, |best, worse| best / worse);
         }
-        let truths: Vec<Truth> = highest.into_iter().enumerate().map(|(index, rps)| truth(family, index, rps, rng)).collect();
+        let truths: Vec<Truth> = highest
+            .into_iter()
+            .enumerate()
+            .map(|(index, rps)| truth(family, index, rps, rng))
+            .collect();
         let mut known = Self { question, truths };
         if family.demand {
             known.price(family, rng);
@@ -160,7 +164,9 @@ impl Known {
 
     /// Sets prices that make costs differ as they should.
     fn price(&mut self, family: &Family, rng: &mut ChaCha8Rng) {
-        let meets: Vec<usize> = (0..self.truths.len()).filter(|&index| self.truths[index].highest_rps > 0.0).collect();
+        let meets: Vec<usize> = (0..self.truths.len())
+            .filter(|&index| self.truths[index].highest_rps > 0.0)
+            .collect();
         let mut costs: Vec<f64> = meets.iter().map(|_| rng.random_range(1.0..2.0)).collect();
         apart(&mut costs, family.gap, rng, |best, worse| best * worse);
         for (index, cost) in meets.into_iter().zip(costs) {
@@ -187,7 +193,9 @@ impl Known {
 
     /// The least that any has.
     pub(super) fn least(&self) -> f64 {
-        (0..self.truths.len()).map(|index| self.score(index)).fold(f64::INFINITY, f64::min)
+        (0..self.truths.len())
+            .map(|index| self.score(index))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Whether a variant is the best, or within the tie of it.
@@ -202,7 +210,11 @@ fn apart(values: &mut [f64], gap: f64, rng: &mut ChaCha8Rng, further: impl Fn(f6
         return;
     };
     for (index, other) in others.iter_mut().enumerate() {
-        let more = if index == 0 { gap } else { gap.max(0.1) + rng.random_range(0.0..1.0) };
+        let more = if index == 0 {
+            gap
+        } else {
+            gap.max(0.1) + rng.random_range(0.0..1.0)
+        };
         *other = further(*best, 1.0 + more);
     }
 }
@@ -238,7 +250,11 @@ fn question(family: &Family, rng: &mut ChaCha8Rng) -> Question {
             average_rps: peak_rps / 2.0,
             peak_rps,
         }),
-        minimise: if family.demand { Minimise::UsdPerMonth } else { Minimise::Instances },
+        minimise: if family.demand {
+            Minimise::UsdPerMonth
+        } else {
+            Minimise::Instances
+        },
         mode: Mode::Realtime,
         batch_size: 1,
         budget_s: f64::from(BUDGET) * STEP_S,

@@ -119,7 +119,11 @@ impl Server {
             saturated: is_growing(&latencies),
             tier_requests_per_inference: Some(1.0),
             tier_bytes_per_inference: Some(1_024.0),
-            quantile_us: sorted.get(rank.saturating_sub(1)).map(|us| *us as f64).into_iter().collect(),
+            quantile_us: sorted
+                .get(rank.saturating_sub(1))
+                .map(|us| *us as f64)
+                .into_iter()
+                .collect(),
             block: 0,
         }
     }
@@ -131,12 +135,21 @@ fn is_growing(latencies: &[f64]) -> bool {
     if size < 2 {
         return false;
     }
-    let means: Vec<f64> = latencies.chunks_exact(size).take(BLOCKS).map(|block| block.iter().sum::<f64>() / size as f64).collect();
+    let means: Vec<f64> = latencies
+        .chunks_exact(size)
+        .take(BLOCKS)
+        .map(|block| block.iter().sum::<f64>() / size as f64)
+        .collect();
     let count = means.len() as f64;
     let centre = (count - 1.0) / 2.0;
     let mean = means.iter().sum::<f64>() / count;
     let spread: f64 = (0..means.len()).map(|index| (index as f64 - centre).powi(2)).sum();
-    let slope = means.iter().enumerate().map(|(index, value)| (index as f64 - centre) * value).sum::<f64>() / spread;
+    let slope = means
+        .iter()
+        .enumerate()
+        .map(|(index, value)| (index as f64 - centre) * value)
+        .sum::<f64>()
+        / spread;
     let rest: f64 = means
         .iter()
         .enumerate()
@@ -169,11 +182,17 @@ fn lognormal_mean(highest_rps: f64) -> f64 {
     static TABLE: OnceLock<Vec<(f64, f64)>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let load = |index: usize| 0.97 * (index as f64 + 1.0) / LOADS as f64;
-        (0..LOADS).map(|index| (load(index), lognormal_percentile(load(index), index as u64))).collect()
+        (0..LOADS)
+            .map(|index| (load(index), lognormal_percentile(load(index), index as u64)))
+            .collect()
     });
     // The highest rate rises with the load.
     let rate = |&(load, percentile): &(f64, f64)| load * percentile / LIMIT_S;
-    let above = table.iter().position(|entry| rate(entry) >= highest_rps).unwrap_or(table.len() - 1).max(1);
+    let above = table
+        .iter()
+        .position(|entry| rate(entry) >= highest_rps)
+        .unwrap_or(table.len() - 1)
+        .max(1);
     let (low, high) = (&table[above - 1], &table[above]);
     let share = ((highest_rps - rate(low)) / (rate(high) - rate(low))).clamp(0.0, 1.0);
     let load = low.0 + share * (high.0 - low.0);
