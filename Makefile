@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny deny-where-installed advisories clean-data
+.PHONY: help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -118,6 +118,10 @@ bench-loadgen: ## the load generator and seven others against a server whose lat
 	scripts/setup load-peers
 	$(CARGO) build --release --workspace --bin tierlab-loadgen --example scripted --locked
 	scripts/bench/loadgen
+
+simulate-lab: ## how often a lab's answer is right, by simulation; the table goes to results/decisions
+	$(CARGO) build --release --workspace --bin tierlab-loadgen --locked
+	$(BIN)/tierlab-loadgen simulate-lab --out results/decisions
 
 fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable Rust
 	scripts/fuzz

@@ -1,6 +1,8 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, sweep, trace};
+use crate::commands::{
+    advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace,
+};
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
@@ -256,6 +258,20 @@ enum Command {
         #[arg(long, default_value_t = 20_261_121)]
         seed: u64,
     },
+    /// Simulates how often a lab's answer is right, and what it takes beside a fixed design; exits with 1 where it is right less
+    /// often than promised
+    #[command(after_help = "Example:\n  tierlab-loadgen simulate-lab --out results/decisions")]
+    SimulateLab {
+        /// The folder that decisions.md and decisions.csv go to
+        #[arg(long, default_value = "results/decisions")]
+        out: PathBuf,
+        /// Labs simulated for each family
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        labs: u32,
+        /// What all random numbers derive from
+        #[arg(long, default_value_t = 20_261_122)]
+        seed: u64,
+    },
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
@@ -428,6 +444,7 @@ impl Command {
                 selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
             }
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
+            Self::SimulateLab { out, labs, seed } => simulate_lab::run(&out, labs as usize, seed).map(|()| 0),
             Self::Trace {
                 log,
                 out,

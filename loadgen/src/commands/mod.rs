@@ -8,5 +8,6 @@ pub mod merge;
 pub mod prices;
 pub mod report;
 pub mod selfcheck;
+pub mod simulate_lab;
 pub mod sweep;
 pub mod trace;

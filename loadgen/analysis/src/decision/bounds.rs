@@ -4,13 +4,15 @@
 //! Knows nothing of other candidates nor of costs.
 
 use super::evidence::StepEvidence;
-use super::sequence::{Counts, Evidence, Likelihood, Weather};
+use super::sequence::{Counts, Evidence, Likelihood, Weather, mean_exp};
 use crate::record::{Purpose, Question};
 
 /// Rates closer than this share are one: a schedule may round.
 const SAME: f64 = 0.002;
 /// So many rates of a variant may be judged before the error that is allowed is split further.
-const JUDGED: usize = 8;
+const JUDGED: usize = 4;
+/// Steps of rates up to this factor away speak for or against a rate too, on the side where they say no less.
+const NEAR: f64 = 1.12;
 /// So often in a row a rate is tried in vain before it is given up.
 pub const TRIES: u32 = 3;
 /// Fewer failed requests than this may be chance at any limit.
@@ -29,8 +31,10 @@ pub struct Gathered {
     pub in_vain: u32,
     requests: f64,
     failed: f64,
-    /// One for each objective, and one for failures.
+    /// One for each objective.
     likelihoods: Vec<Likelihood>,
+    /// Failed requests of each step.
+    failures: Vec<Counts>,
 }
 
 /// A rate, as it is judged.
@@ -115,7 +119,8 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
                 in_vain: 0,
                 requests: 0.0,
                 failed: 0.0,
-                likelihoods: vec![Likelihood::none(); question.objectives.len() + 1],
+                likelihoods: vec![Likelihood::none(); question.objectives.len()],
+                failures: Vec::new(),
             });
             gathered.len() - 1
         });
@@ -144,9 +149,7 @@ impl Gathered {
         for ((likelihood, objective), slow) in self.likelihoods.iter_mut().zip(&question.objectives).zip(&step.slow) {
             likelihood.add(counts(*slow, step.saturated), 1.0 - objective.percentile.quantile());
         }
-        if let Some(failures) = self.likelihoods.last_mut() {
-            failures.add(counts(step.failed, false), question.error_share.clamp(1e-6, 0.5));
-        }
+        self.failures.push(counts(step.failed, false));
     }
 
     /// What it says of the weather, but for failures, which have none.
@@ -156,36 +159,104 @@ impl Gathered {
         }
     }
 
-    /// All objectives must be met; one that is not is enough. Too many failures break the objective too; that there are fewer
-    /// than a share of a thousandth cannot be shown in short steps, and so is only asked to look like it.
-    #[must_use]
-    pub fn evidence(&self, weather: &Weather, error_share: f64) -> Evidence {
-        let others = self
-            .likelihoods
-            .first()
-            .map_or(*weather, |first| first.without(weather));
+    /// All objectives must be met; one that is not is enough.
+    fn objectives(&self, others: &[Weather]) -> Evidence {
         let mut together = Evidence {
             met: f64::INFINITY,
             not_met: f64::NEG_INFINITY,
             position: f64::NEG_INFINITY,
         };
-        let (failures, objectives) = match self.likelihoods.split_last() {
-            Some((failures, objectives)) => (Some(failures), objectives),
-            None => (None, &[][..]),
-        };
-        for one in objectives.iter().map(|likelihood| likelihood.evidence(&others)) {
+        for one in self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.evidence(others))
+        {
             together.met = together.met.min(one.met);
             together.not_met = together.not_met.max(one.not_met);
             together.position = together.position.max(one.position);
         }
-        if let Some(failures) = failures.filter(|_| self.failed >= FAILED && self.failed > error_share * self.requests)
-        {
+        together
+    }
+
+    fn met(&self, others: &[Weather]) -> f64 {
+        let each = self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.sides(others).0);
+        each.fold(f64::INFINITY, f64::min)
+    }
+
+    fn not_met(&self, others: &[Weather]) -> f64 {
+        let each = self
+            .likelihoods
+            .iter()
+            .zip(others)
+            .map(|(likelihood, others)| likelihood.sides(others).1);
+        each.fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    fn others(&self, weather: &Weather) -> Vec<Weather> {
+        let own = self
+            .likelihoods
+            .first()
+            .map_or(*weather, |first| first.without(weather));
+        vec![own; self.likelihoods.len()]
+    }
+
+    fn join(&mut self, other: &Self) {
+        for (likelihood, other) in self.likelihoods.iter_mut().zip(&other.likelihoods) {
+            likelihood.join(other);
+        }
+    }
+
+    /// What its own steps say. Too many failures break the objective too; that there are fewer than a share of a thousandth
+    /// cannot be shown in short steps, and so is only asked to look like it.
+    #[must_use]
+    pub fn evidence(&self, weather: &Weather, error_share: f64) -> Evidence {
+        let mut together = self.objectives(&self.others(weather));
+        if self.failed >= FAILED && self.failed > error_share * self.requests {
+            let mut failures = Likelihood::none();
+            for counts in &self.failures {
+                failures.add(*counts, error_share.clamp(1e-6, 0.5));
+            }
             together.met = f64::NEG_INFINITY;
             together.not_met = together.not_met.max(failures.evidence(&Weather::default()).not_met);
             together.position = together.position.max(REFUSED);
         }
         together
     }
+}
+
+/// What the steps of a rate and of its neighbours say together. A higher rate has no fewer slow requests: what speaks for it speaks
+/// for this one, and likewise downwards against it. How far neighbours are asked is mixed over, so that it needs no choice.
+fn together(gathered: &[Gathered], index: usize, weather: &Weather, error_share: f64) -> Evidence {
+    let own = &gathered[index];
+    let mut evidence = own.evidence(weather, error_share);
+    let others = own.others(weather);
+    let near = |one: &&Gathered| one.rps <= own.rps * NEAR && own.rps <= one.rps * NEAR && one.usable > 0;
+    let mixed = |neighbours: &mut dyn Iterator<Item = &Gathered>, alone: f64, of: fn(&Gathered, &[Weather]) -> f64| {
+        let (mut all, mut windows) = (own.clone(), vec![alone]);
+        for one in neighbours {
+            all.join(one);
+            windows.push(of(&all, &others));
+        }
+        mean_exp(&windows)
+    };
+    if evidence.met.is_finite() {
+        evidence.met = mixed(
+            &mut gathered[index + 1..].iter().filter(near),
+            evidence.met,
+            Gathered::met,
+        );
+    }
+    evidence.not_met = mixed(
+        &mut gathered[..index].iter().rev().filter(near),
+        evidence.not_met,
+        Gathered::not_met,
+    );
+    evidence
 }
 
 impl Bounds {
@@ -196,8 +267,9 @@ impl Bounds {
         let further = (judged as f64 / JUDGED as f64).max(1.0).ln();
         let places: Vec<Place> = gathered
             .iter()
-            .map(|one| {
-                let evidence = one.evidence(weather, question.error_share);
+            .enumerate()
+            .map(|(index, one)| {
+                let evidence = together(gathered, index, weather, question.error_share);
                 Place {
                     rps: one.rps,
                     usable: one.usable,

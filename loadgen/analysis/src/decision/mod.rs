@@ -44,3 +44,6 @@ pub use answer::answer;
 pub use evidence::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time};
 pub use from_run::candidates;
 pub use next::next;
+
+#[cfg(test)]
+mod tests;

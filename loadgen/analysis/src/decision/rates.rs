@@ -72,3 +72,61 @@ fn percentile_rps(question: &Question) -> f64 {
 fn lowest(highest: f64) -> f64 {
     (highest * LOWEST_SHARE).max(LEAST_RPS.min(highest * LOWEST_OF_LOW))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Demand, Mode};
+
+    fn question(peak_rps: Option<f64>) -> Question {
+        Question {
+            objectives: Vec::new(),
+            error_share: 0.001,
+            demand: peak_rps.map(|peak_rps| Demand {
+                average_rps: peak_rps,
+                peak_rps,
+            }),
+            minimise: Minimise::Instances,
+            mode: Mode::Realtime,
+            batch_size: 1,
+            budget_s: 600.0,
+            confidence: 0.95,
+            tie: 0.05,
+            utilisation: 0.5,
+            least_instances: 2,
+            highest_rps: 400.0,
+        }
+    }
+
+    #[test]
+    fn instances_change_at_each_and_nowhere_else() {
+        let question = question(Some(500.0));
+        let rates = rates(&question);
+        // Three instances at least: 400/s each carry 200.
+        assert!((rates[rates.len() - 1] - 1_000.0 / 3.0).abs() < 1e-9, "{rates:?}");
+        for (fewer, rate) in rates.iter().rev().enumerate().take(10) {
+            assert_eq!(instances(&question, *rate), fewer as f64 + 3.0);
+            assert_eq!(instances(&question, rate * 0.999), fewer as f64 + 4.0);
+        }
+        assert!(rates.is_sorted() && rates[0] >= 30.0);
+    }
+
+    #[test]
+    fn a_small_demand_has_a_rate_and_a_large_one_not_too_many() {
+        assert_eq!(rates(&question(Some(20.0))).last(), Some(&20.0));
+        let many = rates(&question(Some(1e6)));
+        assert!(many.len() < 160 && many.last() == Some(&400.0), "{}", many.len());
+        let open = rates(&question(None));
+        assert!(open.last() == Some(&400.0) && open[0] >= 30.0 && open.len() < 120);
+    }
+
+    #[test]
+    fn a_bracket_doubles_and_ends_at_the_top() {
+        let rates = [10.0, 15.0, 25.0, 60.0];
+        let all: Vec<f64> = std::iter::successors(bracket(&rates, 0.0), |rate| bracket(&rates, *rate)).collect();
+        assert_eq!(all, [10.0, 15.0, 25.0, 60.0]);
+        let rates: Vec<f64> = (10..=100).map(f64::from).collect();
+        assert_eq!(bracket(&rates, 10.0), Some(20.0));
+        assert_eq!(bracket(&rates, 100.0), None);
+    }
+}

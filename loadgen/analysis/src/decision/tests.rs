@@ -1,0 +1,253 @@
+//! The rule by small hand-made evidence.
+
+use super::standing::Lab;
+use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next};
+use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question};
+use proptest::prelude::*;
+
+const TIME: Time = Time {
+    spent_s: 0.0,
+    step_s: 2.0,
+};
+
+/// p99 below 40 ms at 700/s, instances filled to 70 %: 500, 333, 250, … are the rates that matter.
+fn question() -> Question {
+    Question {
+        objectives: vec![Objective {
+            percentile: Percentile::P99,
+            limit_us: 40_000.0,
+        }],
+        error_share: 0.001,
+        demand: Some(Demand {
+            average_rps: 350.0,
+            peak_rps: 700.0,
+        }),
+        minimise: Minimise::UsdPerMonth,
+        mode: Mode::Realtime,
+        batch_size: 1,
+        budget_s: 1_000.0,
+        confidence: 0.95,
+        tie: 0.05,
+        utilisation: 0.7,
+        least_instances: 2,
+        highest_rps: 600.0,
+    }
+}
+
+fn step(rps: f64, slow_share: f64) -> StepEvidence {
+    StepEvidence {
+        rps,
+        purpose: Purpose::Explore,
+        requests: 1_000.0,
+        slow: vec![(1_000.0 * slow_share).round()],
+        failed: 0.0,
+        dependence: 1.0,
+        usable: Ok(()),
+        saturated: slow_share > 0.5,
+        tier_requests_per_inference: Some(1.0),
+        tier_bytes_per_inference: Some(100.0),
+        quantile_us: vec![if slow_share > 0.01 { 80_000.0 } else { 20_000.0 }],
+        block: 0,
+    }
+}
+
+fn candidate(name: &str, usd_per_hour: f64, steps: &[(f64, f64, usize)]) -> Candidate {
+    let repeated = steps
+        .iter()
+        .flat_map(|&(rps, slow, times)| std::iter::repeat_n(step(rps, slow), times));
+    Candidate {
+        variant: name.into(),
+        terms: Some(CostTerms {
+            usd_per_instance_hour: usd_per_hour,
+            ..CostTerms::default()
+        }),
+        steps: repeated.collect(),
+    }
+}
+
+fn block(next: Next) -> (Phase, Vec<Probe>) {
+    match next {
+        Next::Block { phase, probes } => (phase, probes),
+        Next::Stop(reason) => panic!("{reason}"),
+    }
+}
+
+/// Two of which the first is certainly cheaper.
+fn settled() -> Vec<Candidate> {
+    vec![
+        candidate("a", 1.0, &[(500.0, 0.0, 20)]),
+        candidate("b", 1.0, &[(500.0, 0.9, 6), (250.0, 0.0, 10)]),
+    ]
+}
+
+#[test]
+fn it_scouts_and_then_doubles() {
+    let mut all = vec![candidate("a", 1.0, &[]), candidate("b", 1.0, &[])];
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(phase == Phase::Scout && probes.len() == 2 && probes.iter().all(|probe| probe.rps < 35.0));
+    let low = probes[0].rps;
+    for candidate in &mut all {
+        candidate.steps.push(step(low, 0.0));
+    }
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert_eq!(phase, Phase::Bracket);
+    assert!(
+        probes.len() == 2 && probes.iter().all(|probe| probe.rps > low && probe.rps <= 2.0 * low),
+        "{probes:?}"
+    );
+}
+
+#[test]
+fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
+    let open = vec![
+        candidate("a", 1.0, &[(31.25, 0.0, 1), (500.0, 0.0, 1)]),
+        candidate("b", 1.0, &[(31.25, 0.0, 1), (250.0, 0.0, 1), (500.0, 0.9, 1)]),
+        candidate("dear", 50.0, &[(31.25, 0.0, 1), (500.0, 0.0, 1)]),
+    ];
+    let (phase, probes) = block(next(&question(), &open, &TIME));
+    assert!(phase == Phase::Decide && probes.len() == 2, "{probes:?}");
+    assert!(
+        probes.iter().any(|probe| probe.candidate == 0) && probes.iter().all(|probe| probe.purpose == Purpose::Explore)
+    );
+
+    let mut all = settled();
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(phase == Phase::Confirm && probes.len() == 3, "{probes:?}");
+    let confirm = probes[0];
+    assert!(confirm.candidate == 0 && confirm.purpose == Purpose::Confirm);
+    let fresh = |slow: f64| StepEvidence {
+        purpose: Purpose::Confirm,
+        ..step(confirm.rps, slow)
+    };
+    all[0].steps.extend(vec![fresh(0.0); 3]);
+    assert_eq!(block(next(&question(), &all, &TIME)).0, Phase::Pictures);
+    let mut otherwise = settled();
+    otherwise[0].steps.extend(vec![fresh(0.9); 3]);
+    assert_eq!(
+        next(&question(), &otherwise, &TIME),
+        Next::Stop(StopReason::Contradicted)
+    );
+}
+
+#[test]
+fn it_stops_where_time_does_and_where_none_meets() {
+    let spent = Time { spent_s: 999.0, ..TIME };
+    let open = vec![
+        candidate("a", 1.0, &[(31.25, 0.0, 1)]),
+        candidate("b", 1.0, &[(31.25, 0.0, 1)]),
+    ];
+    assert_eq!(next(&question(), &open, &spent), Next::Stop(StopReason::Budget));
+    // Decided, but there is no time to confirm it.
+    assert_eq!(next(&question(), &settled(), &spent), Next::Stop(StopReason::Budget));
+    let low = Lab::new(&question(), &open).rates[0];
+    let none = vec![
+        candidate("a", 1.0, &[(low, 0.9, 6)]),
+        candidate("b", 1.0, &[(low, 0.9, 6)]),
+    ];
+    assert_eq!(next(&question(), &none, &TIME), Next::Stop(StopReason::NoneMeets));
+}
+
+#[test]
+fn a_rate_tried_in_vain_three_times_is_left() {
+    let low = Lab::new(&question(), &[]).rates[0];
+    let disturbed = StepEvidence {
+        usable: Err("foreign load".into()),
+        ..step(low, 0.0)
+    };
+    let mut all = vec![candidate("a", 1.0, &[(low, 0.0, 1)]), candidate("b", 1.0, &[])];
+    all[1].steps = vec![disturbed.clone(); 2];
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(phase == Phase::Scout && probes.len() == 1 && probes[0].candidate == 1);
+    all[1].steps.push(disturbed);
+    let (phase, probes) = block(next(&question(), &all, &TIME));
+    assert!(
+        phase == Phase::Bracket && probes.iter().all(|probe| probe.rps > low),
+        "{probes:?}"
+    );
+}
+
+#[test]
+fn bounds_hold_below_and_above_and_costs_change_with_instances() {
+    let all = settled();
+    let question = question();
+    let lab = Lab::new(&question, &all);
+    let [a, b] = &lab.standings[..] else { panic!() };
+    assert_eq!(
+        (a.bounds.lo, a.outcome, b.bounds.hi),
+        (500.0, MeetsObjective::Met, 500.0)
+    );
+    // 700 at 70 % of 500: two instances; b needs three or four.
+    let hourly = |instances: f64| instances * 730.0;
+    assert!((a.upper - hourly(2.0)).abs() < 1e-6 && (a.lower - hourly(2.0)).abs() < 1e-6);
+    assert!(
+        (b.lower - hourly(3.0)).abs() < 1e-6 && (b.upper - hourly(4.0)).abs() < 1e-6,
+        "{b:?}"
+    );
+    assert_eq!(lab.decided(), Some(0));
+    // Failures break an objective that the latency keeps to.
+    let mut failing = candidate("a", 1.0, &[(500.0, 0.0, 20)]);
+    for step in &mut failing.steps {
+        step.failed = 50.0;
+    }
+    let all = [failing];
+    assert!(Lab::new(&question, &all).standings[0].bounds.hi <= 500.0);
+}
+
+#[test]
+fn the_fastest_is_found_by_its_percentile() {
+    let question = Question {
+        minimise: Minimise::P99,
+        ..question()
+    };
+    let rps = Lab::new(&question, &[]).rates[0];
+    let with = |name: &str, us: f64| {
+        let mut one = candidate(name, 1.0, &[(rps, 0.0, 20)]);
+        for (index, step) in one.steps.iter_mut().enumerate() {
+            step.quantile_us = vec![us * (1.0 + 0.01 * (index % 5) as f64)];
+        }
+        one
+    };
+    assert_eq!(rps, 350.0);
+    let all = [with("slow", 30_000.0), with("fast", 15_000.0)];
+    assert_eq!(Lab::new(&question, &all).decided(), Some(1));
+    let all = [with("a", 20_000.0), with("b", 18_500.0)];
+    let lab = Lab::new(&question, &all);
+    assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever was seen: who is said to be best is so at its worst against every rival at its best, but for the tie; and the order
+    /// of the steps within a block says nothing.
+    #[test]
+    fn no_answer_is_decided_while_intervals_overlap(
+        shares in prop::collection::vec(prop::collection::vec((0_usize..12, 0.0_f64..0.05, 1_usize..14), 0..6), 2..5),
+        prices in prop::collection::vec(0.5_f64..3.0, 5),
+    ) {
+        let question = question();
+        let rates = Lab::new(&question, &[]).rates;
+        let mut all: Vec<Candidate> = shares.iter().zip(prices).enumerate().map(|(index, (steps, usd))| {
+            let steps: Vec<(f64, f64, usize)> = steps
+                .iter()
+                .map(|&(rate, slow, times)| (rates[rate % rates.len()], if slow < 0.02 { 0.0 } else { slow * 10.0 }, times))
+                .collect();
+            candidate(&format!("v{index}"), usd, &steps)
+        }).collect();
+        let lab = Lab::new(&question, &all);
+        for standing in &lab.standings {
+            prop_assert!(standing.lower <= standing.upper * (1.0 + 1e-9), "{standing:?}");
+            prop_assert!(standing.bounds.lo <= standing.bounds.hi);
+        }
+        if let Some(best) = lab.decided() {
+            for (index, standing) in lab.standings.iter().enumerate().filter(|(index, _)| *index != best) {
+                prop_assert!(lab.standings[best].upper <= 1.05 * standing.lower * (1.0 + 1e-9), "{best} {index}");
+            }
+        }
+        let before = next(&question, &all, &TIME);
+        for one in &mut all {
+            one.steps.reverse();
+        }
+        prop_assert_eq!(before, next(&question, &all, &TIME));
+    }
+}

@@ -1,0 +1,141 @@
+//! Labs measured, by the rule and by a design that is fixed beforehand. In: labs whose answer is known. Out: what was said, after how
+//! many steps. Seeded; knows nothing of tables.
+
+use super::families::{Family, Known, STEP_S};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tierlab_analysis::decision::standing::Lab;
+use tierlab_analysis::decision::{Candidate, Next, Phase, StopReason, Time, next};
+use tierlab_analysis::record::Purpose;
+
+/// What a lab said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The best, or one within the tie of it; or none where none meets the objective.
+    Right,
+    /// Another.
+    Wrong,
+    /// That none meets the objective, where one does.
+    NoneWrong,
+    /// That it does not know.
+    Undecided,
+}
+
+/// The lab with a number.
+pub(super) fn known(family: &Family, seed: u64) -> Known {
+    Known::draw(family, &mut ChaCha8Rng::seed_from_u64(seed))
+}
+
+fn candidates(known: &Known) -> Vec<Candidate> {
+    let named = known.truths.iter().enumerate().map(|(index, truth)| Candidate {
+        variant: format!("v{index}"),
+        terms: Some(truth.terms.clone()),
+        steps: Vec::new(),
+    });
+    named.collect()
+}
+
+/// By the rule, up to the confirmed answer: what was said, and steps.
+pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
+    let known = known(family, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x7275_6c65);
+    let mut candidates = candidates(&known);
+    let (mut steps, mut block) = (0_u32, 0);
+    loop {
+        let time = Time {
+            spent_s: f64::from(steps) * STEP_S,
+            step_s: STEP_S,
+        };
+        match next(&known.question, &candidates, &time) {
+            Next::Block { phase, probes } if phase != Phase::Pictures => {
+                for probe in probes {
+                    let server = known.truths[probe.candidate].server;
+                    let mut step = server.step(probe.rps, probe.purpose, family.weather(), &mut rng);
+                    step.block = block;
+                    candidates[probe.candidate].steps.push(step);
+                    steps += 1;
+                }
+                block += 1;
+            }
+            Next::Block { .. } | Next::Stop(StopReason::Decided) => {
+                let best = Lab::new(&known.question, &candidates).decided();
+                let right = best.is_some_and(|best| known.is_right(best));
+                return (if right { Said::Right } else { Said::Wrong }, steps);
+            }
+            Next::Stop(StopReason::NoneMeets) => {
+                let right = known.least().is_infinite();
+                return (if right { Said::Right } else { Said::NoneWrong }, steps);
+            }
+            Next::Stop(_) => return (Said::Undecided, steps),
+        }
+    }
+}
+
+/// A ladder of rates for all variants, each measured as often.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Fixed {
+    /// From one rate to the next.
+    pub(super) rise: f64,
+    /// Steps at each.
+    pub(super) repeats: u32,
+}
+
+impl Fixed {
+    /// Those that are tried.
+    pub(super) fn all() -> Vec<Self> {
+        let ladders = [2.0, 1.25, 1.1].into_iter();
+        let sizes = |rise: f64| {
+            [1, 2, 3, 5, 8, 12]
+                .into_iter()
+                .map(move |repeats| Self { rise, repeats })
+        };
+        let mut all: Vec<Self> = ladders.flat_map(sizes).collect();
+        all.sort_by(|a, b| a.per_variant().cmp(&b.per_variant()));
+        all
+    }
+
+    fn rates(self) -> Vec<f64> {
+        let mut rate = super::families::HIGHEST_RPS;
+        let mut rates = Vec::new();
+        while rate >= super::families::HIGHEST_RPS / 32.0 {
+            rates.push(rate);
+            rate /= self.rise;
+        }
+        rates
+    }
+
+    /// Steps of one variant.
+    pub(super) fn per_variant(self) -> u32 {
+        self.rates().len() as u32 * self.repeats
+    }
+
+    /// What it says: the least by the same estimates as the rule's, which it always has.
+    pub(super) fn says(self, family: &Family, seed: u64) -> Said {
+        let known = known(family, seed);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6669_7865);
+        let mut candidates = candidates(&known);
+        for _ in 0..self.repeats {
+            for rps in self.rates() {
+                for (candidate, truth) in candidates.iter_mut().zip(&known.truths) {
+                    let mut tries = 0;
+                    loop {
+                        let step = truth.server.step(rps, Purpose::Explore, family.weather(), &mut rng);
+                        tries += 1;
+                        // What is seen to be disturbed is measured again, up to three times, for nothing.
+                        if step.usable.is_ok() || tries == 3 {
+                            candidate.steps.push(step);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let lab = Lab::new(&known.question, &candidates);
+        match lab.leader() {
+            Some(best) if known.is_right(best) => Said::Right,
+            Some(_) => Said::Wrong,
+            None if known.least().is_infinite() => Said::Right,
+            None => Said::NoneWrong,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Servers that never were, whose highest rate under the objective is known. In: a law of service, a rate, random numbers. Out: one
+//! step as evidence. Knows nothing of labs.
+//!
+//! One request is served at a time, first come first served, Poisson arrivals (Lindley's recursion); a step starts with an
+//! idle server and warms up. A miss takes longer than the limit without holding the server.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1, StandardNormal};
+use std::sync::OnceLock;
+use tierlab_analysis::decision::StepEvidence;
+use tierlab_analysis::record::Purpose;
+use tierlab_analysis::statistics::dependence::tail_autocorrelation_time;
+use tierlab_analysis::statistics::student::t95;
+
+/// The objective: p99 below so many seconds.
+pub(super) const LIMIT_S: f64 = 0.040;
+/// Slow requests that may be.
+pub(super) const SLOW: f64 = 0.01;
+const WINDOW_S: f64 = 1.5;
+const WARMUP_S: f64 = 0.3;
+/// Shape of the lognormal service times.
+const SIGMA: f64 = 1.0;
+/// Blocks of a window that show whether the backlog grows.
+const BLOCKS: usize = 10;
+/// For the table of lognormal service: loads, and requests simulated at each.
+const LOADS: usize = 24;
+const LONG: usize = 400_000;
+
+/// How long requests are served.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Service {
+    /// Exponential.
+    Exponential,
+    /// Lognormal.
+    Lognormal,
+}
+
+/// A server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Server {
+    pub(super) service: Service,
+    /// Seconds, on average.
+    pub(super) mean_s: f64,
+    /// The share of requests that miss.
+    pub(super) misses: f64,
+}
+
+/// What the machine does to steps.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Weather {
+    /// Standard deviation of the logarithm of a step's own factor on service times.
+    pub(super) spread: f64,
+    /// The share of steps that something slows by a factor of three.
+    pub(super) disturbed: f64,
+    /// Of these, the share that nobody notices.
+    pub(super) unseen: f64,
+}
+
+impl Server {
+    /// The server whose highest rate under the objective is this one.
+    pub(super) fn with_highest(service: Service, misses: f64, highest_rps: f64) -> Self {
+        // Of the hits so many may be slow.
+        let mean_s = match service {
+            Service::Exponential => {
+                let slow = ((SLOW - misses) / (1.0 - misses)).max(1e-4);
+                // P(sojourn > L) = exp(-(1/mean - rate) L).
+                1.0 / (highest_rps - slow.ln() / LIMIT_S)
+            }
+            Service::Lognormal => lognormal_mean(highest_rps),
+        };
+        Self {
+            service,
+            mean_s,
+            misses,
+        }
+    }
+
+    /// The latencies of a step's window, in seconds, where service takes `factor` as long as usual.
+    fn latencies(&self, rps: f64, factor: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+        let mut latencies = Vec::with_capacity((rps * WINDOW_S * 1.2) as usize + 8);
+        let (mut now, mut free) = (0.0, 0.0_f64);
+        loop {
+            now += exponential(rng) / rps;
+            if now >= WARMUP_S + WINDOW_S {
+                return latencies;
+            }
+            free = free.max(now) + factor * self.mean_s * unit(self.service, rng);
+            let miss = if self.misses > 0.0 && rng.random_bool(self.misses) {
+                LIMIT_S * rng.random_range(1.2..2.0)
+            } else {
+                0.0
+            };
+            if now >= WARMUP_S {
+                latencies.push(free - now + miss);
+            }
+        }
+    }
+
+    /// A step.
+    pub(super) fn step(&self, rps: f64, purpose: Purpose, weather: Weather, rng: &mut ChaCha8Rng) -> StepEvidence {
+        let push: f64 = StandardNormal.sample(rng);
+        let disturbed = weather.disturbed > 0.0 && rng.random_bool(weather.disturbed);
+        let seen = disturbed && !rng.random_bool(weather.unseen);
+        let factor = (weather.spread * push).exp() * if disturbed { 3.0 } else { 1.0 };
+        let latencies = self.latencies(rps, factor, rng);
+        let us: Vec<u64> = latencies.iter().map(|s| (s * 1e6) as u64).collect();
+        let mut sorted = us.clone();
+        sorted.sort_unstable();
+        let rank = ((1.0 - SLOW) * sorted.len() as f64).ceil() as usize;
+        StepEvidence {
+            rps,
+            purpose,
+            requests: latencies.len() as f64,
+            slow: vec![latencies.iter().filter(|s| **s > LIMIT_S).count() as f64],
+            failed: 0.0,
+            dependence: tail_autocorrelation_time(&us),
+            usable: if seen { Err("disturbed".to_owned()) } else { Ok(()) },
+            saturated: is_growing(&latencies),
+            tier_requests_per_inference: Some(1.0),
+            tier_bytes_per_inference: Some(1_024.0),
+            quantile_us: sorted
+                .get(rank.saturating_sub(1))
+                .map(|us| *us as f64)
+                .into_iter()
+                .collect(),
+            block: 0,
+        }
+    }
+}
+
+/// Whether the latency certainly rises over the window, by more than half of its median: as a verdict sees it.
+fn is_growing(latencies: &[f64]) -> bool {
+    let size = latencies.len() / BLOCKS;
+    if size < 2 {
+        return false;
+    }
+    let means: Vec<f64> = latencies
+        .chunks_exact(size)
+        .take(BLOCKS)
+        .map(|block| block.iter().sum::<f64>() / size as f64)
+        .collect();
+    let count = means.len() as f64;
+    let centre = (count - 1.0) / 2.0;
+    let mean = means.iter().sum::<f64>() / count;
+    let spread: f64 = (0..means.len()).map(|index| (index as f64 - centre).powi(2)).sum();
+    let slope = means
+        .iter()
+        .enumerate()
+        .map(|(index, value)| (index as f64 - centre) * value)
+        .sum::<f64>()
+        / spread;
+    let rest: f64 = means
+        .iter()
+        .enumerate()
+        .map(|(index, value)| (value - mean - slope * (index as f64 - centre)).powi(2))
+        .sum();
+    let error = (rest / (count - 2.0) / spread).sqrt();
+    let mut sorted = latencies.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    slope > t95(count - 2.0) * error && slope * count > (0.5 * sorted[sorted.len() / 2]).max(0.001)
+}
+
+fn exponential(rng: &mut ChaCha8Rng) -> f64 {
+    Exp1.sample(rng)
+}
+
+/// A service time with mean 1.
+fn unit(service: Service, rng: &mut ChaCha8Rng) -> f64 {
+    match service {
+        Service::Exponential => exponential(rng),
+        Service::Lognormal => {
+            let z: f64 = StandardNormal.sample(rng);
+            (SIGMA * z - 0.5 * SIGMA * SIGMA).exp()
+        }
+    }
+}
+
+/// The mean service time with which lognormal service has this highest rate, by long simulations of queues at rising loads: with a
+/// mean of 1 and the load `x`, a percentile of `y` means that the limit is met up to `x / mean` with `mean = limit / y`.
+fn lognormal_mean(highest_rps: f64) -> f64 {
+    static TABLE: OnceLock<Vec<(f64, f64)>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let load = |index: usize| 0.97 * (index as f64 + 1.0) / LOADS as f64;
+        (0..LOADS)
+            .map(|index| (load(index), lognormal_percentile(load(index), index as u64)))
+            .collect()
+    });
+    // The highest rate rises with the load.
+    let rate = |&(load, percentile): &(f64, f64)| load * percentile / LIMIT_S;
+    let above = table
+        .iter()
+        .position(|entry| rate(entry) >= highest_rps)
+        .unwrap_or(table.len() - 1)
+        .max(1);
+    let (low, high) = (&table[above - 1], &table[above]);
+    let share = ((highest_rps - rate(low)) / (rate(high) - rate(low))).clamp(0.0, 1.0);
+    let load = low.0 + share * (high.0 - low.0);
+    load / highest_rps
+}
+
+fn lognormal_percentile(load: f64, seed: u64) -> f64 {
+    let mut rng = ChaCha8Rng::seed_from_u64(0x6c6f_676e ^ seed);
+    let (mut now, mut free) = (0.0, 0.0_f64);
+    let mut stays: Vec<f64> = (0..LONG)
+        .map(|_| {
+            now += exponential(&mut rng) / load;
+            free = free.max(now) + unit(Service::Lognormal, &mut rng);
+            free - now
+        })
+        .collect();
+    stays.sort_by(f64::total_cmp);
+    stays[((1.0 - SLOW) * LONG as f64) as usize]
+}
