@@ -1,8 +1,6 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
-use crate::commands::{
-    advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace,
-};
+use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace};
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;

@@ -3,9 +3,13 @@
 //! In: its address. Out: who listens there, by process id. Knows nothing of what is measured.
 
 use procfs::net::{TcpNetEntry, TcpState};
-use procfs::process::{FDTarget, all_processes};
+use procfs::process::{FDTarget, Process, all_processes};
 use reqwest::Url;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Programs that listen for somebody else, by the names that the kernel knows them by: whom they pass connections on to is not
+/// theirs to tell.
+const PASS_ON: [&str; 4] = ["docker-proxy", "rootlessport", "slirp4netns", "pasta"];
 
 /// Who serves an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +37,11 @@ pub(super) fn server_at(url: &str) -> Server {
     if !is_here {
         return Server::Elsewhere;
     }
-    match listeners(port) {
-        found if found.is_empty() => Server::Hidden,
-        found => Server::Here(found),
+    let found = listeners(port);
+    if found.is_empty() || found.iter().any(passes_on) {
+        return Server::Hidden;
     }
+    Server::Here(found.iter().map(Process::pid).collect())
 }
 
 /// Only an address of the machine itself can be bound.
@@ -44,8 +49,12 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
 
+fn passes_on(process: &Process) -> bool {
+    process.stat().is_ok_and(|stat| PASS_ON.contains(&stat.comm.as_str()))
+}
+
 /// The processes with a socket that listens on a port.
-fn listeners(port: u16) -> Vec<i32> {
+fn listeners(port: u16) -> Vec<Process> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let is_listening = |entry: &TcpNetEntry| entry.state == TcpState::Listen && entry.local_address.port() == port;
     let sockets: Vec<u64> = tables
@@ -58,14 +67,14 @@ fn listeners(port: u16) -> Vec<i32> {
     if sockets.is_empty() {
         return Vec::new();
     }
-    let has_one = |process: &procfs::process::Process| {
+    let has_one = |process: &Process| {
         let files = process.fd().into_iter().flatten().flatten();
         files
             .into_iter()
             .any(|file| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode)))
     };
     let all = all_processes().into_iter().flatten().flatten();
-    all.filter(has_one).map(|process| process.pid()).collect()
+    all.filter(has_one).collect()
 }
 
 #[cfg(test)]

@@ -344,4 +344,35 @@ mod tests {
             assert_eq!(count, 1, "{part}: {:?}", pricing.sources);
         }
     }
+
+    #[test]
+    fn a_month_of_every_shipped_entry_is_what_its_provider_would_bill() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml");
+        // 100 GB, on an instance without a disk.
+        for (entry, fixed, per_instance) in [
+            ("s3-standard", 2.3, 0.0),
+            ("s3-express-one-zone", 11.0, 0.0),
+            ("efs-elastic", 30.0, 0.0),
+            // 5 MB/s come with 100 GB.
+            ("efs-bursting", 30.0, 0.0),
+            ("efs-provisioned", 30.0 + 5.0 * 6.0, 0.0),
+            ("gp3", 0.0, 8.0),
+            ("fsx-openzfs-small", 0.0307 * 730.0, 0.0),
+            ("fsx-openzfs", 9.0 + 64.0 * 0.26, 0.0),
+            ("fsx-lustre", 174.0, 0.0),
+            ("included", 0.0, 0.0),
+        ] {
+            let variant = PricedVariant {
+                price: Some(entry.into()),
+                ..variant("nfs")
+            };
+            let found = terms(&path, &[variant], "aws/c7i.xlarge", DATA).unwrap();
+            let month: f64 = found["v"].fixed_usd_per_month.iter().map(|(_, usd)| usd).sum();
+            assert!((month - fixed).abs() < 1e-9, "{entry}: {month}");
+            assert!(
+                (found["v"].usd_per_instance_month - per_instance).abs() < 1e-9,
+                "{entry}"
+            );
+        }
+    }
 }

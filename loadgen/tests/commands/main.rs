@@ -2,6 +2,7 @@
 
 mod attribution;
 mod certificate;
+mod disturbed;
 mod hostile;
 mod hosts;
 mod lab;

@@ -5,7 +5,7 @@
 //! Usage types are those of the providers' billing reports (*Understanding your AWS billing and usage reports*, in the user guides
 //! of S3, EFS and EBS); outside of us-east-1 they have the region's billing code before them.
 
-use super::offer::Product;
+use super::product::Product;
 
 /// The head of an instance's entry: `instances."aws/TYPE"`.
 const AWS: &str = "aws/";

@@ -4,6 +4,7 @@
 //! kept. Out: products with their prices on demand. Knows nothing of our own file.
 
 use super::known::is_of_interest;
+use super::product::Product;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::BTreeMap;
@@ -52,13 +53,6 @@ pub struct Offer {
 pub(super) struct Offered {
     pub(super) product: Product,
     pub(super) prices: Vec<Price>,
-}
-
-/// What tells a product from others.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(super) struct Product {
-    #[serde(default)]
-    pub(super) attributes: BTreeMap<String, String>,
 }
 
 /// A price on demand. Of several by amount, the one from the first on.
