@@ -27,14 +27,25 @@ pub struct Gathered {
     pub rps: f64,
     /// Steps that are evidence.
     pub usable: u32,
+    /// Steps that something foreign slowed, which is evidence on one side only.
+    slowed: u32,
     /// Steps in vain since the last that is.
-    pub in_vain: u32,
+    in_vain: u32,
     requests: f64,
     failed: f64,
     /// One for each objective.
     likelihoods: Vec<Likelihood>,
+    /// The same with the slowed steps: as many requests were slow at least. All of them count or none, whatever they show.
+    with_slowed: Vec<Likelihood>,
     /// Failed requests of each step.
     failures: Vec<Counts>,
+}
+
+/// Steps of a rate.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    usable: u32,
+    in_vain: u32,
 }
 
 /// A rate, as it is judged.
@@ -116,10 +127,12 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
             gathered.push(Gathered {
                 rps,
                 usable: 0,
+                slowed: 0,
                 in_vain: 0,
                 requests: 0.0,
                 failed: 0.0,
                 likelihoods: vec![Likelihood::none(); question.objectives.len()],
+                with_slowed: vec![Likelihood::none(); question.objectives.len()],
                 failures: Vec::new(),
             });
             gathered.len() - 1
@@ -132,23 +145,33 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
 
 impl Gathered {
     fn add(&mut self, question: &Question, step: &StepEvidence) {
-        if step.usable.is_err() || step.requests <= 0.0 {
+        let says_nothing = step.requests <= 0.0 || (step.usable.is_err() && !step.slowed);
+        if says_nothing {
             self.in_vain += 1;
             return;
         }
-        self.in_vain = 0;
-        self.usable += 1;
-        self.requests += step.requests;
-        self.failed += step.failed;
         let counts = |slow: f64, saturated: bool| Counts {
             requests: step.requests,
             slow,
             dependence: step.dependence,
             saturated,
         };
-        for ((likelihood, objective), slow) in self.likelihoods.iter_mut().zip(&question.objectives).zip(&step.slow) {
-            likelihood.add(counts(*slow, step.saturated), 1.0 - objective.percentile.quantile());
+        let add = |likelihoods: &mut [Likelihood]| {
+            for ((likelihood, objective), slow) in likelihoods.iter_mut().zip(&question.objectives).zip(&step.slow) {
+                likelihood.add(counts(*slow, step.saturated), 1.0 - objective.percentile.quantile());
+            }
+        };
+        add(&mut self.with_slowed);
+        if step.usable.is_err() {
+            self.slowed += 1;
+            self.in_vain += 1;
+            return;
         }
+        add(&mut self.likelihoods);
+        self.in_vain = 0;
+        self.usable += 1;
+        self.requests += step.requests;
+        self.failed += step.failed;
         self.failures.push(counts(step.failed, false));
     }
 
@@ -160,14 +183,13 @@ impl Gathered {
     }
 
     /// All objectives must be met; one that is not is enough.
-    fn objectives(&self, others: &[Weather]) -> Evidence {
+    fn objectives(likelihoods: &[Likelihood], others: &[Weather]) -> Evidence {
         let mut together = Evidence {
             met: f64::INFINITY,
             not_met: f64::NEG_INFINITY,
             position: f64::NEG_INFINITY,
         };
-        for one in self
-            .likelihoods
+        for one in likelihoods
             .iter()
             .zip(others)
             .map(|(likelihood, others)| likelihood.evidence(others))
@@ -211,11 +233,40 @@ impl Gathered {
         }
     }
 
+    /// Steps that count: slowed ones alone do where they look as if the objectives were met all the same.
+    fn counted(&self, evidence: &Evidence) -> Counted {
+        if self.usable == 0 && self.slowed > 0 && evidence.position < 0.0 {
+            return Counted {
+                usable: self.slowed,
+                in_vain: 0,
+            };
+        }
+        Counted {
+            usable: self.usable,
+            in_vain: self.in_vain,
+        }
+    }
+
+    /// How many of its steps count, and how many were in vain since the last that does.
+    #[must_use]
+    pub fn steps(&self, weather: &Weather, error_share: f64) -> (u32, u32) {
+        let counted = self.counted(&self.evidence(weather, error_share));
+        (counted.usable, counted.in_vain)
+    }
+
     /// What its own steps say. Too many failures break the objective too; that there are fewer than a share of a thousandth
     /// cannot be shown in short steps, and so is only asked to look like it.
     #[must_use]
     pub fn evidence(&self, weather: &Weather, error_share: f64) -> Evidence {
-        let mut together = self.objectives(&self.others(weather));
+        let others = self.others(weather);
+        let mut together = Self::objectives(&self.likelihoods, &others);
+        if self.slowed > 0 {
+            let with_slowed = Self::objectives(&self.with_slowed, &others);
+            together.met = mean_exp(&[together.met, with_slowed.met]);
+            if self.usable == 0 {
+                together.position = with_slowed.position;
+            }
+        }
         if self.failed >= FAILED && self.failed > error_share * self.requests {
             let mut failures = Likelihood::none();
             for counts in &self.failures {
@@ -270,12 +321,13 @@ impl Bounds {
             .enumerate()
             .map(|(index, one)| {
                 let evidence = together(gathered, index, weather, question.error_share);
+                let Counted { usable, in_vain } = one.counted(&evidence);
                 Place {
                     rps: one.rps,
-                    usable: one.usable,
-                    in_vain: one.in_vain,
+                    usable,
+                    in_vain,
                     evidence,
-                    met: one.usable > 0 && evidence.met >= certain.met + further,
+                    met: usable > 0 && evidence.met >= certain.met + further,
                     not_met: one.usable > 0 && evidence.not_met >= certain.not_met + further,
                 }
             })

@@ -79,7 +79,11 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         .tail_autocorrelation_time
         .filter(|_| tail)
         .unwrap_or(repeat.autocorrelation_time);
-    let (saturated, usable) = judged(question, limits, point, repeat, &latency);
+    let Judged {
+        saturated,
+        usable,
+        slowed,
+    } = judged(question, limits, point, repeat, &latency);
     let server = repeat.server.as_ref().filter(|server| server.inferences > 0.0);
     StepEvidence {
         rps: point.factors.offered_rps,
@@ -89,6 +93,7 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
         failed,
         dependence: dependence.max(1.0),
         usable,
+        slowed,
         saturated,
         tier_requests_per_inference: server.map(|server| server.tier_requests / server.inferences),
         tier_bytes_per_inference: server.map(|server| server.tier_wire_bytes / server.inferences),
@@ -97,19 +102,47 @@ pub fn step(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat
     }
 }
 
+/// What a step is evidence of.
+struct Judged {
+    saturated: bool,
+    usable: Result<(), String>,
+    slowed: bool,
+}
+
+impl Judged {
+    const fn of_nothing(why: String) -> Self {
+        Self {
+            saturated: false,
+            usable: Err(why),
+            slowed: false,
+        }
+    }
+
+    /// Something foreign took time from it, which is in its latencies.
+    const fn slowed(why: String) -> Self {
+        Self {
+            saturated: false,
+            usable: Err(why),
+            slowed: true,
+        }
+    }
+
+    const fn usable(saturated: bool) -> Self {
+        Self {
+            saturated,
+            usable: Ok(()),
+            slowed: false,
+        }
+    }
+}
+
 /// Whether the server could not keep up, and whether the step says anything of it, by the rules that a point is judged by.
-fn judged(
-    question: &Question,
-    limits: &Limits,
-    point: &Point,
-    repeat: &Repeat,
-    latency: &BlockTable,
-) -> (bool, Result<(), String>) {
+fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, latency: &BlockTable) -> Judged {
     if let Some(disturbed) = &repeat.disturbed {
-        return (false, Err(disturbed.clone()));
+        return Judged::slowed(disturbed.clone());
     }
     if repeat.scheduled > 0 && latency.samples() == 0 {
-        return (false, Err("no histogram".to_owned()));
+        return Judged::of_nothing("no histogram".to_owned());
     }
     let lag = BlockTable::new([repeat.histograms.lag.as_slice()]);
     let at = |table: &BlockTable, quantile: f64| table.pooled_quantile(quantile).unwrap_or(0) as f64;
@@ -134,7 +167,7 @@ fn judged(
     let (verdict, faults) = verdict::judge(&evidence, &limits);
     let has = |fault: Fault| faults.contains(&fault);
     if let Verdict::Saturated(_) = verdict {
-        return (true, Ok(()));
+        return Judged::usable(true);
     }
     // A late send is in the latency: an objective met in spite of it is met, one broken with it says nothing.
     let broken = question
@@ -142,8 +175,11 @@ fn judged(
         .iter()
         .any(|one| at(latency, one.percentile.quantile()) >= one.limit_us);
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
-    if has(Fault::Device) || has(Fault::Schedule) || late || repeat.scheduled == 0 {
-        return (false, Err(verdict.to_string()));
+    if has(Fault::Device) || has(Fault::Schedule) || repeat.scheduled == 0 {
+        return Judged::of_nothing(verdict.to_string());
     }
-    (false, Ok(()))
+    if late {
+        return Judged::slowed(verdict.to_string());
+    }
+    Judged::usable(false)
 }

@@ -47,7 +47,17 @@ pub fn rates(question: &Question) -> Vec<f64> {
         }
     }
     rates.reverse();
+    for rate in &mut rates {
+        *rate = readable(*rate).min(question.highest_rps);
+    }
+    rates.dedup();
     rates
+}
+
+/// Up to four digits: an instance that carries a little more than its share is one less no more.
+fn readable(rate: f64) -> f64 {
+    let unit = 10_f64.powf(rate.log10().floor() - 3.0);
+    ((rate / unit).ceil() * unit * 1e6).round() / 1e6
 }
 
 /// The next rate of a curve: the highest that is not more than twice as high as what was reached, or the next one; `None` at the

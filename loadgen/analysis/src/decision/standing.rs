@@ -245,7 +245,8 @@ impl<'a> Lab<'a> {
             let evidence = one.evidence(&self.weather, self.question.error_share);
             contradicted |= evidence.not_met >= certain;
             if (one.rps / rps - 1.0).abs() <= 0.01 {
-                (usable, in_vain) = (usable + one.usable, in_vain.max(one.in_vain));
+                let (more, vain) = one.steps(&self.weather, self.question.error_share);
+                (usable, in_vain) = (usable + more, in_vain.max(vain));
             }
         }
         (usable, in_vain, contradicted)

@@ -1,5 +1,7 @@
 //! The rule by small hand-made evidence.
 
+use super::bounds::{Bounds, Certain, gather};
+use super::sequence::Weather;
 use super::standing::Lab;
 use super::{Candidate, Next, Phase, Probe, StepEvidence, StopReason, Time, next};
 use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode, Objective, Percentile, Purpose, Question};
@@ -43,6 +45,7 @@ fn step(rps: f64, slow_share: f64) -> StepEvidence {
         failed: 0.0,
         dependence: 1.0,
         usable: Ok(()),
+        slowed: false,
         saturated: slow_share > 0.5,
         tier_requests_per_inference: Some(1.0),
         tier_bytes_per_inference: Some(100.0),
@@ -250,4 +253,27 @@ proptest! {
         }
         prop_assert_eq!(before, next(&question, &all, &TIME));
     }
+}
+
+#[test]
+fn a_slowed_step_speaks_for_an_objective_and_never_against_it() {
+    let question = question();
+    let slowed = |slow_share: f64| StepEvidence {
+        usable: Err("foreign load".into()),
+        slowed: true,
+        ..step(100.0, slow_share)
+    };
+    let certain = Certain { met: 3.0, not_met: 3.0 };
+    let place = |steps: Vec<StepEvidence>| {
+        let gathered = gather(&question, &steps, &[], |_| true);
+        Bounds::of(&gathered, &Weather::default(), &question, certain).places[0]
+    };
+    let met = place(vec![slowed(0.0); 12]);
+    assert!(met.looks_met() && met.met && !met.not_met && !met.is_stuck(), "{met:?}");
+    let broken = place(vec![slowed(0.5); 12]);
+    assert!(broken.usable == 0 && !broken.not_met && broken.is_stuck(), "{broken:?}");
+    // Beside steps that were not slowed, all slowed ones count for what they are: as many slow requests at least.
+    let mixed = place([vec![step(100.0, 0.0); 6], vec![slowed(0.5); 6]].concat());
+    let alone = place(vec![step(100.0, 0.0); 6]);
+    assert!(mixed.evidence.met <= alone.evidence.met && mixed.evidence.not_met <= alone.evidence.not_met + 1e-9);
 }
