@@ -1,7 +1,7 @@
 //! The table of simulated labs. In: rows. Out: CSV and Markdown. Knows nothing of how they were simulated.
 
-use super::Row;
 use super::families::{BUDGET, STEP_S};
+use super::row::Row;
 use std::fmt::Write as _;
 
 pub(super) fn csv(rows: &[Row]) -> String {
