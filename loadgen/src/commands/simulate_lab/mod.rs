@@ -7,10 +7,12 @@
 
 mod designs;
 mod families;
+mod row;
 mod servers;
 mod table;
 
 pub use families::{Family, Kind, families};
+pub use row::Row;
 
 use crate::error::RunError;
 use designs::{Fixed, Said};
@@ -21,60 +23,6 @@ use tierlab_load::schedule::split_mix;
 
 /// A fixed design larger than this, in steps of one variant, is not tried.
 const LARGEST: u32 = 60;
-
-/// What the labs of a family said.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Which.
-    pub family: Family,
-    /// Labs.
-    pub labs: usize,
-    /// Of these, those that named the best or one within the tie of it, or rightly none.
-    pub right: usize,
-    /// Those that named another.
-    pub wrong: usize,
-    /// Those that said that none meets the objective, where one does.
-    pub none_wrong: usize,
-    /// Those that said that they do not know.
-    pub undecided: usize,
-    /// Steps, of each.
-    pub steps: Vec<u32>,
-    /// Steps of the fixed design that is wrong no more often, and how often it is; `None` where none that was tried is.
-    pub fixed: Option<(u32, usize)>,
-}
-
-impl Row {
-    /// Labs that decided.
-    #[must_use]
-    pub fn decided(&self) -> usize {
-        self.labs - self.undecided
-    }
-
-    /// Of these, the share that is right; 1 without any.
-    #[must_use]
-    pub fn right_share(&self) -> f64 {
-        if self.decided() == 0 {
-            1.0
-        } else {
-            self.right as f64 / self.decided() as f64
-        }
-    }
-
-    /// In steps.
-    #[must_use]
-    pub fn median_steps(&self) -> u32 {
-        let mut steps = self.steps.clone();
-        steps.sort_unstable();
-        steps.get(steps.len() / 2).copied().unwrap_or(0)
-    }
-
-    /// Whether decided labs are right as often as promised, within what so many labs can tell (two standard deviations).
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        let chance = 2.0 * (0.95_f64 * 0.05 / self.decided().max(1) as f64).sqrt();
-        self.right_share() >= 0.95 - chance
-    }
-}
 
 /// The labs of a family.
 #[must_use]

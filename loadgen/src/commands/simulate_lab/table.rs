@@ -1,7 +1,7 @@
 //! The table of simulated labs. In: rows. Out: CSV and Markdown. Knows nothing of how they were simulated.
 
-use super::Row;
 use super::families::{BUDGET, STEP_S};
+use super::row::Row;
 use std::fmt::Write as _;
 
 pub(super) fn csv(rows: &[Row]) -> String {
@@ -44,7 +44,11 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
     );
     for row in rows {
         let percent = |count: usize| 100.0 * count as f64 / row.labs.max(1) as f64;
-        let bold = if row.right_share() < 0.95 { "**" } else { "" };
+        let right = match row.decided() {
+            0 => "n/a".to_owned(),
+            _ if row.right_share() < 0.95 => format!("**{:.1} %**", 100.0 * row.right_share()),
+            _ => format!("{:.1} %", 100.0 * row.right_share()),
+        };
         let (fixed, ratio) = row.fixed.map_or_else(
             || ("n/a".to_owned(), "n/a".to_owned()),
             |(steps, _)| {
@@ -56,10 +60,9 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
         );
         let _ = writeln!(
             text,
-            "| {} | {} | {bold}{:.1} %{bold} | {:.1} % | {:.1} % | {} | {fixed} | {ratio} |",
+            "| {} | {} | {right} | {:.1} % | {:.1} % | {} | {fixed} | {ratio} |",
             row.family.name(),
             row.labs,
-            100.0 * row.right_share(),
             percent(row.undecided),
             percent(row.none_wrong),
             row.median_steps(),
