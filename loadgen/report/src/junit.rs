@@ -3,7 +3,8 @@
 //! In: a run with an answer. Out: the text. The shape is the one that Jenkins and GitLab read:
 //! <https://github.com/testmoapp/junitxml>. Knows nothing of files.
 
-use crate::content::answer::{AnswerText, RankRow, meets};
+use crate::content::answer::{AnswerText, RankRow};
+use crate::content::figures::meets;
 use crate::content::words;
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective, Run};
 

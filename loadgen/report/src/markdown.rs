@@ -3,9 +3,10 @@
 //! In: a summarised run. Out: Markdown, short: the answer and what came out first, every point folded away. Knows nothing of files.
 
 use crate::content::Report;
-use crate::content::answer::{AnswerText, Cell, meets};
+use crate::content::answer::AnswerText;
 use crate::content::best::Best;
 use crate::content::costs::{Costs, SIDE_BY_SIDE};
+use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::words;

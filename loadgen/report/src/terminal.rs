@@ -4,7 +4,8 @@
 //! batch size, then the legend, a sentence per tier, and what to beware of. Knows nothing of files.
 
 use crate::content::Report;
-use crate::content::answer::{AnswerText, Cell, meets};
+use crate::content::answer::AnswerText;
+use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
 use crate::content::reach::REACH;

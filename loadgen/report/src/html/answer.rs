@@ -3,7 +3,8 @@
 use super::chart::{Axis, Chart, Figure, Line, Unit, short};
 use super::markup::escape;
 use super::tables;
-use crate::content::answer::{AROUND, AnswerText, Cell, RankRow, meets};
+use crate::content::answer::{AROUND, AnswerText, RankRow};
+use crate::content::figures::{Cell, meets};
 use crate::units::rate;
 use tierlab_analysis::record::{AnswerOutcome, MeetsObjective};
 

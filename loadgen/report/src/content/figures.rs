@@ -1,0 +1,108 @@
+//! The figures of a ranked variant as people read them. In: a variant of a ranking. Out: text. Knows nothing of the others.
+
+use super::words;
+use crate::units::{NONE, digits3, dollars, dollars_interval, latency, latency_interval, percent, rate};
+use tierlab_analysis::record::{Interval, MeetsObjective, Ranked};
+
+/// A figure with what belongs to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// The figure.
+    pub(crate) value: String,
+    /// Its interval, in brackets; empty without one.
+    pub(crate) interval: String,
+    /// Where it holds: `at 300/s`; empty where that goes without saying.
+    pub(crate) at: String,
+}
+
+impl Cell {
+    pub(super) fn of(value: Option<String>) -> Self {
+        Self {
+            value: value.unwrap_or_else(|| NONE.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// Splits `12.3 ms [11.8–12.9]`.
+    pub(super) fn split(text: &str) -> Self {
+        let (value, interval) = text.split_once(" [").unwrap_or((text, ""));
+        Self {
+            value: value.to_owned(),
+            interval: if interval.is_empty() {
+                String::new()
+            } else {
+                format!("[{interval}")
+            },
+            at: String::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.value == NONE
+    }
+
+    /// In one line.
+    pub(crate) fn text(&self) -> String {
+        let parts = [&self.value, &self.interval, &self.at].map(String::as_str);
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" ")
+    }
+}
+
+/// Whether a variant meets the objective, in one word.
+pub(crate) const fn meets(outcome: MeetsObjective) -> &'static str {
+    match outcome {
+        MeetsObjective::Met => "pass",
+        MeetsObjective::NotMet => "fail",
+        MeetsObjective::Unknown => "unknown",
+    }
+}
+
+pub(super) fn p99(ranked: &Ranked) -> Cell {
+    let Some(value) = ranked.p99_us else {
+        return Cell::of(None);
+    };
+    let text = match (ranked.p99_us_lo, ranked.p99_us_hi) {
+        (Some(lo), Some(hi)) => latency_interval(Some(&Interval { value, lo, hi })),
+        _ => latency(value),
+    };
+    Cell {
+        at: ranked
+            .at_rps
+            .map_or_else(String::new, |rps| format!("at {}/s", rate(rps))),
+        ..Cell::split(&text)
+    }
+}
+
+/// `812/s [780–850]`, `≥ 1,000/s` where every rate asked meets the objective, `none` where none does; `812/s [≥ 780]` where no
+/// rate is known that certainly does not.
+pub(super) fn highest(ranked: &Ranked) -> Option<String> {
+    let Some(value) = ranked.highest_rps else {
+        return (ranked.outcome == MeetsObjective::NotMet).then(|| "none".to_owned());
+    };
+    Some(match (ranked.highest_rps_lo, ranked.highest_rps_hi) {
+        (None, None) => format!("{}/s", rate(value)),
+        (Some(lo), None) if lo < 0.999 * value => format!("{}/s [≥ {}]", rate(value), rate(lo)),
+        (Some(_), None) => format!("≥ {}/s", rate(value)),
+        (lo, Some(hi)) => format!("{}/s [{}–{}]", rate(value), rate(lo.unwrap_or(0.0)), rate(hi)),
+    })
+}
+
+/// `$132 [128–136]`.
+pub(super) fn month(ranked: &Ranked) -> Option<String> {
+    let value = ranked.usd_per_month?;
+    Some(match (ranked.usd_per_month_lo, ranked.usd_per_month_hi) {
+        (Some(lo), Some(hi)) => dollars_interval(Some(&Interval { value, lo, hi })),
+        (Some(lo), None) => format!("{} [≥ {}]", dollars(value), digits3(lo)),
+        _ => dollars(value),
+    })
+}
+
+/// `94 % tier wait`.
+pub(super) fn dominant(ranked: &Ranked) -> Option<String> {
+    let part = words::part(ranked.dominant_part.as_ref()?);
+    Some(match ranked.dominant_share {
+        Some(share) => format!("{} {part}", percent(share)),
+        None => part.to_owned(),
+    })
+}
