@@ -1,8 +1,11 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
+use super::cache_state::CacheState;
 use super::check::{below, within};
 use super::origin::Origin;
+use super::overlays::overlays;
 use super::raw::{RawColdStart, RawData, RawLab};
+use super::tier::TierPlan;
 use super::variant::{self, RawVariant, VariantPlan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,36 +32,6 @@ pub struct LabPlan {
     pub ready_timeout: Duration,
     /// Keys of the server's config set for every server, as `--set` takes them.
     pub server_set: Vec<String>,
-}
-
-/// One tier of a lab.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TierPlan {
-    /// Its name: a file of the server's `tiers/` folder.
-    pub name: String,
-    /// The kind that the file says it is; the name where there is no such file.
-    pub kind: String,
-    /// What stands behind it.
-    pub origin: Origin,
-    /// Whether the lab writes models and tables to it.
-    pub publish: bool,
-    /// Keys of the tier's config to set, as `KEY=VALUE`.
-    pub set: Vec<String>,
-}
-
-/// A state of the server's feature cache.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CacheState {
-    /// Its name: `cold`, `warm`, …
-    pub name: String,
-    /// Capacity as share of the table's bytes; 0 is no cache, so that every row comes from the tier.
-    pub share: f64,
-    /// Whether it is filled with the most popular entities before it is measured.
-    pub prefill: bool,
-    /// Whether the page cache below the tier's files is dropped before each step.
-    pub page_cache: PageCache,
-    /// Keys of the server's `[cache]` in this state, as `cache.KEY=VALUE`.
-    pub set: Vec<String>,
 }
 
 /// Cold starts of a lab.
@@ -89,20 +62,6 @@ pub enum Data {
         /// The folder of the feature tables.
         features: PathBuf,
     },
-}
-
-impl CacheState {
-    /// No cache: every row comes from the tier.
-    #[must_use]
-    pub fn none() -> Self {
-        Self {
-            name: "cold".into(),
-            share: 0.0,
-            prefill: false,
-            page_cache: PageCache::default(),
-            set: Vec::new(),
-        }
-    }
 }
 
 impl LabPlan {
@@ -375,22 +334,4 @@ fn data(raw: RawData, base: &Path) -> Result<Data, String> {
         (Some(_), None) => Err("`lab.data.features` is missing beside `lab.data.repository`".into()),
         (None, Some(_)) => Err("`lab.data.repository` is missing beside `lab.data.features`".into()),
     }
-}
-
-/// TOML values as `KEY=VALUE`, nested tables as dotted keys.
-pub(super) fn overlays(at: &str, table: &BTreeMap<String, toml::Value>) -> Result<Vec<String>, String> {
-    let mut set = Vec::new();
-    for (key, value) in table {
-        match value {
-            toml::Value::Table(inner) => {
-                let inner = inner.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-                let below = overlays(&format!("{at}.{key}"), &inner)?;
-                set.extend(below.into_iter().map(|pair| format!("{key}.{pair}")));
-            }
-            toml::Value::Datetime(_) => return Err(format!("`{at}.{key}`: no key takes a date")),
-            toml::Value::String(text) => set.push(format!("{key}={text}")),
-            other => set.push(format!("{key}={other}")),
-        }
-    }
-    Ok(set)
 }

@@ -4,6 +4,7 @@
 //! the environment. Paths in a plan are relative to the plan's own file.
 
 mod arrivals;
+mod cache_state;
 mod check;
 mod columns;
 mod keys;
@@ -12,17 +13,21 @@ mod line;
 mod loads;
 mod mix;
 mod origin;
+mod overlays;
 mod question;
 mod raw;
 mod search;
+mod tier;
 mod variant;
 mod words;
 
-pub use lab::{CacheState, ColdStartPlan, Data, LabPlan, TierPlan};
+pub use cache_state::CacheState;
+pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
 pub use origin::Origin;
 pub use question::Reasked;
 pub use search::SearchPlan;
+pub use tier::TierPlan;
 pub use variant::{Stage, VariantPlan};
 
 use check::{below, within};

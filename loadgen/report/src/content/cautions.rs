@@ -5,7 +5,7 @@
 
 use super::instrument::Instrument;
 use super::percentiles;
-use super::words::{is_emulated, name, origin, tiers};
+use super::words::{is_emulated, name, origin, origin_text, tiers};
 use crate::units::{digits3, latency};
 use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
 use tierlab_analysis::validity::disturbance::counted;
@@ -48,7 +48,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
             "embedded" => "served on this machine by the project's own server: its latency is a floor, not a cloud's",
             _ => continue,
         };
-        cautions.push(format!("{tier} is {}: {what}.", run.environment.origins[tier]));
+        cautions.push(format!("{tier} is {}: {what}.", origin_text(run, tier)));
     }
     if !run.environment.shared_cores.is_empty() {
         cautions.push(format!(
