@@ -7,7 +7,6 @@ use super::overlays::overlays;
 use super::raw::{RawColdStart, RawData, RawLab};
 use super::tier::TierPlan;
 use super::variant::{self, RawVariant, VariantPlan};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{ColdWay, PageCache};
