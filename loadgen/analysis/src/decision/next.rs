@@ -231,8 +231,8 @@ impl Plan<'_> {
         let (candidate, rps) = first.or_else(|| {
             let leader = lab.leader()?;
             let half = 0.5 * lab.standings[leader].bounds.estimate?;
-            let rates = lab.rates.iter().copied();
-            Some((leader, rates.filter(|rps| *rps <= half).last().unwrap_or(lab.rates[0])))
+            let below = lab.rates.iter().copied().rfind(|rps| *rps <= half);
+            Some((leader, below.unwrap_or(lab.rates[0])))
         })?;
         Some(Probe {
             candidate,
