@@ -232,7 +232,7 @@ impl Plan<'_> {
             let leader = lab.leader()?;
             let half = 0.5 * lab.standings[leader].bounds.estimate?;
             let rates = lab.rates.iter().copied();
-            Some((leader, rates.filter(|rps| *rps <= half).last().unwrap_or(lab.rates[0])))
+            Some((leader, rates.filter(|rps| *rps <= half).next_back().unwrap_or(lab.rates[0])))
         })?;
         Some(Probe {
             candidate,
