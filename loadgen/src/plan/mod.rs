@@ -322,7 +322,7 @@ fn question(
         limits: &plan.limits,
         has_prices: plan.prices.is_some(),
     };
-    question::validate(asked, &around).map(Some)
+    question::validate(&asked, &around).map(Some)
 }
 
 /// The strictest latency limit that the run is judged by.

@@ -82,7 +82,7 @@ pub(super) struct Around<'a> {
     pub(super) has_prices: bool,
 }
 
-pub(super) fn validate(raw: RawQuestion, around: &Around<'_>) -> Result<Question, String> {
+pub(super) fn validate(raw: &RawQuestion, around: &Around<'_>) -> Result<Question, String> {
     let (objectives, error_share) = objectives(&raw.slo, around.limits)?;
     let demand = raw
         .demand_rps
@@ -315,7 +315,7 @@ mod tests {
     fn read(text: &str) -> Result<Question, String> {
         let raw: RawQuestion = toml::from_str(text).map_err(|error| error.to_string())?;
         validate(
-            raw,
+            &raw,
             &Around {
                 base: Path::new(""),
                 step_s: 1.5,

@@ -90,7 +90,7 @@ impl Fixed {
                 .map(move |repeats| Self { rise, repeats })
         };
         let mut all: Vec<Self> = ladders.flat_map(sizes).collect();
-        all.sort_by(|a, b| a.per_variant().cmp(&b.per_variant()));
+        all.sort_by_key(|design| design.per_variant());
         all
     }
 
