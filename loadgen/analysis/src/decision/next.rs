@@ -12,8 +12,13 @@ use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 pub const CONFIRM: u32 = 3;
 /// One step in so many is a control.
 const CONTROL_EVERY: usize = 10;
-/// Steps of each variant at the demand's rate, and at each rate of its curve.
-const PICTURES: [u32; 2] = [3, 2];
+/// Steps of each variant at the demand's rate, which give it a p99 there; of one that is not known to meet the objective, which show
+/// that; and at each rate of its curve.
+const AT_DEMAND: u32 = 8;
+/// See `AT_DEMAND`.
+const TO_SETTLE: u32 = 14;
+/// See `AT_DEMAND`.
+const ON_CURVE: u32 = 2;
 /// How much worse than the leader the others are taken to be at most: what lies further away needs no more room.
 const FAR: f64 = 4.0;
 
@@ -241,7 +246,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Each variant at the demand's rate, and its curve up to where it breaks.
+    /// Each variant at the demand's rate, whether those that could not win meet the objective at all, and each one's curve up to where
+    /// it breaks.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
@@ -249,14 +255,15 @@ impl Plan<'_> {
             let place = lab.standings[index].bounds.at(rps);
             !place.is_some_and(Place::is_stuck) && place.map_or(0, |place| place.usable) < wanted
         };
-        let [at_demand, on_curve] = PICTURES;
-        let mut probes: Vec<Probe> = Vec::new();
-        for &index in &open {
-            probes.extend(
-                at_rps(lab, index)
-                    .filter(|rps| missing(index, *rps, at_demand))
-                    .map(|rps| self.explore(index, rps)),
-            );
+        let probe = |index: usize, rps: f64, wanted: u32| missing(index, rps, wanted).then(|| self.explore(index, rps));
+        let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
+        let mut probes: Vec<Probe> = open.iter().filter_map(at_demand).collect();
+        if probes.is_empty() {
+            let unknown =
+                (0..lab.candidates.len()).filter(|&index| lab.standings[index].outcome == MeetsObjective::Unknown);
+            probes = unknown
+                .filter_map(|index| probe(index, self.likely(index), TO_SETTLE))
+                .collect();
         }
         if probes.is_empty() {
             for &index in &open {
@@ -272,11 +279,22 @@ impl Plan<'_> {
                         break;
                     }
                 }
-                let rps = rates.into_iter().find(|rps| missing(index, *rps, on_curve));
+                let rps = rates.into_iter().find(|rps| missing(index, *rps, ON_CURVE));
                 probes.extend(rps.map(|rps| self.explore(index, rps)));
             }
         }
         self.block(Phase::Pictures, probes)
+    }
+
+    /// The highest rate that matters at which a variant is likely to meet the objective; the lowest where there is none.
+    fn likely(&self, index: usize) -> f64 {
+        let rates = &self.lab.rates;
+        let estimate = self.lab.standings[index].bounds.estimate.unwrap_or(0.0);
+        rates
+            .iter()
+            .copied()
+            .rfind(|rps| *rps <= estimate * 1.001)
+            .unwrap_or(rates[0])
     }
 
     fn explore(&self, candidate: usize, rps: f64) -> Probe {

@@ -125,13 +125,16 @@ fn others(run: &Run, answer: &Answer, best: &Ranked) -> String {
     if more > 0 {
         text += &format!("; nor do{} {more} more", if more == 1 { "es" } else { "" });
     }
-    let unknown: Vec<String> = of(MeetsObjective::Unknown).map(|ranked| printed(run, ranked)).collect();
-    if !unknown.is_empty() {
-        text += &format!(
-            "; whether {} meet{} it is not known",
-            unknown.join(", "),
-            if unknown.len() == 1 { "s" } else { "" }
-        );
+    let mut unknown: Vec<String> = of(MeetsObjective::Unknown).map(|ranked| printed(run, ranked)).collect();
+    let further = unknown.len().saturating_sub(TOLD);
+    if further > 0 {
+        unknown.truncate(TOLD);
+        unknown.push(format!("{further} more"));
+    }
+    match &unknown[..] {
+        [] => {}
+        [one] => text += &format!("; whether {one} meets it is not known"),
+        [first @ .., last] => text += &format!("; whether {} or {last} meet it is not known", first.join(", ")),
     }
     text
 }
