@@ -150,7 +150,7 @@ pub(crate) fn dominance(tail: &Tail) -> String {
     }
 }
 
-/// The curves of a run by group, in the order in which they first appear.
+/// The curves of a run by group, in the order in which they first appear; those that the run's question is about come first.
 pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
     let mut groups: Vec<(String, Vec<Curve<'_>>)> = Vec::new();
     for curve in curves(&run.points) {
@@ -162,6 +162,13 @@ pub(crate) fn groups(run: &Run) -> Vec<(String, Vec<Curve<'_>>)> {
             Some((_, curves)) => curves.push(curve),
             None => groups.push((name, vec![curve])),
         }
+    }
+    if let Some(question) = &run.question {
+        let is_asked = |curve: &Curve<'_>| {
+            let factors = curve.factors();
+            (factors.mode, factors.batch_size) == (question.mode, question.batch_size)
+        };
+        groups.sort_by_key(|(_, curves)| !curves.iter().any(is_asked));
     }
     groups
 }
