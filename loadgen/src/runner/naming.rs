@@ -36,8 +36,19 @@ pub(super) fn name(factors: &Factors) -> String {
         factors.cache,
         factors.mode,
         factors.batch_size,
-        factors.offered_rps
+        readable(factors.offered_rps)
     )
+}
+
+/// A rate for people: a plan's own as it stands there, one that was computed to four digits.
+fn readable(rps: f64) -> String {
+    let unit = 10_f64.powf(rps.log10().floor() - 3.0);
+    let rounded = (rps / unit).round() * unit;
+    if (rps * 1e3).fract() == 0.0 {
+        rps.to_string()
+    } else {
+        ((rounded * 1e6).round() / 1e6).to_string()
+    }
 }
 
 /// One finished step in one line.

@@ -207,7 +207,7 @@ async fn batches_that_the_graph_rules_out_are_refused_when_it_is_loaded() {
         ("pairs", "input `b` is `M`, that of input `a` is `N`"),
         ("negatives", "output `y` is `K`, that of input `x` is `N`"),
         ("fixed", "input `x` is fixed at 2"),
-        ("positives", "output `y` has shape [0] for a batch of 3 rows"),
+        ("positives", "output `y` has shape [0] for a batch of 1 rows"),
     ] {
         let reply = server.get(&format!("/v2/models/{name}")).await;
         assert_eq!(reply.status, 503);
