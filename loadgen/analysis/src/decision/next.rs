@@ -12,9 +12,9 @@ use crate::record::{MeetsObjective, Minimise, Purpose, Question};
 pub const CONFIRM: u32 = 3;
 /// One step in so many is a control.
 const CONTROL_EVERY: usize = 10;
-/// Steps of each variant at the demand's rate, which give it a p99 there; of one that is not known to meet the objective, which show
-/// that; and at each rate of its curve.
-const AT_DEMAND: u32 = 8;
+/// Steps of each variant at the demand's rate, which give it a p99 there; at the rate that it is likely to carry, which show whether it
+/// does; and at each rate of its curve.
+const AT_DEMAND: u32 = 16;
 /// See `AT_DEMAND`.
 const TO_SETTLE: u32 = 14;
 /// See `AT_DEMAND`.
@@ -246,8 +246,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Each variant at the demand's rate, whether those that could not win meet the objective at all, and each one's curve up to where
-    /// it breaks.
+    /// Whether each variant carries what it is likely to, those that could not win among them; each at the demand's rate, and its curve up
+    /// to where it breaks.
     fn pictures(&self) -> Option<Next> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
@@ -257,13 +257,16 @@ impl Plan<'_> {
         };
         let probe = |index: usize, rps: f64, wanted: u32| missing(index, rps, wanted).then(|| self.explore(index, rps));
         let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
-        let mut probes: Vec<Probe> = open.iter().filter_map(at_demand).collect();
+        let is_settled = |index: usize| {
+            let standing = &lab.standings[index];
+            standing.outcome == MeetsObjective::NotMet || standing.bounds.lo >= self.likely(index) * 0.999
+        };
+        let unsettled = (0..lab.candidates.len()).filter(|&index| !is_settled(index));
+        let mut probes: Vec<Probe> = unsettled
+            .filter_map(|index| probe(index, self.likely(index), TO_SETTLE))
+            .collect();
         if probes.is_empty() {
-            let unknown =
-                (0..lab.candidates.len()).filter(|&index| lab.standings[index].outcome == MeetsObjective::Unknown);
-            probes = unknown
-                .filter_map(|index| probe(index, self.likely(index), TO_SETTLE))
-                .collect();
+            probes = open.iter().filter_map(at_demand).collect();
         }
         if probes.is_empty() {
             for &index in &open {
