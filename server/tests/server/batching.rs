@@ -394,7 +394,13 @@ async fn perf_analyzer_measures_a_model_without_batches() {
             .output()
             .unwrap();
         let report = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{protocol}: {report}\n{}", server.log());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{protocol}: {}: {report}\n{told}\n{}",
+            output.status,
+            server.log()
+        );
         assert!(report.contains("Successful request count:"), "{report}");
     }
     let refusals = server.get("/metrics").await.text();
