@@ -69,7 +69,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     let scrape = control.scrape().await?;
     let target = Target {
         grpc: options.grpc_url.clone(),
-        ..target(&plan, control, &model, &scrape)
+        ..target(&plan, control, &model, &scrape)?
     };
     let target = with_others(&plan, target).await?;
     check_reply(&plan, &target, &plan.model).await?;
@@ -97,6 +97,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     ];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
+    configs.extend(
+        plan.input_files
+            .iter()
+            .map(|file| file.as_path())
+            .filter(|file| file.is_file()),
+    );
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
     let preamble = Preamble {
         environment,
@@ -124,7 +130,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
 }
 
 /// What a running server is, from its own words.
-fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape) -> Target {
+fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape) -> Result<Target, RunError> {
     let tier = scrape
         .label(metrics::BUILD_INFO, "feature_tier")
         .filter(|tier| !tier.is_empty())
@@ -139,24 +145,24 @@ fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape)
     } else {
         0.0
     };
-    Target {
+    Ok(Target {
         variant: String::new(),
         tier: tier.to_owned(),
         cache: if share > 0.0 { "as-is" } else { "off" }.into(),
         cache_share: share,
         control,
         grpc: None,
-        content: Content::of(plan, model),
+        content: Content::of(plan, model)?,
         others: BTreeMap::new(),
         outputs: BTreeMap::from([(plan.model.clone(), model.outputs.clone())]),
-    }
+    })
 }
 
 /// A target with what the other models of a plan's mixes are asked.
 async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
         let model = target.control.model(name).await?;
-        target.others.insert(name.to_owned(), Content::of(plan, &model));
+        target.others.insert(name.to_owned(), Content::of(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }
     Ok(target)

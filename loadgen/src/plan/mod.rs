@@ -7,6 +7,7 @@ mod arrivals;
 mod cache_state;
 mod check;
 mod columns;
+mod inputs;
 mod keys;
 mod lab;
 mod line;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use tierlab_analysis::record::{Limits, Question};
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::arrivals::Arrivals;
+use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
 use tierlab_load::payload::Form;
@@ -92,6 +94,10 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// Which entities are asked for.
     pub keys: KeyDistribution,
+    /// What the inputs of requests are.
+    pub inputs: InputRules,
+    /// Every file that requests are made of.
+    pub input_files: Vec<PathBuf>,
     /// Whether the same load is first measured on a null endpoint.
     pub noise_floor: bool,
     /// Whether `selfcheck` runs first and its lines stand in the result.
@@ -227,6 +233,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         (_, encoding) => encoding.unwrap_or_default(),
     };
     let keys = keys::validate(raw.keys, base)?;
+    let inputs = inputs::validate(raw.inputs, base)?;
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
@@ -289,6 +296,8 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         encoding,
         arrivals,
         keys,
+        inputs: inputs.rules,
+        input_files: inputs.files,
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,

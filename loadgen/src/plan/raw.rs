@@ -37,6 +37,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) keys: RawKeys,
     #[serde(default)]
+    pub(super) inputs: super::inputs::RawInputs,
+    #[serde(default)]
     pub(super) noise_floor: bool,
     #[serde(default)]
     pub(super) selfcheck: bool,

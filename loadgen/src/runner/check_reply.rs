@@ -5,52 +5,161 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::{self, ControlError};
+use std::collections::BTreeSet;
 use tierlab_load::driver::Route;
-use tierlab_load::payload;
+use tierlab_load::inputs::{Inputs, RowsBy, Wish};
+use tierlab_load::keys::Population;
+use tierlab_load::payload::{self, Body};
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::wire::Protocol;
+use tierlab_protocol::infer::InferReply;
 
-/// Sends one request and looks at every part of the reply, which steps have no time for.
+/// Rows of the second request, where nobody says which dimension they are.
+const ROWS_TO_TELL: u32 = 2;
+
+/// Sends one request and looks at every part of the reply, which steps have no time for: at its values too, where it is known
+/// what they should be. Where nobody says which dimension the rows are, a second one with two rows tells which outputs have a row
+/// for each; of the others the steps leave the first dimension alone.
 ///
 /// # Errors
-/// No server, an error reply, or outputs without a row for the row asked for.
+/// No server, an error reply, requests that cannot be made, or outputs without a row for the row asked for.
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
-    let body = match target.content_of(model) {
-        Content::Joined(population) if population.unknown_id().is_some() => {
-            return Err(RunError::Usage(format!(
-                "{}: `keys.file` asks for entity {}, which the table of `{}` does not have",
-                plan.file.display(),
-                population.unknown_id().unwrap_or_default(),
-                plan.model
-            )));
+    match target.content_of(model) {
+        Content::Joined(population) => {
+            known_ids(plan, population)?;
+            let body = payload::joined(&[population.by_rank(0)], plan.form(model));
+            // Its rows are checked below, where the error says what they should be.
+            let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
+            let reply = ask(plan, target, model, &body, &expected).await?;
+            one_row(plan, target, model, &reply)
         }
-        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.form(model)),
-        Content::Inline(specs) => payload::inline(specs, 1, plan.form(model), plan.seed)
-            .map_err(RunError::Usage)?
-            .swap_remove(0),
+        Content::Inline(inputs) => check_inline(plan, target, model, inputs, None).await,
+        Content::Mixed(population, inputs) => {
+            known_ids(plan, population)?;
+            check_inline(plan, target, model, inputs, Some(population)).await
+        }
+    }
+}
+
+fn known_ids(plan: &Plan, population: &Population) -> Result<(), RunError> {
+    let Some(id) = population.unknown_id() else {
+        return Ok(());
     };
-    // Its rows are checked below, where the error says what they should be.
-    let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
-    let limit = Limit::of_replies(plan.reply_limit_bytes, &target.expected(model, 1));
+    Err(RunError::Usage(format!(
+        "{}: `keys.file` asks for entity {id}, which the table of `{}` does not have",
+        plan.file.display(),
+        plan.model
+    )))
+}
+
+async fn check_inline(
+    plan: &Plan,
+    target: &Target,
+    model: &str,
+    inputs: &Inputs,
+    population: Option<&Population>,
+) -> Result<(), RunError> {
+    let body = body(plan, model, inputs, population, 1)?;
+    let expected = expected_of(&body, inputs, 1);
+    let reply = ask(plan, target, model, &body, &expected).await?;
+    match inputs.rows_by() {
+        RowsBy::Nothing => Ok(()),
+        // Recorded requests bring their own; the structure has been looked at.
+        RowsBy::Server if !inputs.takes_rows() => Ok(()),
+        RowsBy::Server => one_row(plan, target, model, &reply),
+        RowsBy::Plan | RowsBy::Assumed => {
+            let mut loose = without_rows(&reply, 1);
+            if inputs.takes_rows() {
+                let body = self::body(plan, model, inputs, population, ROWS_TO_TELL)?;
+                match ask(plan, target, model, &body, &inputs.expected(ROWS_TO_TELL)).await {
+                    Ok(reply) => loose.extend(without_rows(&reply, ROWS_TO_TELL)),
+                    // It takes one at a time.
+                    Err(_) => loose.extend(reply.outputs.iter().map(|output| output.name.clone())),
+                }
+            }
+            inputs.loosen(loose);
+            Ok(())
+        }
+    }
+}
+
+/// A request of the plan's own kind.
+fn body(
+    plan: &Plan,
+    model: &str,
+    inputs: &Inputs,
+    population: Option<&Population>,
+    rows: u32,
+) -> Result<Body, RunError> {
+    let ids: Vec<i64> = population.map_or_else(Vec::new, |population| vec![population.by_rank(0); rows as usize]);
+    let wish = Wish {
+        form: plan.form(model),
+        rows,
+        requests: 1,
+        seed: plan.seed,
+        ids: &ids,
+    };
+    let prepared = inputs.prepare(&wish);
+    let mut prepared = prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))?;
+    Ok(prepared.bodies.swap_remove(0))
+}
+
+fn expected_of(body: &Body, inputs: &Inputs, rows: u32) -> Expected {
+    let wanted = body.wanted.as_ref().map(|wanted| wanted.at(0).as_ref().clone());
+    wanted.unwrap_or_else(|| inputs.expected(rows))
+}
+
+/// Outputs whose first dimension is not the rows that were asked for.
+fn without_rows(reply: &InferReply, rows: u32) -> BTreeSet<String> {
+    let others = reply
+        .outputs
+        .iter()
+        .filter(|output| output.shape.first() != Some(&i64::from(rows)));
+    others.map(|output| output.name.clone()).collect()
+}
+
+async fn ask(
+    plan: &Plan,
+    target: &Target,
+    model: &str,
+    body: &Body,
+    expected: &Expected,
+) -> Result<InferReply, RunError> {
+    let limit = Limit::of_replies(plan.reply_limit_bytes, expected);
     let reply = match route(plan, target, model)? {
-        Route::Http(_) => target.control.infer(model, &body, &expected, &limit).await?,
-        Route::Grpc(connections) => control::infer_over_grpc(&connections, body, &expected, &limit).await?,
-    };
-    let refuse = |what: String| {
-        let url = match &target.grpc {
-            Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
-            _ => target.control.infer_url(model).to_string(),
-        };
-        Err(ControlError { url, what }.into())
+        Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
+        Route::Grpc(connections) => control::infer_over_grpc(&connections, body.clone(), expected, &limit).await?,
     };
     if reply.outputs.is_empty() {
-        return refuse("the reply to a checked request has no outputs".into());
+        return Err(refusal(
+            plan,
+            target,
+            model,
+            "the reply to a checked request has no outputs".into(),
+        ));
     }
+    Ok(reply)
+}
+
+fn one_row(plan: &Plan, target: &Target, model: &str, reply: &InferReply) -> Result<(), RunError> {
     match reply.outputs.iter().find(|output| output.shape.first() != Some(&1)) {
-        Some(output) => refuse(format!(
-            "asked for one row, output `{}` came with shape {:?}",
-            output.name, output.shape
-        )),
         None => Ok(()),
+        Some(output) => Err(refusal(
+            plan,
+            target,
+            model,
+            format!(
+                "asked for one row, output `{}` came with shape {:?}",
+                output.name, output.shape
+            ),
+        )),
     }
+}
+
+fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError {
+    let url = match &target.grpc {
+        Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
+        _ => target.control.infer_url(model).to_string(),
+    };
+    ControlError { url, what }.into()
 }

@@ -1,6 +1,7 @@
 //! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
 //! and so with the run that started it, however that ended.
 
+use super::check_reply::check_reply;
 use super::send::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
@@ -41,7 +42,7 @@ pub async fn serve() -> Result<Infallible, RunError> {
             model: &plan.model,
             seed: order.seed,
         };
-        let step = requests.step(&requests.schedule(), &Watch::default())?;
+        let step = requests.step(&requests.schedule(), &Watch::default())?.step;
         let step = step.share(setup.share as usize, setup.of as usize);
         known = Some(target);
         let up = async {
@@ -60,17 +61,20 @@ pub async fn serve() -> Result<Infallible, RunError> {
 async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
     let control = Control::new(&order.url)?;
     let model = control.model(&plan.model).await?;
-    Ok(Target {
+    let target = Target {
         variant: String::new(),
         tier: String::new(),
         cache: String::new(),
         cache_share: 0.0,
         grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
-        content: Content::of(plan, &model),
+        content: Content::of(plan, &model)?,
         others: BTreeMap::new(),
         outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         control,
-    })
+    };
+    // What the replies look like is found out by asking, as the run itself did.
+    check_reply(plan, &target, &plan.model).await?;
+    Ok(target)
 }
 
 fn hand_over(finished: &Finished) -> Result<(), RunError> {

@@ -157,7 +157,7 @@ impl Runner<'_> {
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
-        let began = measured.first().map(|(finished, _)| finished.window_began);
+        let began = measured.first().map(|part| part.finished.window_began);
         let watched = machine
             .zip(began)
             .and_then(|(machine, began)| machine.end(began, plan.window));
@@ -172,13 +172,16 @@ impl Runner<'_> {
         let repeats: Vec<Repeat> = parts
             .iter()
             .zip(&measured)
-            .map(|(share, (finished, schedule))| {
+            .map(|(share, part)| {
                 let label = Label {
                     index,
                     seed: seed(share),
                     hdr_file: hdr_file_of(&share.factors, index, number),
                 };
-                recorder::record(label, finished, schedule, server.clone())
+                Repeat {
+                    sent: Some(part.sent.clone()),
+                    ..recorder::record(label, &part.finished, &part.schedule, server.clone())
+                }
             })
             .collect();
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();

@@ -8,9 +8,10 @@ use crate::plan::Plan;
 use crate::server::delta::delta;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::ServerDelta;
+use tierlab_analysis::record::{SentRequests, ServerDelta};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::Connections;
+use tierlab_load::inputs::{Prepared, Wish, joined_requests};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
@@ -24,6 +25,9 @@ use tokio::sync::Barrier;
 
 /// Between the last part's readiness and the common zero.
 const PART_LEAD: Duration = Duration::from_millis(10);
+
+/// Requests that are made to say what those of several processes are, at most.
+const DESCRIBED_REQUESTS: usize = 10_000;
 
 /// Who sends the requests of a run.
 #[derive(Debug)]
@@ -100,7 +104,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// Tensors that cannot be made, or no way to the server.
-    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<Step, RunError> {
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
         let Self {
             plan,
             target,
@@ -109,32 +113,58 @@ impl Requests<'_> {
             ..
         } = *self;
         let expected = target.expected(model, load.batch_size);
-        Ok(Step {
+        let prepared = self.prepare(schedule.due_us.len())?;
+        let step = Step {
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             route: route(plan, target, model)?,
-            bodies: Arc::new(self.bodies(schedule.due_us.len())?),
+            bodies: Arc::new(prepared.bodies),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
+        };
+        Ok(PreparedStep {
+            step,
+            sent: prepared.sent,
         })
     }
 
-    fn bodies(&self, requests: usize) -> Result<Vec<Body>, RunError> {
-        let form = self.plan.form(self.model);
-        match self.target.content_of(self.model) {
+    /// The bodies of so many requests, and what they are.
+    fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
+        let (plan, rows) = (self.plan, self.load.batch_size);
+        let form = plan.form(self.model);
+        let per_request = rows as usize;
+        let (inputs, ids) = match self.target.content_of(self.model) {
             Content::Joined(population) => {
-                let per_request = self.load.batch_size as usize;
                 let ids = population.draw(requests * per_request, self.seed);
-                Ok(ids.chunks(per_request).map(|ids| payload::joined(ids, form)).collect())
+                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| payload::joined(ids, form)).collect();
+                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
+                return Ok(Prepared { bodies, sent });
             }
-            Content::Inline(specs) => {
-                payload::inline(specs, self.load.batch_size, form, self.seed).map_err(RunError::Usage)
-            }
-        }
+            Content::Inline(inputs) => (inputs, Vec::new()),
+            Content::Mixed(population, inputs) => (inputs, population.draw(requests * per_request, self.seed)),
+        };
+        let wish = Wish {
+            form,
+            rows,
+            requests,
+            seed: self.seed,
+            ids: &ids,
+        };
+        let prepared = inputs.prepare(&wish);
+        prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))
     }
+}
+
+/// A step that can be driven.
+#[derive(Debug)]
+pub struct PreparedStep {
+    /// It.
+    pub step: Step,
+    /// What its requests are.
+    pub sent: SentRequests,
 }
 
 /// What a step leaves.
@@ -144,7 +174,9 @@ pub struct Measured {
     pub finished: Finished,
     /// What the samples are held against.
     pub schedule: Arc<Schedule>,
-    /// The server's counters; absent where the server did not answer before and after.
+    /// What its requests were.
+    pub sent: SentRequests,
+    /// The server's counters; absent where the server did not answer before and after, and of a part of a mix.
     pub server: Option<ServerDelta>,
 }
 
@@ -171,10 +203,22 @@ pub(super) async fn measure_with(
         ..
     } = *requests;
     let schedule = requests.schedule();
+    let (step, sent) = match &workers {
+        None => {
+            let prepared = requests.step(&schedule, watch)?;
+            (Some(prepared.step), prepared.sent)
+        }
+        // Each process makes its own; what they are is the same.
+        Some(_) => (
+            None,
+            requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
+        ),
+    };
     let before = target.control.scrape().await.ok();
-    let finished = match workers {
-        None => driver::run(requests.step(&schedule, watch)?, interrupt).await?,
-        Some(workers) => {
+    let finished = match (step, workers) {
+        (Some(step), _) => driver::run(step, interrupt).await?,
+        (None, None) => None,
+        (None, Some(workers)) => {
             watch.sent_by(workers.size());
             let order = StepOrder {
                 url: target.control.base().to_owned(),
@@ -198,6 +242,7 @@ pub(super) async fn measure_with(
     Ok(Some(Measured {
         finished,
         schedule,
+        sent,
         server,
     }))
 }
@@ -209,15 +254,20 @@ pub(super) async fn measure_part(
     together: &Barrier,
     watch: &Watch,
     interrupt: &Interrupt,
-) -> Result<Option<(Finished, Arc<Schedule>)>, RunError> {
+) -> Result<Option<Measured>, RunError> {
     let schedule = requests.schedule();
-    let step = requests.step(&schedule, watch)?;
+    let PreparedStep { step, sent } = requests.step(&schedule, watch)?;
     let start = async {
         together.wait().await;
         Ok::<_, DriverError>(Instant::now() + PART_LEAD)
     };
     let finished = driver::run_from(step, start, interrupt).await?;
-    Ok(finished.map(|finished| (finished, schedule)))
+    Ok(finished.map(|finished| Measured {
+        finished,
+        schedule,
+        sent,
+        server: None,
+    }))
 }
 
 /// The way to a target's server.

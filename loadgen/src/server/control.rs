@@ -99,7 +99,31 @@ impl Control {
         let (_, body) = self
             .fetch(self.client.get(url.clone()), &url, &Limit::of(METADATA_BYTES))
             .await?;
-        serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))
+        let metadata: ModelMetadata =
+            serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))?;
+        if metadata.batched.is_some() {
+            return Ok(metadata);
+        }
+        let max_batch_size = self.max_batch_size(model).await;
+        Ok(ModelMetadata {
+            batched: max_batch_size.map(|rows| rows > 0),
+            max_batch_size,
+            ..metadata
+        })
+    }
+
+    /// Rows of a run at most, of a server that says it in its model's configuration as Triton does; none where it has no such
+    /// document.
+    async fn max_batch_size(&self, model: &str) -> Option<u32> {
+        #[derive(serde::Deserialize)]
+        struct Config {
+            max_batch_size: u32,
+        }
+        let url = self.at(&format!("/v2/models/{model}/config"));
+        let asked = self.fetch(self.client.get(url.clone()), &url, &Limit::of(METADATA_BYTES));
+        let (_, body) = asked.await.ok()?;
+        let config: Config = serde_json::from_slice(&body).ok()?;
+        Some(config.max_batch_size)
     }
 
     /// Has a model loaded, and says where the time went.

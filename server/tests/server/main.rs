@@ -16,6 +16,7 @@ mod flight;
 mod gpu_check;
 mod grpc;
 mod harness;
+mod inputs;
 mod instances;
 mod lifecycle;
 mod malformed;

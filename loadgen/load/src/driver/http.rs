@@ -314,7 +314,7 @@ impl HttpReply {
         };
         match expected.check_http(&self.body.bytes, json_len) {
             Ok(()) => CheckedReply::ok(timings),
-            Err(wrong) => CheckedReply::wrong(&wrong, timings),
+            Err(wrong) => CheckedReply::refused(&wrong, timings),
         }
     }
 }
@@ -414,10 +414,7 @@ mod tests {
         let target = Arc::new(Target::new(&url, Limit::of(100)).unwrap());
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::new(clock));
-        let body = Body {
-            bytes: Bytes::new(),
-            json_len: None,
-        };
+        let body = Body::new(Bytes::new());
         let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&send_time)).await;
         let (Ok(_), Some(mut connection)) = first else {
             panic!("the first request failed")

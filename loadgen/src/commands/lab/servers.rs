@@ -179,7 +179,7 @@ impl Launched {
                 })?),
                 None => None,
             },
-            content: Content::of(plan, &model),
+            content: Content::of(plan, &model)?,
             others: BTreeMap::new(),
             outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         })
