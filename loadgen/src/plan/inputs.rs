@@ -463,6 +463,10 @@ fn check_rule(raw: RawCheck, files: &mut Files<'_>) -> Result<CheckRule, String>
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierlab_load::inputs::{Declared, Inputs, Wish};
+    use tierlab_load::payload::Form;
+    use tierlab_load::wire::Encoding;
+    use tierlab_protocol::tensor::{DataType, TensorSpec};
 
     fn parse(text: &str) -> Result<InputRules, String> {
         let raw = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -537,7 +541,41 @@ mod tests {
         }
     }
 
+    /// The lines of a refusal, as somebody pastes them.
+    fn pasted(said: &str) -> String {
+        let toml = said.lines().filter(|line| {
+            ["[inputs.", "shape = ", "values = "]
+                .iter()
+                .any(|start| line.starts_with(start))
+        });
+        toml.map(|line| format!("{}\n", line.replacen("[inputs.", "[", 1)))
+            .collect()
+    }
+
     proptest! {
+        /// Whatever a model declares: it can be asked, or what the refusal says makes that it can.
+        #[test]
+        fn the_lines_of_every_refusal_work(
+            shapes in prop::collection::vec((prop::collection::vec(prop::sample::select(vec![-1_i64, 1, 2, 3, 4]), 0..5), 0_usize..14), 1..4),
+            name in "[a-z.\\[\"/ ]{1,6}",
+            batched: bool,
+        ) {
+            let spec = |(index, (shape, dtype)): (usize, &(Vec<i64>, usize))| TensorSpec {
+                name: format!("{name}{index}"),
+                dtype: DataType::ALL[*dtype],
+                shape: shape.clone(),
+            };
+            let inputs: Vec<TensorSpec> = shapes.iter().enumerate().map(spec).collect();
+            let declared = Declared { model: "m", inputs: &inputs, outputs: &[], batched };
+            let made = Inputs::resolve(&InputRules::default(), &declared).or_else(|said| {
+                let rules = parse(&pasted(&said)).map_err(|error| format!("{error}: {said}"))?;
+                Inputs::resolve(&rules, &declared).map_err(|error| format!("{error}: {said}"))
+            });
+            let made = made.map_err(TestCaseError::fail)?;
+            let wish = Wish { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, ids: &[] };
+            made.prepare(&wish).map_err(TestCaseError::fail)?;
+        }
+
         #[test]
         fn any_text_is_taken_or_refused(text in "[a-z\\[\\]{}=\"., 0-9-]{0,60}") {
             let _ = parse(&format!("[tensor.x]\nshape = [{text}]"));

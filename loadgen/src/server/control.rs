@@ -120,8 +120,9 @@ impl Control {
             max_batch_size: u32,
         }
         let url = self.at(&format!("/v2/models/{model}/config"));
-        let asked = self.fetch(self.client.get(url.clone()), &url, &Limit::of(METADATA_BYTES));
-        let (_, body) = asked.await.ok()?;
+        let limit = Limit::of(METADATA_BYTES);
+        let asked = self.fetch(self.client.get(url.clone()), &url, &limit).await;
+        let (_, body) = asked.ok()?;
         let config: Config = serde_json::from_slice(&body).ok()?;
         Some(config.max_batch_size)
     }

@@ -80,7 +80,9 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
     for (axis, dim) in dims.iter().enumerate() {
         out.push(if *dim >= 0 {
             dim.to_string()
-        } else if is_state || (axis == 0 && !is_vector && !(dims.len() == 3 && is_image && is_free(1))) {
+        } else if is_state
+            || (axis == 0 && !is_vector && !(dims.len() == 3 && is_image && is_free(1) && !declared.batched))
+        {
             "\"rows\"".to_owned()
         } else if is_image {
             match first_side {

@@ -187,13 +187,9 @@ impl Inputs {
             wish.rows
         };
         if !wish.ids.is_empty() {
-            let per_request = wish.rows as usize;
-            let ids = wish
-                .ids
-                .chunks(per_request)
-                .cycle()
-                .nth(index % (wish.ids.len() / per_request).max(1));
-            tensors.insert(0, crate::payload::entity_ids(ids.unwrap_or_default()));
+            let begin = index * wish.rows as usize;
+            let ids = wish.ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
+            tensors.insert(0, crate::payload::entity_ids(ids));
         }
         let mut fact = Fact {
             bytes: 0,

@@ -54,13 +54,6 @@ pub enum RecordedContent {
     File(Bytes),
 }
 
-/// A recorded tensor in the type of the model.
-pub(super) struct Typed {
-    pub(super) tensor: Tensor,
-    /// Whether the first dimension, the rows, is in the recorded shape.
-    pub(super) brings_rows: bool,
-}
-
 impl RecordedTensor {
     /// The elements in a type, and the shape that nested arrays have.
     ///
@@ -98,7 +91,7 @@ impl RecordedTensor {
     ///
     /// # Errors
     /// What does not fit the input, in words.
-    pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Typed, String> {
+    pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
         let (data, nested) = self.elements(spec.dtype)?;
         let count = elements(spec.dtype, &data).ok_or("its bytes are no whole elements")?;
         let rows_only = spec
@@ -112,9 +105,11 @@ impl RecordedTensor {
                 .iter()
                 .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
                 .collect(),
-            // Nested arrays say it themselves, and a vector is as long as it is.
+            (None, _) if element_count(of_row) == Some(count) => of_row.to_vec(),
+            // Nested arrays say it themselves.
             (None, Some(nested)) if nested.len() > 1 && nested.len() >= of_row.len() => nested,
             (None, _) if of_row.iter().all(|dim| *dim >= 0) => of_row.to_vec(),
+            // A vector is as long as it is.
             (None, _) if of_row.len() == 1 => vec![count as i64],
             (None, _) => {
                 return Err(format!(
@@ -123,8 +118,7 @@ impl RecordedTensor {
                 ));
             }
         };
-        let brings_rows = shape.len() == spec.shape.len();
-        let rows = usize::from(!brings_rows && shape.len() + 1 == spec.shape.len());
+        let rows = usize::from(shape.len() + 1 == spec.shape.len());
         let full: Vec<i64> = std::iter::repeat_n(1, rows).chain(shape).collect();
         let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
         if full.len() != spec.shape.len() || !full.iter().zip(&spec.shape).all(fits) {
@@ -136,14 +130,11 @@ impl RecordedTensor {
         if element_count(&full) != Some(count) {
             return Err(format!("{count} elements are not what shape {full:?} holds"));
         }
-        Ok(Typed {
-            tensor: Tensor {
-                name: spec.name.clone(),
-                dtype: spec.dtype,
-                shape: full,
-                data: data.into(),
-            },
-            brings_rows,
+        Ok(Tensor {
+            name: spec.name.clone(),
+            dtype: spec.dtype,
+            shape: full,
+            data: data.into(),
         })
     }
 }
@@ -232,7 +223,7 @@ mod tests {
     }
 
     fn shape(tensor: &RecordedTensor, spec: &TensorSpec, batched: bool) -> Result<Vec<i64>, String> {
-        tensor.typed(spec, batched).map(|typed| typed.tensor.shape)
+        tensor.typed(spec, batched).map(|tensor| tensor.shape)
     }
 
     #[test]

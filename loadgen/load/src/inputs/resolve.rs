@@ -7,7 +7,7 @@
 use super::gaps::{Gap, gaps};
 use super::recorded::{Recorded, RecordedRequest};
 use super::records::Records;
-use super::rule::{CheckRule, Dim, Expectations, InputRules, Law, Order, TensorRule, Values};
+use super::rule::{CheckRule, Dim, Expectations, InputRules, Order, TensorRule, Values};
 use super::values::typed_expectations;
 use crate::reply::OutputValues;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,8 +96,6 @@ pub(super) enum Source {
 pub(super) struct Ready {
     /// By the places of `Inputs::wanted`; `None` where it is made.
     pub(super) tensors: Vec<Option<Tensor>>,
-    /// Whether its shapes have the rows.
-    pub(super) brings_rows: bool,
     pub(super) expected: Arc<[OutputValues]>,
     pub(super) whole: Option<bytes::Bytes>,
 }
@@ -369,10 +367,7 @@ fn fits(spec: &TensorSpec, dims: &[Dim]) -> Result<(), String> {
         let can = match dim {
             Dim::Fixed(size) => *size == declared,
             Dim::Choices(sizes) => sizes.iter().all(|size| *size == declared),
-            Dim::Draw(lengths) => {
-                let _: Law = lengths.law;
-                lengths.least == declared && lengths.most == declared
-            }
+            Dim::Draw(lengths) => lengths.least == declared && lengths.most == declared,
             Dim::Listed { lengths, .. } => lengths.iter().all(|length| *length == declared),
             // Looked at when it is known.
             Dim::Rows | Dim::SameAs { .. } => true,
@@ -490,11 +485,10 @@ fn ready(
             let Some(tensor) = by_name.get(name.as_str()) else {
                 return Err(says(format!("input `{name}` is missing, which other requests have")));
             };
-            let typed = tensor
+            let tensor = tensor
                 .typed(&want.spec, declared.batched)
                 .map_err(|what| says(format!("input `{name}`: {what}")))?;
-            one.brings_rows |= typed.brings_rows;
-            one.tensors.push(Some(typed.tensor));
+            one.tensors.push(Some(tensor));
         }
         if checks.is_some() {
             let own = others.map_or(request, |others| &others[index]);
