@@ -61,7 +61,9 @@ impl Connections {
         let called = endpoint.authority().to_str().unwrap_or(&address.authority);
         let uri = format!("{}://{called}{}", address.scheme(), infer_path());
         Ok(Self {
-            uri: uri.parse().map_err(|_| format!("`{called}` cannot be the name of a server"))?,
+            uri: uri
+                .parse()
+                .map_err(|_| format!("`{called}` cannot be the name of a server"))?,
             endpoint,
             senders: (0..users.div_ceil(USERS_PER_CONNECTION).max(1))
                 .map(|_| Mutex::new(None))
@@ -285,18 +287,71 @@ mod tests {
     #[test]
     fn only_addresses_are_taken() {
         let error = connections("http://h:1/x", 1).unwrap_err();
-        assert!(error.contains("http://h:1/x") && error.contains("without a path"), "{error}");
+        assert!(
+            error.contains("http://h:1/x") && error.contains("without a path"),
+            "{error}"
+        );
         assert_eq!(connections("http://127.0.0.1:9", 200).unwrap().senders.len(), 4);
     }
 
     #[test]
     fn a_version_is_asked_for_in_the_message() {
         for version in ["3", &"9".repeat(300)] {
-            let framed = framed(&ModelInferRequest::of("m", tierlab_protocol::infer::InferRequest::default()));
+            let framed = framed(&ModelInferRequest::of(
+                "m",
+                tierlab_protocol::infer::InferRequest::default(),
+            ));
             let message = unframed(&with_model_version(&framed, version)).unwrap();
             let read = ModelInferRequest::decode(message).unwrap();
             assert_eq!((read.model_name.as_str(), read.model_version.as_str()), ("m", version));
         }
+    }
+
+    #[tokio::test]
+    async fn calls_go_over_tls_with_what_was_given() {
+        use crate::endpoint::{Header, tests};
+        use hyper::service::service_fn;
+        let folder = tempfile::tempdir().unwrap();
+        let acceptor = tests::acceptor(folder.path(), "models.internal", &[b"h2"]);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = acceptor.accept(stream).await.unwrap();
+            let answer = |request: Request<hyper::body::Incoming>| async move {
+                let named = request
+                    .uri()
+                    .authority()
+                    .is_some_and(|authority| authority == "models.internal");
+                let status = if named && request.headers()["x-key"] == "v" {
+                    "0"
+                } else {
+                    "16"
+                };
+                let mut reply = hyper::Response::new(Full::new(Bytes::from_static(b"\0\0\0\0\x03\x0a\x01m")));
+                reply
+                    .headers_mut()
+                    .insert("grpc-status", HeaderValue::from_static(status));
+                Ok::<_, std::convert::Infallible>(reply)
+            };
+            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await
+        });
+        let mut access = tests::trusting(folder.path(), "models.internal");
+        access.headers = vec![Header {
+            name: "X-Key".into(),
+            value: "v".into(),
+        }];
+        let endpoint = Endpoint::new(&url, &access.open().unwrap()).unwrap();
+        let connections = Connections::new(Arc::new(endpoint), 1).unwrap();
+        connections.warm().await;
+        // The one connection that the server takes is there already.
+        let reply = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap();
+        assert_eq!(
+            (reply.metadata("grpc-status"), reply.message().unwrap().len()),
+            (Some("0"), 3)
+        );
     }
 
     #[tokio::test]

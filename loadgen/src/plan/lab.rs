@@ -142,7 +142,11 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         tiers,
         variants,
         cold_start,
-        data: if variants_start_nothing { Data::None } else { data(raw.data, base)? },
+        data: if variants_start_nothing {
+            Data::None
+        } else {
+            data(raw.data, base)?
+        },
         work: below(base, &raw.work),
         server_config,
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),

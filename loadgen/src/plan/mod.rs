@@ -254,14 +254,21 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         protocol: raw.protocol,
         keys: &keys,
     };
-    let target = raw.target.map(|given| sweep_target(given, raw.lab.is_some(), &place)).transpose()?;
+    let target = raw
+        .target
+        .map(|given| sweep_target(given, raw.lab.is_some(), &place))
+        .transpose()?;
     if let Some(target) = &target {
         target::loads_of(target, &mut loads)?;
         if target.custom.is_some() && !mixes.is_empty() {
-            return Err("`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into());
+            return Err(
+                "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),
+            );
         }
         if target.custom.is_some() && raw.encoding.is_some() {
-            return Err("`encoding` does not belong to `target.kind` = \"http\", whose bodies are the plan's own".into());
+            return Err(
+                "`encoding` does not belong to `target.kind` = \"http\", whose bodies are the plan's own".into(),
+            );
         }
     }
     let steps = search::Steps {
@@ -324,7 +331,10 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
 /// `[target]`, which a lab has in its variants.
 fn sweep_target(given: target::RawTarget, has_lab: bool, place: &target::Place<'_>) -> Result<TargetPlan, String> {
     if has_lab {
-        return Err("`target` is of a sweep; a lab measures servers that run already as variants: `[[variant]] url = ...`".into());
+        return Err(
+            "`target` is of a sweep; a lab measures servers that run already as variants: `[[variant]] url = ...`"
+                .into(),
+        );
     }
     target::validate(given, place)
 }

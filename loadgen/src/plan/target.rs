@@ -96,56 +96,86 @@ impl TargetPlan {
     }
 }
 
-/// `[target]`, and `[variant.target]`.
+/// A server that runs already, and how it is asked: of a sweep `[target]`, of a lab's variant `[variant.target]`. Flags of `sweep` go
+/// before these keys.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTarget {
+    /// "v2", the Open Inference Protocol; or "http", any HTTP endpoint, whose requests and replies the plan describes.
     #[serde(default)]
     kind: RawKind,
+    /// The server's address, http://HOST:PORT or https://HOST:PORT/PREFIX; `--url` goes before it.
     #[serde(default)]
     url: Option<String>,
+    /// Where it speaks gRPC; `--grpc-url` goes before it.
     #[serde(default)]
     grpc_url: Option<String>,
+    /// The version of the model to ask for; the server chooses when left out.
     #[serde(default)]
     model_version: Option<String>,
+    /// What requests call the server, in place of the address's host: Host and :authority, and the name in its certificate.
     #[serde(default)]
     host: Option<String>,
+    /// Headers of every request by name; their values are in no result. Not for tokens, which others could read here.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// The variable that holds the bearer token, which is read from there and written nowhere.
     #[serde(default)]
     token_env: Option<String>,
+    /// The file whose first line is the bearer token.
     #[serde(default)]
     token_file: Option<PathBuf>,
+    /// The certificates to trust, a PEM file; the system's when left out.
     #[serde(default)]
     ca: Option<PathBuf>,
+    /// The client's own certificate, a PEM file.
     #[serde(default)]
     cert: Option<PathBuf>,
+    /// Its key, a PEM file.
     #[serde(default)]
     key: Option<PathBuf>,
+    /// Where metrics are, one address for each replica, whose counters are added; none where it is empty; /metrics behind the
+    /// server's address, where there is one, when left out. Headers and token go there only at the address of the server
+    /// itself.
     #[serde(default)]
     metrics: Option<Vec<String>>,
+    /// The tier that results are kept and priced by; what the server says when left out, else none.
     #[serde(default)]
     tier: Option<String>,
+    /// The entry of the price list's [storage] that its storage is charged by, or "included"; a server without tier is priced
+    /// by its instance alone when left out.
     #[serde(default)]
     price: Option<String>,
+    /// Of "http": the method; "POST" when left out.
     #[serde(default)]
     method: Option<String>,
+    /// Of "http": path and query, behind the prefix of the address.
     #[serde(default)]
     path: Option<String>,
+    /// Of "http": the type of the body; "application/json" when left out, and then every body must be JSON.
     #[serde(default)]
     content_type: Option<String>,
+    /// Of "http": the body, a template: {entity_id} is an id drawn by [keys], {entity_ids} as many as the load's rows with
+    /// commas between, {NAME} the column of that name in `rows_file`; {{NAME}} is the text {NAME}.
     #[serde(default)]
     body: Option<String>,
+    /// Of "http": the file of that template.
     #[serde(default)]
     body_file: Option<PathBuf>,
+    /// Of "http": a file whose every line is a body, sent in turn.
     #[serde(default)]
     bodies: Option<PathBuf>,
+    /// Of "http": a CSV file with a header, whose rows fill the template in turn.
     #[serde(default)]
     rows_file: Option<PathBuf>,
+    /// Of "http": inferences of one request, which prices are divided by; 1 when left out, as many as there are {entity_ids}
+    /// where they are used.
     #[serde(default)]
     rows_per_request: Option<u32>,
+    /// Of "http": how many ids stand for {entity_id}.
     #[serde(default)]
     entities: Option<u64>,
+    /// Of "http": the first of them; 0 when left out.
     #[serde(default)]
     first_id: Option<i64>,
     #[serde(default)]
@@ -163,14 +193,17 @@ enum RawKind {
     Http,
 }
 
-/// `[target.success]`.
+/// When a reply of `kind = "http"` is a success; every other is an error. Status 200 with any body when left out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawSuccess {
+    /// The statuses of success.
     #[serde(default = "ok")]
     status: Vec<u16>,
+    /// A JSON pointer (RFC 6901) to what must be in the body.
     #[serde(default)]
     pointer: Option<String>,
+    /// What must be there.
     #[serde(default)]
     equals: Option<toml::Value>,
 }
@@ -313,7 +346,10 @@ fn custom(raw: &RawTarget, place: &Place<'_>) -> Result<CustomSpec, String> {
         ));
     }
     let Some(path) = raw.path.clone() else {
-        return Err(format!("`{}` is missing: \"/v1/models/m:predict\", for example", at("path")));
+        return Err(format!(
+            "`{}` is missing: \"/v1/models/m:predict\", for example",
+            at("path")
+        ));
     };
     if !path.starts_with('/') || path.contains(['#', ' ']) {
         return Err(format!(
@@ -363,8 +399,8 @@ fn body(raw: &RawTarget, place: &Place<'_>) -> Result<BodySource, String> {
         }),
         (None, Some(path), None, Some(rows)) => {
             let path = file(path);
-            let template =
-                std::fs::read_to_string(&path).map_err(|error| format!("{}: {}: {error}", at("body_file"), path.display()))?;
+            let template = std::fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {}: {error}", at("body_file"), path.display()))?;
             Ok(BodySource::Rows {
                 template,
                 rows: file(rows),
@@ -416,9 +452,10 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
             at("pointer")
         ));
     }
-    let equals = raw.equals.as_ref().map(|value| {
-        serde_json::to_value(value).map_err(|error| format!("{}: {error}", at("equals")))
-    });
+    let equals = raw
+        .equals
+        .as_ref()
+        .map(|value| serde_json::to_value(value).map_err(|error| format!("{}: {error}", at("equals"))));
     if equals.is_some() && raw.pointer.is_none() {
         return Err(format!("{} says what, and {} not where", at("equals"), at("pointer")));
     }
@@ -501,7 +538,10 @@ mod tests {
             ..TargetPlan::default()
         };
         let both = target.with(flags);
-        assert_eq!((both.url.as_deref(), both.metrics), (Some("http://other"), Some(vec![])));
+        assert_eq!(
+            (both.url.as_deref(), both.metrics),
+            (Some("http://other"), Some(vec![]))
+        );
         assert!(both.access.identity.is_some());
     }
 
@@ -512,7 +552,10 @@ mod tests {
         )
         .unwrap();
         let custom = target.custom.clone().unwrap();
-        assert_eq!((custom.method.as_str(), custom.success.equals), ("POST", Some(1.into())));
+        assert_eq!(
+            (custom.method.as_str(), custom.success.equals),
+            ("POST", Some(1.into()))
+        );
         let mut loads = [Load {
             mode: Mode::Batch,
             batch_size: 4,
@@ -531,12 +574,24 @@ mod tests {
             ("path = \"/x\"", "belongs to `kind = \"http\"`"),
             ("kind = \"http\"", "`target.path` is missing"),
             ("kind = \"http\"\npath = \"x\"", "begins with `/`"),
-            ("kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'", "`target.entities` is missing"),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '{entity_id}'",
+                "`target.entities` is missing",
+            ),
             ("kind = \"http\"\npath = \"/x\"\nbody = '{'", "no JSON"),
-            ("kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"", "one of them"),
+            (
+                "kind = \"http\"\npath = \"/x\"\nbody = '1'\nbodies = \"b\"",
+                "one of them",
+            ),
             ("kind = \"http\"\npath = \"/x\"\ngrpc_url = \"http://h\"", "gRPC"),
-            ("kind = \"http\"\npath = \"/x\"\n[success]\nstatus = []", "no reply would be"),
-            ("kind = \"http\"\npath = \"/x\"\n[success]\npointer = \"a\"", "begins with `/`"),
+            (
+                "kind = \"http\"\npath = \"/x\"\n[success]\nstatus = []",
+                "no reply would be",
+            ),
+            (
+                "kind = \"http\"\npath = \"/x\"\n[success]\npointer = \"a\"",
+                "begins with `/`",
+            ),
             ("kind = \"http\"\npath = \"/x\"\n[success]\nequals = 1", "not where"),
             ("headers = { Authorization = \"S3CRET\" }", "--token-env"),
             ("nonsense = 1", "unknown field"),

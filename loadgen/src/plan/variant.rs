@@ -88,6 +88,8 @@ pub(super) struct RawVariant {
     name: String,
     #[serde(default)]
     pub(super) tier: Option<String>,
+    /// The address of a server that runs already, in place of `tier`: the lab starts none for it. How it is asked stands in
+    /// [variant.target].
     #[serde(default)]
     url: Option<String>,
     #[serde(default)]
@@ -492,7 +494,10 @@ mod tests {
         let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
         assert_eq!(names, ["triton-a", "triton-b", "local"]);
         let target = all[0].target.as_deref().unwrap();
-        assert_eq!((target.url.as_deref(), &target.metrics), (Some("http://h:8000"), &Some(vec![])));
+        assert_eq!(
+            (target.url.as_deref(), &target.metrics),
+            (Some("http://h:8000"), &Some(vec![]))
+        );
         assert_eq!(all[0].tier.name, NO_TIER);
         assert!(all[2].target.is_none());
     }
@@ -503,7 +508,10 @@ mod tests {
             ("name = \"a\"", "`url` of one that runs already"),
             ("name = \"a\"\nurl = \"h\"", "`variant[0].url`"),
             ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "runs already"),
-            ("name = \"a\"\n[variant.target]\nca = \"x\"", "`variant[0].url` is missing"),
+            (
+                "name = \"a\"\n[variant.target]\nca = \"x\"",
+                "`variant[0].url` is missing",
+            ),
             (
                 "name = \"a\"\nurl = \"http://h\"\n[variant.target]\nkind = \"http\"\npath = \"/p\"\nrows_per_request = 4",
                 "rows_per_request",

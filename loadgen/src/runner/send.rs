@@ -227,9 +227,7 @@ pub(super) async fn measure_with(
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let Requests {
-        target, load, seed, ..
-    } = *requests;
+    let Requests { target, load, seed, .. } = *requests;
     let schedule = requests.schedule();
     let models = [requests.model];
     let around = Around::begin(&target.control, &models).await;

@@ -152,11 +152,12 @@ impl Control {
 
     /// Whether a replica's metrics have counters of inference.
     async fn tells_inference(&self) -> bool {
-        let Ok(reading) = self.read(&[]).await else { return false };
-        reading
-            .replicas
-            .iter()
-            .any(|scrape| scrape.has(tierlab_protocol::metrics::BUILD_INFO) || scrape.has("nv_inference_request_success"))
+        let Ok(reading) = self.read(&[]).await else {
+            return false;
+        };
+        reading.replicas.iter().any(|scrape| {
+            scrape.has(tierlab_protocol::metrics::BUILD_INFO) || scrape.has("nv_inference_request_success")
+        })
     }
 
     fn access(&self) -> Result<Access, ControlError> {
@@ -164,7 +165,8 @@ impl Control {
     }
 
     fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
-        self.metrics_at(&format!("{}/metrics", self.base), &self.access()?).map(Arc::new)
+        self.metrics_at(&format!("{}/metrics", self.base), &self.access()?)
+            .map(Arc::new)
     }
 
     fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
@@ -268,7 +270,9 @@ impl Control {
     /// As [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
         let path = format!("/v2/repository/models/{model}/unload");
-        self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await.map(|_| ())
+        self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
+            .await
+            .map(|_| ())
     }
 
     /// Reads the metrics of the first replica; none where none are read.
@@ -337,7 +341,9 @@ impl Control {
             ..Ask::post(&path)
         };
         let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
-        let json_len = headers.get(HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let json_len = headers
+            .get(HEADER_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         let refuse = |what: String| refusal(&self.shown(&path), &what);
         // Before it is decoded: what passes holds no more than was asked for.
         expected
@@ -359,7 +365,11 @@ impl Control {
             body: body.bytes.clone(),
         };
         let refuse = |what: String| refusal(&route.shown(), &what);
-        let answer = self.endpoint.ask(ask, limit, TIMEOUT).await.map_err(|error| refuse(error.to_string()))?;
+        let answer = self
+            .endpoint
+            .ask(ask, limit, TIMEOUT)
+            .await
+            .map_err(|error| refuse(error.to_string()))?;
         if !custom.success.has_status(answer.status.as_u16()) {
             return Err(refuse(format!(
                 "{}; `target.success.status` is {:?}",
@@ -477,7 +487,9 @@ pub async fn infer_over_grpc(
 
 fn refusal(url: &str, what: &str) -> ControlError {
     // What an address is refused for names it already.
-    let what = what.strip_prefix(url).map_or(what, |rest| rest.trim_start_matches(": "));
+    let what = what
+        .strip_prefix(url)
+        .map_or(what, |rest| rest.trim_start_matches(": "));
     ControlError {
         url: url.to_owned(),
         what: what.to_owned(),

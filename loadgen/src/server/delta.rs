@@ -47,7 +47,9 @@ impl Between<'_> {
     /// Their difference; `None` where the server says nothing of itself.
     #[must_use]
     pub fn delta(&self) -> Option<ServerDelta> {
-        let Self { before, after, models, .. } = *self;
+        let Self {
+            before, after, models, ..
+        } = *self;
         if after.replicas.is_empty() && after.statistics.is_empty() {
             return None;
         }
@@ -147,7 +149,12 @@ struct Sum {
 impl Sum {
     fn add(&mut self, before: &Scrape, after: &Scrape, models: &[&str]) {
         let between = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
-        let of_models = |name: &str| models.iter().map(|model| between(name, &[("model", model)])).sum::<f64>();
+        let of_models = |name: &str| {
+            models
+                .iter()
+                .map(|model| between(name, &[("model", model)]))
+                .sum::<f64>()
+        };
         let of_features: &[(&str, &str)] = &[("role", "feature")];
         let delta = &mut self.delta;
         self.runs += of_models(&format!("{}_count", metrics::BATCH_ROWS));
@@ -273,8 +280,14 @@ mod tests {
         assert_eq!((grown.inferences, grown.restarts, grown.doubt), (100.0, 1, None));
         // Without a start time a fall is one, where each replica is named.
         let grown = delta(
-            &["tierlab_inferences_total{model=\"ctr\"} 9", "tierlab_inferences_total{model=\"ctr\"} 9"],
-            &["tierlab_inferences_total{model=\"ctr\"} 3", "tierlab_inferences_total{model=\"ctr\"} 10"],
+            &[
+                "tierlab_inferences_total{model=\"ctr\"} 9",
+                "tierlab_inferences_total{model=\"ctr\"} 9",
+            ],
+            &[
+                "tierlab_inferences_total{model=\"ctr\"} 3",
+                "tierlab_inferences_total{model=\"ctr\"} 10",
+            ],
             4,
         );
         assert_eq!((grown.inferences, grown.restarts), (4.0, 1));
@@ -316,7 +329,10 @@ mod tests {
         let grown = delta(&[&text(10)], &[&text(110)], 100);
         assert_eq!(grown.inferences, 400.0);
         let stages = grown.stages.unwrap();
-        assert_eq!((stages.requests, stages.queue_us, stages.infer_us), (100.0, 50.0, 900.0));
+        assert_eq!(
+            (stages.requests, stages.queue_us, stages.infer_us),
+            (100.0, 50.0, 900.0)
+        );
         // A jump to another server's counters.
         assert!(delta(&[&text(10)], &[&text(9_000)], 100).doubt.is_some());
     }

@@ -79,7 +79,9 @@ impl Scrape {
     /// When the process started, in seconds since 1970; `None` where it does not say.
     #[must_use]
     pub fn started_s(&self) -> Option<f64> {
-        self.matching(PROCESS_START_SECONDS, &[]).next().map(|series| series.value)
+        self.matching(PROCESS_START_SECONDS, &[])
+            .next()
+            .map(|series| series.value)
     }
 
     /// A label of the first series of a name.

@@ -109,7 +109,10 @@ mod tests {
     fn what_grew_between_two_readings_is_of_the_model() {
         let reading = |count, ns| Statistics::parse("m", text(count, ns).as_bytes()).unwrap();
         let grown = reading(15, 900).since(&reading(5, 100)).unwrap();
-        assert_eq!((grown.requests, grown.parts_ns[0], grown.parts_ns[2]), (10.0, 800.0, 0.0));
+        assert_eq!(
+            (grown.requests, grown.parts_ns[0], grown.parts_ns[2]),
+            (10.0, 800.0, 0.0)
+        );
         assert_eq!(reading(5, 100).since(&reading(15, 900)), None);
         assert_eq!(Statistics::parse("absent", text(1, 1).as_bytes()), None);
         assert_eq!(Statistics::parse("m", b"{}"), None);

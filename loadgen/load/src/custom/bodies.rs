@@ -224,7 +224,11 @@ fn rows_of(file: &Path) -> Result<Vec<Row>, String> {
     for record in reader.records() {
         let record = record.map_err(at)?;
         let pairs = columns.iter().zip(&record);
-        rows.push(pairs.map(|(column, value)| (column.to_owned(), value.to_owned())).collect());
+        rows.push(
+            pairs
+                .map(|(column, value)| (column.to_owned(), value.to_owned()))
+                .collect(),
+        );
     }
     if rows.is_empty() {
         return Err(format!("{}: has no row below its header", file.display()));
@@ -262,7 +266,10 @@ mod tests {
         assert_eq!(texts(&one, 2, &[7, 8], 1), [r#"{"id":7}"#, r#"{"id":8}"#]);
         let many = Custom::open(&spec(BodySource::Text(r#"{"ids":[{entity_ids}]}"#.into()))).unwrap();
         assert!(many.wants_ids() && !many.wants_an_id());
-        assert_eq!(texts(&many, 2, &[1, 2, 3, 4], 2), [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]);
+        assert_eq!(
+            texts(&many, 2, &[1, 2, 3, 4], 2),
+            [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]
+        );
     }
 
     #[test]

@@ -133,7 +133,11 @@ mod tests {
     #[test]
     fn places_are_told_from_the_braces_of_json() {
         for (text, value, body) in [
-            (r#"{"instances":[{"id":{entity_id}}]}"#, "7", r#"{"instances":[{"id":7}]}"#),
+            (
+                r#"{"instances":[{"id":{entity_id}}]}"#,
+                "7",
+                r#"{"instances":[{"id":7}]}"#,
+            ),
             (r#"{"a":{"b":{}}}"#, "7", r#"{"a":{"b":{}}}"#),
             (r#"{"text":"{t}"}"#, "say \"x\"\n", r#"{"text":"say \"x\"\n"}"#),
             (r#"{"text":"\"{t}"}"#, "\"", r#"{"text":"\"\""}"#),

@@ -189,7 +189,9 @@ impl User {
             return;
         }
         let send_time = Arc::clone(&self.state().send_time);
-        let Ok(_place) = self.shared.handshakes.acquire().await else { return };
+        let Ok(_place) = self.shared.handshakes.acquire().await else {
+            return;
+        };
         if let Ok(connection) = HttpConnection::open(target, send_time).await {
             self.state().connection = Some(connection);
         }

@@ -141,7 +141,9 @@ impl TokenSource {
         let (text, from) = match self {
             Self::Env(name) => {
                 let text = std::env::var(name).map_err(|_| {
-                    format!("the variable {name} is not set, and should hold the token (--token-env, `target.token_env`)")
+                    format!(
+                        "the variable {name} is not set, and should hold the token (--token-env, `target.token_env`)"
+                    )
                 })?;
                 (text, format!("the variable {name}"))
             }
@@ -166,9 +168,7 @@ fn token_file(path: &Path) -> Result<String, String> {
     let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(at)?;
-    file.take(MOST_TOKEN_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(at)?;
+    file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
     if text.len() as u64 > MOST_TOKEN_BYTES {
         return Err(format!("{}: longer than any token", path.display()));
     }

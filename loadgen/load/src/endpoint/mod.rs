@@ -14,6 +14,8 @@ mod address;
 mod ask;
 mod stream;
 mod target;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tls;
 
 pub use access::{Access, AccessSpec, Header, Identity, TokenSource};

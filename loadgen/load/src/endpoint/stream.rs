@@ -236,7 +236,10 @@ mod tests {
         let same = server.beside("http://h:1/metrics", &access).unwrap();
         let other = server.beside("http://h:2/metrics", &access).unwrap();
         assert_eq!(same.headers().len(), 1);
-        assert_eq!((other.headers().len(), other.authority()), (0, &HeaderValue::from_static("h:2")));
+        assert_eq!(
+            (other.headers().len(), other.authority()),
+            (0, &HeaderValue::from_static("h:2"))
+        );
         assert!(!format!("{server:?}").contains("S3CRET"));
     }
 
