@@ -3,6 +3,8 @@
 //! In: a server, and how it is asked. Out: typed answers, or an error that names the address and says what to do. Never used while the
 //! clock runs.
 
+pub use super::asked::ControlError;
+use super::asked::{TIMEOUT, answered, fetched, refusal, scrape, several};
 use super::metadata;
 use super::reading::Reading;
 use super::scrape::Scrape;
@@ -11,31 +13,17 @@ use bytes::Bytes;
 use reqwest::Url;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tierlab_analysis::record::{Failure, Outcome};
 use tierlab_load::custom::Custom;
 use tierlab_load::driver::HttpRoute;
 use tierlab_load::endpoint::{Access, Alpn, Answer, Ask, Endpoint, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
-use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
+use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, NoReply};
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
-
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often one address of metrics is asked whether the same process answers.
-const SAME_ASKED: u32 = 4;
-
-/// A server that could not be asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {what}")]
-pub struct ControlError {
-    /// What was asked for.
-    pub url: String,
-    /// What happened, and what to do.
-    pub what: String,
-}
 
 /// Whether an address has more in it than where it leads.
 #[must_use]
@@ -393,53 +381,6 @@ impl Control {
     }
 }
 
-async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
-    let url = endpoint.address().url();
-    let answer = fetched(endpoint, &url, Ask::get(""), &Limit::of(METRICS_BYTES)).await?;
-    Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
-}
-
-/// In words, that several servers take turns at one address of metrics; `None` where one answers, as far as can be seen.
-async fn several(endpoint: &Endpoint) -> Result<Option<String>, ControlError> {
-    let first = scrape(endpoint).await?.started_s();
-    for _ in 1..SAME_ASKED {
-        if scrape(endpoint).await?.started_s() != first {
-            return Ok(Some(
-                "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so that their \
-                 counters tell nothing; name each replica's by --metrics-url (`target.metrics`), or say --no-metrics"
-                    .to_owned(),
-            ));
-        }
-    }
-    Ok(None)
-}
-
-async fn fetched(endpoint: &Endpoint, url: &str, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
-    let asked = endpoint.ask(ask, limit, TIMEOUT).await;
-    let answer = asked.map_err(|error| refusal(url, &format!("no answer: {error}; is the server running there?")))?;
-    if answer.status.is_success() {
-        return Ok(answer);
-    }
-    Err(refusal(url, &answered(&answer)))
-}
-
-/// A reply that is no success, with what to do where that is known.
-fn answered(answer: &Answer) -> String {
-    let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
-    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let todo = match answer.status.as_u16() {
-        301 | 302 | 303 | 307 | 308 => {
-            let to = answer.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
-            let to = tierlab_load::redact::urls(to);
-            format!("; it sends to {to}, and only what is named is measured: give that address")
-        }
-        401 | 403 => "; a token is given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
-        404 => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
-        _ => String::new(),
-    };
-    format!("answered {}: {}{todo}", answer.status, said.trim())
-}
-
 /// Sends one framed message and reads the whole reply.
 ///
 /// # Errors
@@ -483,17 +424,6 @@ pub async fn infer_over_grpc(
     decoded
         .and_then(|message| InferReply::try_from(message).map_err(|error| error.to_string()))
         .map_err(|error| refuse(format!("no infer reply: {error}")))
-}
-
-fn refusal(url: &str, what: &str) -> ControlError {
-    // What an address is refused for names it already.
-    let what = what
-        .strip_prefix(url)
-        .map_or(what, |rest| rest.trim_start_matches(": "));
-    ControlError {
-        url: url.to_owned(),
-        what: what.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! replica ([`scrape`]) or its statistics ([`statistics`]), which make a [`reading`], and two of them what it counted
 //! ([`delta`](mod@delta), [`gpu`]).
 
+mod asked;
 pub mod control;
 pub mod delta;
 pub mod gpu;

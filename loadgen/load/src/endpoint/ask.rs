@@ -1,7 +1,8 @@
 //! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or why there is none. Each has a
 //! connection of its own, follows nobody elsewhere, and is bounded in time and length.
 
-use super::stream::{Alpn, Endpoint};
+use super::stream::Endpoint;
+use super::tls::Alpn;
 use crate::reply::{self, BodyError, Limit};
 use bytes::Bytes;
 use http_body_util::Full;

@@ -21,5 +21,6 @@ mod tls;
 pub use access::{Access, AccessSpec, Header, Identity, TokenSource};
 pub use address::Address;
 pub use ask::{Answer, Ask, Unanswered};
-pub use stream::{Alpn, Endpoint, Stream};
+pub use stream::{Endpoint, Stream};
 pub use target::TargetSpec;
+pub use tls::Alpn;

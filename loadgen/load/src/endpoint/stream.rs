@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::address::Address;
-use super::tls::Tls;
+use super::tls::{Alpn, Tls};
 use hyper::header::{HeaderMap, HeaderValue};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,15 +14,6 @@ use tokio_rustls::client::TlsStream;
 
 /// How long a connection may take, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-
-/// What is spoken over a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alpn {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2, as gRPC has it.
-    Http2,
-}
 
 /// A server, and how it is asked.
 #[derive(Debug, Clone)]

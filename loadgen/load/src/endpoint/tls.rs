@@ -1,7 +1,6 @@
 //! TLS of a client. In: PEM files. Out: a configuration, with the system's roots where no other is named. Files are read once.
 
 use super::access::{Access, Identity};
-use super::stream::Alpn;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::fmt;
@@ -10,6 +9,15 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// What is spoken over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, as gRPC has it.
+    Http2,
+}
 
 /// What is needed for TLS with one server. Holds the key, and prints nothing of it.
 #[derive(Clone)]
