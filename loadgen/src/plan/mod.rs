@@ -258,14 +258,14 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         .target
         .map(|given| sweep_target(given, raw.lab.is_some(), &place))
         .transpose()?;
-    if let Some(target) = &target {
-        target::loads_of(target, &mut loads)?;
-        if target.custom.is_some() && !mixes.is_empty() {
+    if let Some(custom) = target.as_ref().and_then(|target| target.custom.as_ref()) {
+        target::loads_of(custom, &mut loads)?;
+        if !mixes.is_empty() {
             return Err(
                 "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),
             );
         }
-        if target.custom.is_some() && raw.encoding.is_some() {
+        if raw.encoding.is_some() {
             return Err(
                 "`encoding` does not belong to `target.kind` = \"http\", whose bodies are the plan's own".into(),
             );

@@ -343,7 +343,9 @@ fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<Ta
             at("target.grpc_url")
         ));
     }
-    target::carries(&given, known.batch_sizes).map_err(|what| format!("{}: {what}", at("target")))?;
+    if let Some(custom) = &given.custom {
+        target::carries(custom, known.batch_sizes).map_err(|what| format!("{}: {what}", at("target")))?;
+    }
     Ok(Some(given))
 }
 

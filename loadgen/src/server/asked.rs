@@ -42,6 +42,15 @@ pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, Contr
     Ok(None)
 }
 
+/// Whether metrics are where nobody said that they are; the error, where there are none. What has no end is refused.
+pub(super) async fn probe(endpoint: &Endpoint) -> Result<Result<(), ControlError>, ControlError> {
+    let url = endpoint.address().url();
+    match endpoint.ask(Ask::get(""), &Limit::of(METRICS_BYTES), TIMEOUT).await {
+        Err(error) if error.is_too_large => Err(refusal(&url, &error.says)),
+        _ => Ok(scrape(endpoint).await.map(|_| ())),
+    }
+}
+
 pub(super) async fn fetched(
     endpoint: &Endpoint,
     url: &str,

@@ -4,7 +4,7 @@
 //! clock runs.
 
 pub use super::asked::ControlError;
-use super::asked::{TIMEOUT, answered, fetched, refusal, scrape, several};
+use super::asked::{TIMEOUT, answered, fetched, probe, refusal, scrape, several};
 use super::metadata;
 use super::reading::Reading;
 use super::scrape::Scrape;
@@ -115,9 +115,11 @@ impl Control {
             None if control.custom.is_some() => {}
             None => {
                 let endpoint = control.metrics_below()?;
-                match several(&endpoint).await {
-                    Ok(None) => control.metrics.push(endpoint),
-                    Ok(Some(several)) => notes.push(format!("{}: {several}", endpoint.address().url())),
+                match probe(&endpoint).await? {
+                    Ok(()) => match several(&endpoint).await? {
+                        None => control.metrics.push(endpoint),
+                        Some(several) => notes.push(format!("{}: {several}", endpoint.address().url())),
+                    },
                     Err(error) => notes.push(format!(
                         "no metrics: {error}; where they are elsewhere, name them by --metrics-url (each replica's), and where there are \
                          none, say --no-metrics"

@@ -33,20 +33,15 @@ impl Address {
             "https" => (true, 443),
             other => {
                 return Err(format!(
-                    "{shown}: `{other}://` is not measured; give an address that begins with http:// or https://"
+                    "{shown}: `{other}://` is not measured; give the address as http://HOST:PORT or https://HOST:PORT/PREFIX"
                 ));
             }
         };
-        if !parsed.username().is_empty() || parsed.password().is_some() {
+        let has_user = !parsed.username().is_empty() || parsed.password().is_some();
+        if has_user || parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(format!(
-                "{shown}: give the address without a name or a password: it is kept in the result; a token goes by --token-env or \
-                 --token-file"
-            ));
-        }
-        if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(format!(
-                "{shown}: give the address without `?` and `#`: it is kept in the result; a token goes by --token-env or \
-                 --token-file"
+                "{shown}: give the server's address without a name, a password or a token, and without `?` and `#`: it is kept in the \
+                 result; a bearer token is given by --token-env NAME or --token-file FILE"
             ));
         }
         let (Some(named), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {

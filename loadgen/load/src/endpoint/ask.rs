@@ -60,8 +60,22 @@ pub struct Answer {
 
 /// Why there is no reply, with what to do where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unanswered(pub String);
+#[error("{says}")]
+pub struct Unanswered {
+    /// In words.
+    pub says: String,
+    /// Whether there was one, beyond its limit.
+    pub is_too_large: bool,
+}
+
+impl From<String> for Unanswered {
+    fn from(says: String) -> Self {
+        Self {
+            says,
+            is_too_large: false,
+        }
+    }
+}
 
 impl Endpoint {
     /// The headers that every request has.
@@ -81,12 +95,12 @@ impl Endpoint {
     /// No connection, one that broke, a reply beyond the limit, or none in time.
     pub async fn ask(&self, ask: Ask<'_>, limit: &Limit, within: Duration) -> Result<Answer, Unanswered> {
         match tokio::time::timeout(within, self.exchange(ask, limit)).await {
-            Ok(answered) => answered.map_err(Unanswered),
-            Err(_) => Err(Unanswered(format!("no answer in {} s", within.as_secs()))),
+            Ok(answered) => answered,
+            Err(_) => Err(format!("no answer in {} s", within.as_secs()).into()),
         }
     }
 
-    async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, String> {
+    async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, Unanswered> {
         let uri: Uri = self
             .path(ask.path)
             .parse()
@@ -108,16 +122,20 @@ impl Endpoint {
             // What TLS says of a refused certificate comes to the connection only.
             Err(text) => {
                 let why = tokio::time::timeout(Duration::from_millis(200), connection).await;
-                return Err(match why {
+                let why = match why {
                     Ok(Ok(Err(error))) => broken(error),
                     _ => text,
-                });
+                };
+                return Err(why.into());
             }
         };
         let (head, body) = response.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
-            BodyError::Lost(error) => broken(error),
-            BodyError::TooLarge(what) => format!("{what}; that is no answer of an inference server"),
+            BodyError::Lost(error) => broken(error).into(),
+            BodyError::TooLarge(what) => Unanswered {
+                says: format!("{what}; that is no answer of an inference server"),
+                is_too_large: true,
+            },
         })?;
         Ok(Answer {
             status: head.status,

@@ -171,8 +171,7 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
 }
 
 /// The loads of a plan with the rows that its requests carry, where these are said and not asked for.
-pub(in crate::plan) fn loads_of(target: &TargetPlan, loads: &mut [Load]) -> Result<(), String> {
-    let Some(spec) = &target.custom else { return Ok(()) };
+pub(in crate::plan) fn loads_of(spec: &CustomSpec, loads: &mut [Load]) -> Result<(), String> {
     let read = Custom::open(spec)?;
     if read.wants_ids() {
         return Ok(());
@@ -194,8 +193,7 @@ pub(in crate::plan) fn loads_of(target: &TargetPlan, loads: &mut [Load]) -> Resu
 }
 
 /// Whether the requests of a server carry as many rows as every load asks for.
-pub(in crate::plan) fn carries(target: &TargetPlan, batch_sizes: &[u32]) -> Result<(), String> {
-    let Some(spec) = &target.custom else { return Ok(()) };
+pub(in crate::plan) fn carries(spec: &CustomSpec, batch_sizes: &[u32]) -> Result<(), String> {
     if Custom::open(spec)?.wants_ids() {
         return Ok(());
     }

@@ -239,7 +239,7 @@ mod tests {
             batch_size: 4,
             rate: 1.0,
         }];
-        assert!(loads_of(&target, &mut loads).unwrap_err().contains("rows_per_request"));
+        assert!(loads_of(&custom, &mut loads).unwrap_err().contains("rows_per_request"));
     }
 
     #[test]
