@@ -154,7 +154,7 @@ fn payloads(ids: &[i64]) -> Vec<u8> {
 }
 
 async fn rows(join: &Join, ids: &[i64]) -> Result<Part, Refusal> {
-    let joined = join.rows(ids, &mut Stopwatch::start()).await?;
+    let joined = join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start()).await?;
     Ok(joined.into_iter().next().unwrap().1)
 }
 
