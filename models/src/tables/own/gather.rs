@@ -3,7 +3,7 @@
 
 use super::bad_rows::{BadRows, values_of};
 use super::convert::{Rules, convert};
-use super::inputs::{From as Origin, Input};
+use super::inputs::{Input, Origin};
 use super::plan::{Journal, Plan, Progressed};
 use super::read::{self, Batch, Opened, Stretch};
 use super::request::{CsvOptions, Part};
@@ -164,17 +164,23 @@ impl Gathering<'_> {
                 }
                 (buffers.rows, buffers.longest_key)
             };
+            let of_worker = &of_worker;
             let workers: Vec<_> = (0..workers)
                 .map(|_| {
                     let sender = sender.clone();
-                    scope.spawn(|| of_worker(sender))
+                    scope.spawn(move || of_worker(sender))
                 })
                 .collect();
             drop(sender);
             for bytes in receiver {
                 progress.advance(bytes);
             }
-            let sums = workers.into_iter().map(|worker| worker.join().unwrap_or((0, 0)));
+            let sums = workers.into_iter().map(|worker| {
+                worker.join().unwrap_or_else(|_| {
+                    fail(ModelsError::bad(&self.folder.display(), &"a thread that reads rows broke off"));
+                    (0, 0)
+                })
+            });
             sums.fold((0, 0), |(rows, longest), of| (rows + of.0, longest.max(of.1)))
         });
         match first_error.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -288,7 +294,7 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
     if lists.is_empty() {
         return Ok(lengths);
     }
-    let mut look = |batch: Batch| {
+    let mut look = |batch: Batch| -> Result<(), Halt> {
         for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
             let Some(row) = (0..column.len()).find(|&row| !column.is_null(row)) else {
                 continue;

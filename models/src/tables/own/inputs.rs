@@ -28,12 +28,12 @@ pub(super) struct Inputs {
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) about: InputFile,
-    pub(super) from: From,
+    pub(super) from: Origin,
 }
 
 /// Where a file is.
 #[derive(Debug)]
-pub(super) enum From {
+pub(super) enum Origin {
     Disk(PathBuf),
     Store { store: Arc<Remote>, key: String },
 }
@@ -102,7 +102,7 @@ impl Inputs {
                 bytes: found.len(),
                 version: format!("{}.{:09}", found.mtime(), found.mtime_nsec()),
             },
-            from: From::Disk(path.to_owned()),
+            from: Origin::Disk(path.to_owned()),
         });
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Inputs {
                         bytes: object.bytes,
                         version: object.version,
                     },
-                    from: From::Store {
+                    from: Origin::Store {
                         store: Arc::clone(&store),
                         key: object.below,
                     },

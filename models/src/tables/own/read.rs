@@ -119,10 +119,8 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
 
 fn format_of(file: &mut File, path: &Path) -> Result<Format, String> {
     let mut magic = Vec::new();
-    file.by_ref()
-        .take(6)
-        .read_to_end(&mut magic)
-        .and_then(|_| file.rewind())
+    let read = file.by_ref().take(6).read_to_end(&mut magic);
+    read.and_then(|_| file.rewind())
         .map_err(|e| format!("cannot read it: {e}"))?;
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     match &magic[..] {
@@ -133,7 +131,7 @@ fn format_of(file: &mut File, path: &Path) -> Result<Format, String> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
         _ if ["csv", "tsv", "txt"].contains(&ending) => Ok(Format::Csv),
         [] => Err("it is empty".to_owned()),
-        _ if magic.starts_with(b"version") => {
+        _ if magic == b"versio" => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
         _ => Err("it is no Parquet, Arrow IPC, or text named .csv, .tsv or .txt".to_owned()),

@@ -134,7 +134,11 @@ fn ranks_of(words: &[u64]) -> Vec<u32> {
     let count = |chunk: &[u64]| chunk.iter().map(|word| word.count_ones()).sum::<u32>();
     words
         .chunks(RANK_WORDS)
-        .map(|chunk| std::mem::replace(&mut sum, sum.wrapping_add(count(chunk))))
+        .map(|chunk| {
+            let before = sum;
+            sum = sum.wrapping_add(count(chunk));
+            before
+        })
         .collect()
 }
 

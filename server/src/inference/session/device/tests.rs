@@ -9,6 +9,7 @@ use super::*;
 use crate::features::destination::RowDestination;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
+use crate::features::ids::EntityIds;
 use crate::features::{Join, WantedColumn};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
