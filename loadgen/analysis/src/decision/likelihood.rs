@@ -4,9 +4,8 @@
 //! logarithms. Knows nothing of rates, variants or costs.
 //!
 //! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are `θ + σ z` with a standard
-//! normal `z` of each step, and a step's count is binomial given those. Slow requests come in bursts, so that `n / d` of a step's
-//! requests count, with the dependence `d` of all steps around the rate: a step that met no burst shows none. What bursts
-//! there are beyond that counts as weather. A small share of all steps is disturbed without anybody having seen it: such a step may show
+//! normal `z` of each step. Given those, slow requests come in bursts: at random, and of geometric lengths whose mean is the dependence of
+//! all steps around the rate, because a step that met no burst shows none. A small share of all steps is disturbed without anybody having seen it: such a step may show
 //! anything, so that no single step is certain of anything.
 
 use std::sync::OnceLock;
@@ -29,6 +28,10 @@ const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
 const LANES: usize = 4;
 /// The share of steps that were disturbed unseen.
 const DISTURBED: f64 = 0.03;
+/// Where a larger share is slow there is no telling bursts apart: requests count by their dependence.
+const OFTEN: f64 = 0.2;
+/// More slow requests than these are counted in larger pieces.
+const MOST_COUNTED: f64 = 40.0;
 /// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
 const SATURATED_COUNT: f64 = 50.0;
 
@@ -52,16 +55,43 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Requests that count, and slow ones among them.
-    fn deflated(self, limit: f64) -> (f64, f64) {
-        let count = self.requests / self.dependence.max(1.0);
+    /// How likely they are at some log odds, and how many requests count.
+    fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
+        let dependence = self.dependence.max(1.0);
         let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
         // A backlog that grows below the limit may be a burst at the window's end.
-        if self.saturated && share > limit {
-            let count = count.clamp(1.0, SATURATED_COUNT);
-            return (count, count);
+        let saturated = self.saturated && share > limit;
+        if !saturated && share < OFTEN {
+            let of = |odds: f64| self.in_bursts(1.0 / (1.0 + (-odds).exp()), dependence);
+            return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
-        (count, count * share)
+        let count = self.requests / dependence;
+        let count = if saturated { count.clamp(1.0, SATURATED_COUNT) } else { count };
+        let slow = if saturated { count } else { count * share };
+        let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
+        let of = |odds: f64| {
+            // ln p and ln (1 - p) without losing the small one.
+            let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
+            (ways + slow * p + (count - slow) * q).exp()
+        };
+        (std::array::from_fn(|index| of(odds(index))), count, slow)
+    }
+
+    /// The chance of so many slow ones where a share is slow, in bursts that come at random and are of geometric lengths
+    /// (Pólya and Aeppli's law, by its recursion).
+    fn in_bursts(self, share: f64, dependence: f64) -> f64 {
+        // The same in coarser pieces where there are many.
+        let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
+        let (slow, mean) = ((self.slow * coarse).round() as u32, (dependence * coarse).max(1.0));
+        let bursts = self.requests * coarse * share / mean;
+        let longer = 1.0 - 1.0 / mean;
+        let (mut before, mut now) = (0.0, (-bursts).exp());
+        for count in 0..slow {
+            let count = f64::from(count);
+            let next = ((bursts / mean + 2.0 * longer * count) * now - longer * longer * (count - 1.0) * before) / (count + 1.0);
+            (before, now) = (now, next.max(0.0));
+        }
+        now
     }
 }
 
@@ -74,18 +104,12 @@ impl Likelihood {
 
     /// Adds a step; `limit` is the share of slow requests that may be, above 0 and below 1.
     pub fn add(&mut self, counts: Counts, limit: f64) {
-        let (count, slow) = counts.deflated(limit);
-        if count <= 0.0 {
+        if counts.requests <= 0.0 {
             return;
         }
-        let limit = (limit / (1.0 - limit)).ln();
-        let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
-        let given: [f64; ODDS] = std::array::from_fn(|index| {
-            let odds = limit + (index as f64 - FAR_SIDE as f64) * FINE;
-            // ln p and ln (1 - p) without losing the small one.
-            let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
-            (ways + slow * p + (count - slow) * q).exp()
-        });
+        let of_limit = (limit / (1.0 - limit)).ln();
+        let odds = |index: usize| of_limit + (index as f64 - FAR_SIDE as f64) * FINE;
+        let (given, count, slow) = counts.given(odds, limit);
         let any = 1.0 / (count + 1.0);
         // Half of the disturbed ones have nearly all slow.
         let most = if slow > 0.8 * count {

@@ -130,7 +130,7 @@ impl Plan<'_> {
         let tie = lab.question.tie;
         let fails = |score: f64| 1.0 - unbeaten(&scores, &placed, leader, score, tie);
         let rival = (0..scores.len())
-            .filter(|&index| index != leader && self.is_open(index))
+            .filter(|&index| index != leader && placed[index])
             .max_by(|&a, &b| lab.beats(a, leader).total_cmp(&lab.beats(b, leader)));
         let mut told: Vec<(f64, Probe)> = self.telling(leader, &fails).into_iter().collect();
         if let Some(rival) = rival {

@@ -232,7 +232,7 @@ impl<'a> Lab<'a> {
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.standings.len())
-            .filter(|&index| self.is_placed(index) && self.standings[index].outcome != MeetsObjective::NotMet)
+            .filter(|&index| self.is_placed(index))
             .max_by(|&a, &b| {
                 let score = |index: usize| self.standings[index].score;
                 self.chances[a]
@@ -304,12 +304,12 @@ impl<'a> Lab<'a> {
     #[must_use]
     pub fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
         let mut places = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
-        // What does not hold at a lower rate does not at this one.
-        places.retain(|place| place.rps <= rps * 1.01);
-        let there = places.iter().filter(|place| (place.rps / rps - 1.0).abs() <= 0.01);
-        let (usable, in_vain) = there.fold((0, 0), |(usable, in_vain), place| {
+        // What holds at a higher rate holds at this one, and what does not hold at a lower one does not.
+        let enough = places.iter().filter(|place| place.rps >= rps * 0.99);
+        let (usable, in_vain) = enough.fold((0, 0), |(usable, in_vain), place| {
             (usable + place.usable, place.in_vain.max(in_vain))
         });
+        places.retain(|place| place.rps <= rps * 1.01);
         let odds = |curve: &Curve| {
             let meets = curve.at_least(&self.grid, rps);
             (1.0 - meets) / meets.max(1e-300)

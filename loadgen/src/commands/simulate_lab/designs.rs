@@ -19,6 +19,8 @@ pub(super) enum Said {
     NoneWrong,
     /// That it does not know.
     Undecided,
+    /// That fresh steps say otherwise than those that chose.
+    Contradicted,
 }
 
 /// The lab with a number.
@@ -67,6 +69,7 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
                 let right = known.least().is_infinite();
                 return (if right { Said::Right } else { Said::NoneWrong }, steps);
             }
+            Next::Stop(StopReason::Contradicted) => return (Said::Contradicted, steps),
             Next::Stop(_) => return (Said::Undecided, steps),
         }
     }

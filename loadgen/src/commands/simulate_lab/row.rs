@@ -17,6 +17,8 @@ pub struct Row {
     pub none_wrong: usize,
     /// Those that said that they do not know.
     pub undecided: usize,
+    /// Of these, those whose fresh steps contradicted the choice.
+    pub contradicted: usize,
     /// Steps, of each.
     pub steps: Vec<u32>,
     /// Steps of the fixed design that always names one, and how often it is wrong, at the smallest size at which that is in one lab of twenty

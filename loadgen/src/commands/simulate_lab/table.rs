@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 pub(super) fn csv(rows: &[Row]) -> String {
     let mut text = String::from(
-        "family,held_out,labs,right,wrong,none_wrong,undecided,median_steps,named_steps,named_wrong,stated_steps,stated_decided\n",
+        "family,held_out,labs,right,wrong,none_wrong,undecided,contradicted,median_steps,named_steps,named_wrong,stated_steps,stated_decided\n",
     );
     for row in rows {
         let fixed = |fixed: Option<(u32, usize)>| {
@@ -14,7 +14,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
         };
         let _ = writeln!(
             text,
-            "\"{}\",{},{},{},{},{},{},{},{},{}",
+            "\"{}\",{},{},{},{},{},{},{},{},{},{}",
             row.family.name(),
             row.family.held_out,
             row.labs,
@@ -22,6 +22,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
             row.wrong,
             row.none_wrong,
             row.undecided,
+            row.contradicted,
             row.median_steps(),
             fixed(row.named),
             fixed(row.stated),
