@@ -43,5 +43,5 @@ pub use question::{
 };
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
-pub use server::ServerDelta;
+pub use server::{ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};

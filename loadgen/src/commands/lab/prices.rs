@@ -39,11 +39,20 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
     PricedVariant {
         name: variant.name.clone(),
         tier: variant.tier.name.clone(),
-        price: variant.price.clone(),
+        price: variant.price.clone().or_else(|| paid_by_instance(variant)),
         instance: variant.instance.clone(),
         staged_bytes: variant.staged.map_or(0, |stage| stage.capacity_bytes),
         cache_bytes: (prepared.table_bytes as f64 * variant.cache.share) as u64,
     }
+}
+
+/// A server that runs already and names no storage is paid by its instance.
+fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
+    let target = variant.target.as_deref()?;
+    target
+        .price
+        .clone()
+        .or_else(|| target.tier.is_none().then(|| pricing::INCLUDED.to_owned()))
 }
 
 /// Bytes of all files below a folder; what cannot be read counts nothing.
