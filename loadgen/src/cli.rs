@@ -221,7 +221,8 @@ enum Command {
     /// meets the objective.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
-        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json"
+        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
+        tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
     Advise {
         /// Folders of runs that were asked a question, of one model and one kind of request; their variants are put together

@@ -74,6 +74,8 @@ pub(super) struct RawKeys {
     pub(super) file: Option<PathBuf>,
     #[serde(default)]
     pub(super) column: Option<String>,
+    #[serde(default)]
+    pub(super) text: bool,
 }
 
 /// `keys.distribution`.

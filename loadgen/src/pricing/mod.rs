@@ -13,7 +13,7 @@ mod storage;
 mod variants;
 
 pub use error::PricingError;
-pub use variants::{PricedVariant, Stored, add_variants, terms};
+pub use variants::{add_variants, terms};
 
 pub use file::INCLUDED;
 use file::{PriceFile, Priced};
@@ -43,6 +43,7 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
         terms_by_variant: BTreeMap::new(),
+        priced: None,
         sources: vec![priced.line(instance)],
     };
     pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));

@@ -19,6 +19,13 @@ use tierlab_load::wire::Protocol;
 /// No server, an error reply, or outputs without a row for the row asked for.
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
     let body = match target.content_of(model) {
+        Content::Joined(population) if population.unsuited().is_some() => {
+            return Err(RunError::Usage(format!(
+                "{}: the table of `{model}`: {}",
+                plan.file.display(),
+                population.unsuited().unwrap_or_default()
+            )));
+        }
         Content::Joined(population) if population.unknown_id().is_some() => {
             return Err(RunError::Usage(format!(
                 "{}: `keys.file` asks for entity {}, which the table of `{}` does not have",
@@ -27,7 +34,7 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
                 plan.model
             )));
         }
-        Content::Joined(population) => payload::joined(&[population.by_rank(0)], plan.form(model)),
+        Content::Joined(population) => population.body(&[population.by_rank(0)], plan.form(model)),
         Content::Custom { custom, ids } => return check_custom(target, custom, ids.as_ref(), plan).await,
         Content::Inline(specs) if specs.is_empty() => {
             return Err(RunError::Usage(format!(

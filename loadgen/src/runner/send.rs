@@ -140,7 +140,7 @@ impl Requests<'_> {
             Content::Joined(population) => {
                 let per_request = self.load.batch_size as usize;
                 let ids = population.draw(requests * per_request, self.seed);
-                Ok(ids.chunks(per_request).map(|ids| payload::joined(ids, form)).collect())
+                Ok(ids.chunks(per_request).map(|ids| population.body(ids, form)).collect())
             }
             Content::Inline(specs) => {
                 payload::inline(specs, self.load.batch_size, form, self.seed).map_err(RunError::Usage)

@@ -46,12 +46,10 @@ impl Content {
     pub fn of(plan: &Plan, model: &ModelMetadata) -> Self {
         match &model.joined {
             // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
-            Some(joined) if joined.rows > 0 => Self::Joined(Population::new(
-                joined.first_id,
-                joined.rows,
-                plan.keys.clone(),
-                plan.seed,
-            )),
+            Some(joined) if joined.rows > 0 => Self::Joined(
+                Population::new(joined.first_id, joined.rows, plan.keys.clone(), plan.seed)
+                    .with_keys(joined.key.as_ref().map(|key| key.datatype)),
+            ),
             _ => Self::Inline(model.inputs.clone()),
         }
     }

@@ -17,6 +17,7 @@ mod gpu_check;
 mod grpc;
 mod harness;
 mod instances;
+mod keyed;
 mod lifecycle;
 mod malformed;
 mod management;

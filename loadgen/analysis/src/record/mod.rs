@@ -36,7 +36,7 @@ pub use interval::Interval;
 pub use mix_share::{HourBy, MixShare};
 pub use percentile::Percentile;
 pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
-pub use prices::{CostTerms, InstancePrice, Pricing};
+pub use prices::{CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,

@@ -4,9 +4,9 @@
 use super::data::Prepared;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
-use crate::pricing::{self, PricedVariant, Stored};
+use crate::pricing;
 use std::path::Path;
-use tierlab_analysis::record::Pricing;
+use tierlab_analysis::record::{PricedVariant, Pricing, StoredBytes};
 
 /// The prices of a plan; `None` where it names none.
 pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
@@ -26,7 +26,7 @@ pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Re
     };
     let mut pricing = pricing::load(file, instance, &tiers)?;
     if !named.is_empty() {
-        let stored = Stored {
+        let stored = StoredBytes {
             table_bytes: prepared.table_bytes,
             model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
         };
