@@ -1,5 +1,7 @@
 //! The command line: arguments, and which part of the crate answers them. Results go to stdout, progress to stderr.
 
+mod own_tables;
+
 use crate::error::ModelsError;
 use crate::generators::{DEFAULT_SEED, ModelKind, Request, Size};
 use crate::import::independence::{TestOptions, Verdict};
@@ -11,6 +13,7 @@ use crate::repository::{self, Outcome};
 use crate::stop::Stop;
 use crate::tables::{self, TableKind};
 use clap::{Args, Parser, Subcommand};
+use own_tables::{ExportTableArgs, ImportTableArgs};
 use std::path::PathBuf;
 
 const REPOSITORY: &str = "models/repository";
@@ -23,6 +26,8 @@ Examples:
   tierlab-models features --table ctr --rows 10000000       5.1 GB, in bounded memory
   tierlab-models import my-model.onnx --name my-model
   tierlab-models import my-model.onnx --batching=64         only if its rows do not depend on each other
+  tierlab-models import-table users.parquet --key user_id --name users
+  tierlab-models export-table models/features/users.rows --to users.parquet
   tierlab-models publish --to configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000
   tierlab-models inspect --verify
 
@@ -57,6 +62,15 @@ pub enum Command {
     /// on another, config.toml says `max_batch_size`; otherwise the model is imported without batching, what speaks
     /// against it is printed, and the exit code is 1.
     Import(ImportArgs),
+    /// Make a feature table of your own rows: Parquet, Arrow IPC, CSV, or a folder of parts
+    ///
+    /// Keys are integers in any order, texts or UUIDs. Columns of numbers become columns, lists become vectors, and what
+    /// has no place in a row is refused by name. Memory stays bounded at any size; a command that was cut off goes on when
+    /// it is given again. Rows that cannot be used are kept in NAME.bad.jsonl, with file, row and reason.
+    #[command(after_help = own_tables::EXAMPLES)]
+    ImportTable(ImportTableArgs),
+    /// Write a feature table as Parquet, which pandas, pyarrow, Spark and DuckDB read
+    ExportTable(ExportTableArgs),
     /// Put models and feature tables on a tier, at models/... and features/...
     ///
     /// What is there already, identical, is left alone. Each model's manifest goes last, so no reader sees a manifest of
@@ -172,6 +186,8 @@ pub async fn run(cli: Cli, stop: &Stop) -> Result<(), ModelsError> {
         Command::Generate(args) => run_generate(&args, stop),
         Command::Features(args) => run_features(&args, stop),
         Command::Import(args) => run_import(args, stop),
+        Command::ImportTable(args) => own_tables::run_import(args, stop).await,
+        Command::ExportTable(args) => own_tables::run_export(&args, stop),
         Command::Publish(args) => run_publish(args, stop).await,
         Command::Inspect(args) => run_inspect(args, stop),
     }
@@ -262,6 +278,10 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
         tables: args.table,
     };
     let tier = publish::open_tier(&args.to, &args.set).await?;
+    let left_out = publish::left_out(&selection)?;
+    for what in &left_out {
+        eprintln!("left out: {what}");
+    }
     let summary = publish::publish(&*tier, &selection, stop).await?;
     println!(
         "{} on {}: {} objects put ({} in {:.1} s), {} already there",
@@ -272,6 +292,10 @@ async fn run_publish(args: PublishArgs, stop: &Stop) -> Result<(), ModelsError> 
         summary.seconds,
         summary.already_there,
     );
+    if summary.put == 0 && !left_out.is_empty() {
+        let what = format!("nothing was put, and {} left out, see above", left_out.len());
+        return Err(ModelsError::bad(&tier.info().location, &what));
+    }
     Ok(())
 }
 

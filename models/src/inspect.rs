@@ -201,20 +201,39 @@ fn describe_table(file: &Path, options: InspectOptions, stop: &Stop) -> Result<S
     Ok(text)
 }
 
+/// A table's keys and columns, as indented lines.
+#[must_use]
+pub fn describe_columns(header: &TableHeader) -> String {
+    let mut text = String::new();
+    describe_header(&mut text, header);
+    text
+}
+
 fn describe_header(text: &mut String, header: &TableHeader) {
     let ids = header.ids();
+    let entities = match &header.schema.key {
+        None => format!("ids {}..{}, seed {}", ids.start, ids.end, header.seed),
+        Some(key) => format!("{} keys of `{}`", key.kind.as_str(), key.name),
+    };
     let _ = writeln!(
         text,
-        "  {} {} rows of {} bytes, ids {}..{}, seed {}, {} blocks of {} rows",
+        "  {} {} rows of {} bytes, {entities}, {} blocks of {} rows",
         human_bytes(header.file_len()),
         header.rows,
         header.stride,
-        ids.start,
-        ids.end,
-        header.seed,
         header.block_crcs.len(),
         header.rows_per_block,
     );
+    if let Some(key) = &header.schema.key {
+        let _ = writeln!(
+            text,
+            "  index of keys {}, {:.2} MB in memory for a million keys; keys have {} bytes at most",
+            human_bytes(header.index_bytes),
+            // Counts of bits beside the index's words are made when it is opened: 4 bytes for 64.
+            header.index_bytes as f64 * (1.0 + 4.0 / 64.0) / header.rows.max(1) as f64,
+            key.longest(),
+        );
+    }
     for column in &header.schema.columns {
         let _ = writeln!(
             text,

@@ -1,9 +1,11 @@
-//! Which entities are asked for. In: a distribution, the number of entities and a seed. Out: ids.
+//! Which entities are asked for. In: a distribution, the number of entities and a seed. Out: ids, and requests for them.
 //!
 //! A key is drawn as a rank of popularity, and ranks are scattered over the ids by a fixed permutation: else the
 //! popular entities would lie side by side in the table and share its blocks, which real ones do not.
 
+use crate::payload::{self, Body, Form};
 use crate::schedule::split_mix;
+use crate::wire::Encoding;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -11,6 +13,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierlab_protocol::infer::{InferRequest, Tensor};
+use tierlab_protocol::metadata::ENTITY_ID;
+use tierlab_protocol::tensor::DataType;
 
 const KEY_STREAM: u64 = 2;
 /// Of a Feistel network: four rounds mix well for any round function (Luby and Rackoff, 1988).
@@ -32,8 +37,10 @@ pub enum KeyDistribution {
     File {
         /// As the plan names it.
         file: PathBuf,
-        /// At least one.
+        /// At least one. Where keys are texts, their places among `texts`.
         ids: Arc<[i64]>,
+        /// Each text once; none where keys are integers.
+        texts: Arc<[Box<str>]>,
     },
 }
 
@@ -57,6 +64,10 @@ pub struct Population {
     scatter: Scatter,
     /// Of a file of ids: each once, the most frequent first.
     listed: Arc<[i64]>,
+    /// Of a file of texts: what the ids stand for.
+    texts: Arc<[Box<str>]>,
+    /// The type of the table's keys, where entities have keys.
+    keys: Option<DataType>,
 }
 
 impl Population {
@@ -75,13 +86,76 @@ impl Population {
                 KeyDistribution::File { ids, .. } => by_frequency(ids),
                 _ => [].into(),
             },
+            texts: match &distribution {
+                KeyDistribution::File { texts, .. } => Arc::clone(texts),
+                _ => [].into(),
+            },
+            keys: None,
             distribution,
+        }
+    }
+
+    /// The same, of a table whose entities have keys of this type, in the place of ids that follow each other.
+    #[must_use]
+    pub fn with_keys(self, keys: Option<DataType>) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Why the entities cannot be asked for, and what to write in the plan; `None` where they can.
+    #[must_use]
+    pub fn unsuited(&self) -> Option<&'static str> {
+        let is_file = matches!(self.distribution, KeyDistribution::File { .. });
+        match (self.keys, self.texts.is_empty()) {
+            (Some(DataType::Bytes), true) => Some(
+                "its keys are texts: list them in a CSV file, with `distribution = \"file\"`, `file` and `text = true` in `[keys]`",
+            ),
+            (Some(DataType::Bytes), false) => None,
+            (_, false) => Some("its keys are integers: `keys.text` must not be set"),
+            (Some(_), true) if !is_file => Some(
+                "its keys are integers in any order: list them in a CSV file, with `distribution = \"file\"` and `file` in `[keys]`",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The body of a request for the rows of entities.
+    #[must_use]
+    pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
+        let form = form.into();
+        let request = InferRequest {
+            inputs: vec![self.tensor(ids)],
+            binary_output: form == Form::Http(Encoding::Binary),
+            ..InferRequest::default()
+        };
+        Body::encode(request, form)
+    }
+
+    /// The tensor that names entities: ids, or their texts.
+    #[must_use]
+    pub fn tensor(&self, ids: &[i64]) -> Tensor {
+        if self.texts.is_empty() {
+            return payload::entity_ids(ids);
+        }
+        let mut data = Vec::new();
+        for text in ids.iter().filter_map(|&id| self.texts.get(usize::try_from(id).ok()?)) {
+            data.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            data.extend_from_slice(text.as_bytes());
+        }
+        Tensor {
+            name: ENTITY_ID.into(),
+            dtype: DataType::Bytes,
+            shape: vec![ids.len() as i64],
+            data: data.into(),
         }
     }
 
     /// An id of the file that the table does not have; `None` where there is none, or no file.
     #[must_use]
     pub fn unknown_id(&self) -> Option<i64> {
+        // Which keys a table has, only the table knows.
+        if self.keys.is_some() {
+            return None;
+        }
         let last = self.first_id + (self.count - 1).cast_signed();
         let known = self.first_id..=last;
         self.listed.iter().copied().find(|id| !known.contains(id))
@@ -255,6 +329,7 @@ mod tests {
             let distribution = KeyDistribution::File {
                 file: "ids.csv".into(),
                 ids: ids.into(),
+                texts: [].into(),
             };
             Population::new(0, 10, distribution, 1)
         };
@@ -266,6 +341,28 @@ mod tests {
         );
         assert_eq!(population.unknown_id(), None);
         assert_eq!(from(&[3, 10]).unknown_id(), Some(10));
+    }
+
+    #[test]
+    fn texts_are_sent_as_bytes_and_other_keys_are_refused() {
+        let population = |keys, texts: &[&str]| {
+            let distribution = KeyDistribution::File {
+                file: "ids.csv".into(),
+                ids: [1, 0].into(),
+                texts: texts.iter().map(|&text| text.into()).collect(),
+            };
+            Population::new(0, 10, distribution, 1).with_keys(keys)
+        };
+        let texts = population(Some(DataType::Bytes), &["a", "bc"]);
+        let body = texts.body(&texts.draw(2, 1), Encoding::Json);
+        let body = String::from_utf8_lossy(&body.bytes).into_owned();
+        assert!(body.contains("[\"bc\",\"a\"]") && body.contains("BYTES"), "{body}");
+        assert_eq!((texts.unsuited(), texts.unknown_id()), (None, None));
+        assert!(population(None, &["a", "b"]).unsuited().is_some());
+        assert!(population(Some(DataType::Bytes), &[]).unsuited().is_some());
+        assert!(population(Some(DataType::Int64), &[]).unsuited().is_none());
+        let uniform = Population::new(0, 10, KeyDistribution::Uniform, 1).with_keys(Some(DataType::Int64));
+        assert!(uniform.unsuited().unwrap().contains("any order"));
     }
 
     #[test]

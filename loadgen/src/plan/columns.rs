@@ -1,6 +1,7 @@
 //! Columns of CSV files that a plan names: timestamps and entity ids of recorded requests. In: a path and a column. Out:
 //! its values, or which line cannot be read. Knows nothing of what they are for.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
@@ -35,6 +36,22 @@ pub(super) fn ids(path: &Path, column: &Column) -> Result<Vec<i64>, String> {
     parsed(path, column, |text| {
         text.split([' ', ';']).filter(|part| !part.is_empty()).collect()
     })
+}
+
+/// Keys that are texts, in the order of the file, as places among the texts that it has; a cell may hold several, apart by
+/// semicolons.
+pub(super) fn texts(path: &Path, column: &Column) -> Result<(Vec<i64>, Vec<Box<str>>), String> {
+    let cells: Vec<String> = parsed(path, column, |text| text.split(';').collect())?;
+    let mut places: BTreeMap<String, i64> = BTreeMap::new();
+    let mut texts: Vec<Box<str>> = Vec::new();
+    let ids = cells.into_iter().map(|cell| {
+        let next = texts.len() as i64;
+        *places.entry(cell).or_insert_with_key(|text| {
+            texts.push(text.as_str().into());
+            next
+        })
+    });
+    Ok((ids.collect(), texts))
 }
 
 fn parsed<T>(path: &Path, column: &Column, cells: fn(&str) -> Vec<&str>) -> Result<Vec<T>, String>
@@ -96,6 +113,9 @@ mod tests {
         let log = file(b"ts, user_id\n1.5, 7\n2.0, 8 9;10\n");
         assert_eq!(ids(log.path(), &column("user_id")).unwrap(), [7, 8, 9, 10]);
         assert_eq!(numbers(log.path(), &column("ts")).unwrap(), [1.5, 2.0]);
+        let named = file(b"k\nb;a\nb\n");
+        let (places, names) = texts(named.path(), &column("k")).unwrap();
+        assert_eq!((places, names), (vec![0, 1, 0], vec!["b".into(), "a".into()]));
         let missing = ids(log.path(), &column("id")).unwrap_err();
         assert!(
             missing.contains("`keys.column`") && missing.contains("ts, user_id"),

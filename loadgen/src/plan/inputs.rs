@@ -572,7 +572,7 @@ mod tests {
                 Inputs::resolve(&rules, &declared).map_err(|error| format!("{error}: {said}"))
             });
             let made = made.map_err(TestCaseError::fail)?;
-            let wish = Wish { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, ids: &[] };
+            let wish = Wish { form: Form::Http(Encoding::Binary), rows: 1, requests: 2, seed: 1, entities: None };
             made.prepare(&wish).map_err(TestCaseError::fail)?;
         }
 

@@ -18,6 +18,9 @@ pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution
     if raw.distribution != Raw::File && raw.column.is_some() {
         return foreign("column", "file");
     }
+    if raw.distribution != Raw::File && raw.text {
+        return foreign("text", "file");
+    }
     match raw.distribution {
         Raw::Uniform => Ok(KeyDistribution::Uniform),
         Raw::Sequential => Ok(KeyDistribution::Sequential),
@@ -37,11 +40,19 @@ pub(super) fn validate(raw: raw::RawKeys, base: &Path) -> Result<KeyDistribution
                 name: raw.column.unwrap_or_else(|| "entity_id".into()),
             };
             let path = below(base, &file);
-            let ids = columns::ids(&path, &column)?;
+            let (ids, texts) = if raw.text {
+                columns::texts(&path, &column)?
+            } else {
+                (columns::ids(&path, &column)?, Vec::new())
+            };
             if ids.is_empty() {
                 return Err(format!("`keys.file`: {} has no ids", path.display()));
             }
-            Ok(KeyDistribution::File { file, ids: ids.into() })
+            Ok(KeyDistribution::File {
+                file,
+                ids: ids.into(),
+                texts: texts.into(),
+            })
         }
     }
 }

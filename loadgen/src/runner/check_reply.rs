@@ -6,10 +6,12 @@ use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::{self, ControlError};
 use std::collections::BTreeSet;
+use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
-use tierlab_load::inputs::{Inputs, RowsBy, Wish};
+use tierlab_load::grpc;
+use tierlab_load::inputs::{Entities, Inputs, RowsBy, Wish};
 use tierlab_load::keys::Population;
-use tierlab_load::payload::{self, Body};
+use tierlab_load::payload::Body;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::wire::Protocol;
 use tierlab_protocol::infer::InferReply;
@@ -26,22 +28,34 @@ const ROWS_TO_TELL: u32 = 2;
 pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<(), RunError> {
     match target.content_of(model) {
         Content::Joined(population) => {
-            known_ids(plan, population)?;
-            let body = payload::joined(&[population.by_rank(0)], plan.form(model));
+            known_ids(plan, population, model)?;
+            let body = population.body(&[population.by_rank(0)], plan.form(model));
             // Its rows are checked below, where the error says what they should be.
             let expected = Expected::new(model, target.outputs.get(model).map_or(&[], Vec::as_slice), None);
             let reply = ask(plan, target, model, &body, &expected).await?;
             one_row(plan, target, model, &reply)
         }
+        Content::Custom { custom, ids } => check_custom(target, custom, ids.as_ref(), plan).await,
+        Content::Inline(inputs) if inputs.is_empty() => Err(RunError::Usage(format!(
+            "{}: the server does not say which inputs `{model}` takes, so that no request can be made of it; ask it by the plan's own \
+             bodies: `[target] kind = \"http\"` with `path` = \"/v2/models/{model}/infer\" and `body`",
+            target.control.base()
+        ))),
         Content::Inline(inputs) => check_inline(plan, target, model, inputs, None).await,
         Content::Mixed(population, inputs) => {
-            known_ids(plan, population)?;
+            known_ids(plan, population, model)?;
             check_inline(plan, target, model, inputs, Some(population)).await
         }
     }
 }
 
-fn known_ids(plan: &Plan, population: &Population) -> Result<(), RunError> {
+fn known_ids(plan: &Plan, population: &Population, model: &str) -> Result<(), RunError> {
+    if let Some(what) = population.unsuited() {
+        return Err(RunError::Usage(format!(
+            "{}: the table of `{model}`: {what}",
+            plan.file.display()
+        )));
+    }
     let Some(id) = population.unknown_id() else {
         return Ok(());
     };
@@ -97,7 +111,7 @@ fn body(
         rows,
         requests: 1,
         seed: plan.seed,
-        ids: &ids,
+        entities: population.map(|population| Entities { population, ids: &ids }),
     };
     let prepared = inputs.prepare(&wish);
     let mut prepared = prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))?;
@@ -128,7 +142,13 @@ async fn ask(
     let limit = Limit::of_replies(plan.reply_limit_bytes, expected);
     let reply = match route(plan, target, model)? {
         Route::Http(_) => target.control.infer(model, body, expected, &limit).await?,
-        Route::Grpc(connections) => control::infer_over_grpc(&connections, body.clone(), expected, &limit).await?,
+        Route::Grpc(connections) => {
+            let message = match target.control.model_version() {
+                Some(version) => grpc::with_model_version(&body.bytes, version),
+                None => body.bytes.clone(),
+            };
+            control::infer_over_grpc(&connections, message, expected, &limit).await?
+        }
     };
     if reply.outputs.is_empty() {
         return Err(refusal(
@@ -157,9 +177,20 @@ fn one_row(plan: &Plan, target: &Target, model: &str, reply: &InferReply) -> Res
 }
 
 fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError {
-    let url = match &target.grpc {
-        Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
-        _ => target.control.infer_url(model).to_string(),
+    let url = match target.control.grpc() {
+        Some(endpoint) if plan.protocol == Protocol::Grpc => endpoint.address().url(),
+        _ => match target.control.route(model) {
+            Ok(route) => route.shown(),
+            Err(error) => return error.into(),
+        },
     };
     ControlError { url, what }.into()
+}
+
+/// One request of the plan's own, held against the plan's rule.
+async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
+    let ids: Vec<i64> = ids.iter().map(|ids| ids.by_rank(0)).collect();
+    let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
+    let limit = Limit::of_replies(plan.reply_limit_bytes, &Expected::default());
+    Ok(target.control.ask_custom(custom, &body, &limit).await?)
 }

@@ -25,6 +25,8 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
             Content::Joined(_) => plan.keys.to_string(),
             Content::Mixed(..) => format!("{} and inline", plan.keys),
             Content::Inline(_) => "inline".into(),
+            Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
+            Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,
     }
@@ -78,8 +80,12 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         if lookups > 0.0 {
             line += &format!(", {:.0} % hits", server.cache_hits / lookups * 100.0);
         }
-    } else {
-        line += ", the server's metrics were not there";
+        if let Some(doubt) = &server.doubt {
+            line += &format!(", its counters are left out: {doubt}");
+        }
+        if server.restarts > 0 {
+            line += &format!(", {} of its servers started anew", server.restarts);
+        }
     }
     if let Some(disturbed) = &repeat.disturbed {
         line += &format!(", disturbed: {disturbed}");

@@ -5,17 +5,19 @@
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::delta::delta;
+use crate::server::control::Control;
+use crate::server::delta::Between;
+use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::{SentRequests, ServerDelta};
+use tierlab_analysis::record::{Sample, SentRequests, ServerDelta};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
-use tierlab_load::grpc::Connections;
-use tierlab_load::inputs::{Prepared, Wish, joined_requests};
+use tierlab_load::grpc::{self, Connections};
+use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
-use tierlab_load::payload::{self, Body};
+use tierlab_load::payload::Body;
 use tierlab_load::reply::Limit;
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
@@ -118,7 +120,7 @@ impl Requests<'_> {
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             route: route(plan, target, model)?,
-            bodies: Arc::new(prepared.bodies),
+            bodies: Arc::new(self.versioned(prepared.bodies)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
             timeout: plan.timeout,
@@ -131,29 +133,52 @@ impl Requests<'_> {
         })
     }
 
+    /// Over gRPC the version of the model stands in the message.
+    fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
+        if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
+            for body in &mut bodies {
+                body.bytes = grpc::with_model_version(&body.bytes, version);
+            }
+        }
+        bodies
+    }
+
     /// The bodies of so many requests, and what they are.
     fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
         let (plan, rows) = (self.plan, self.load.batch_size);
         let form = plan.form(self.model);
         let per_request = rows as usize;
-        let (inputs, ids) = match self.target.content_of(self.model) {
-            Content::Joined(population) => {
-                let ids = population.draw(requests * per_request, self.seed);
-                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| payload::joined(ids, form)).collect();
-                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
-                return Ok(Prepared { bodies, sent });
-            }
-            Content::Inline(inputs) => (inputs, Vec::new()),
-            Content::Mixed(population, inputs) => (inputs, population.draw(requests * per_request, self.seed)),
-        };
         let wish = Wish {
             form,
             rows,
             requests,
             seed: self.seed,
-            ids: &ids,
+            entities: None,
         };
-        let prepared = inputs.prepare(&wish);
+        let prepared = match self.target.content_of(self.model) {
+            Content::Joined(population) => {
+                let ids = population.draw(requests * per_request, self.seed);
+                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
+                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
+                return Ok(Prepared { bodies, sent });
+            }
+            Content::Custom { custom, ids } => {
+                let per_request = if custom.wants_ids() { per_request } else { 1 };
+                let ids = ids.as_ref().map(|ids| ids.draw(requests * per_request, self.seed));
+                let bodies = custom.bodies(requests, &ids.unwrap_or_default(), per_request);
+                let bodies = bodies.map_err(RunError::Usage)?;
+                let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
+                return Ok(Prepared { bodies, sent });
+            }
+            Content::Inline(inputs) => inputs.prepare(&wish),
+            Content::Mixed(population, inputs) => {
+                let ids = population.draw(requests * per_request, self.seed);
+                inputs.prepare(&Wish {
+                    entities: Some(Entities { population, ids: &ids }),
+                    ..wish
+                })
+            }
+        };
         prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))
     }
 }
@@ -176,8 +201,50 @@ pub struct Measured {
     pub schedule: Arc<Schedule>,
     /// What its requests were.
     pub sent: SentRequests,
-    /// The server's counters; absent where the server did not answer before and after, and of a part of a mix.
+    /// The server's counters; absent where the server says nothing of itself, or did not answer before and after, and of a part
+    /// of a mix.
     pub server: Option<ServerDelta>,
+    /// Whether the server should have said what it counted, and did not.
+    pub is_unread: bool,
+}
+
+impl Measured {
+    /// Whether not one request was answered well.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        !self.finished.samples.iter().any(Sample::is_ok)
+    }
+}
+
+/// What a server said before and after a step.
+#[derive(Debug)]
+pub(super) struct Around {
+    before: Option<Reading>,
+}
+
+impl Around {
+    /// Asks before the step.
+    pub(super) async fn begin(control: &Control, models: &[&str]) -> Self {
+        Self {
+            before: control.read(models).await.ok(),
+        }
+    }
+
+    /// Asks after the step, in which so many requests were answered well. The second part is whether the server should have
+    /// answered, and did not.
+    pub(super) async fn end(self, control: &Control, models: &[&str], answered: u64) -> (Option<ServerDelta>, bool) {
+        let after = control.read(models).await.ok();
+        let (Some(before), Some(after)) = (&self.before, &after) else {
+            return (None, control.tells());
+        };
+        let between = Between {
+            before,
+            after,
+            models,
+            answered,
+        };
+        (between.delta(), false)
+    }
 }
 
 /// One step against one target, sent by this process; `None` when interrupted.
@@ -195,13 +262,7 @@ pub(super) async fn measure_with(
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let Requests {
-        plan,
-        target,
-        load,
-        seed,
-        ..
-    } = *requests;
+    let Requests { target, load, seed, .. } = *requests;
     let schedule = requests.schedule();
     let (step, sent) = match &workers {
         None => {
@@ -214,15 +275,15 @@ pub(super) async fn measure_with(
             requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
         ),
     };
-    let before = target.control.scrape().await.ok();
+    let models = [requests.model];
+    let around = Around::begin(&target.control, &models).await;
     let finished = match (step, workers) {
         (Some(step), _) => driver::run(step, interrupt).await?,
         (None, None) => None,
         (None, Some(workers)) => {
             watch.sent_by(workers.size());
             let order = StepOrder {
-                url: target.control.base().to_owned(),
-                grpc: target.grpc.as_ref().map(ToString::to_string),
+                target: target.control.spec().clone(),
                 load,
                 seed,
             };
@@ -235,15 +296,14 @@ pub(super) async fn measure_with(
     let Some(finished) = finished else {
         return Ok(None);
     };
-    let after = target.control.scrape().await.ok();
-    let server = before
-        .zip(after)
-        .map(|(before, after)| delta(&before, &after, &plan.model));
+    let answered = finished.samples.iter().filter(|sample| sample.is_ok()).count();
+    let (server, is_unread) = around.end(&target.control, &models, answered as u64).await;
     Ok(Some(Measured {
         finished,
         schedule,
         sent,
         server,
+        is_unread,
     }))
 }
 
@@ -267,6 +327,7 @@ pub(super) async fn measure_part(
         schedule,
         sent,
         server: None,
+        is_unread: false,
     }))
 }
 
@@ -275,15 +336,15 @@ pub(super) async fn measure_part(
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
 pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    match (plan.protocol, &target.grpc) {
-        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(model))),
-        (Protocol::Grpc, Some(url)) => {
-            let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
+    match (plan.protocol, target.control.grpc()) {
+        (Protocol::Http, _) => Ok(Route::Http(target.control.route(model)?)),
+        (Protocol::Grpc, Some(endpoint)) => {
+            let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
             Ok(Route::Grpc(Arc::new(connections)))
         }
         (Protocol::Grpc, None) => Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT (the server says \
-             `grpc_listen` when it is started with --grpc-listen)",
+            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
+             (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
             plan.file.display()
         ))),
     }

@@ -153,7 +153,11 @@ fn nonsense_addresses_and_folders_are_answered_too() {
             vec!["ftp://nowhere".into(), "http://HOST:PORT".into()],
         ),
         ("nonsense".into(), 2, vec!["http://127.0.0.1:8000".into()]),
-        (format!("{}/v2", endpoint.url), 2, vec!["without a path".to_owned()]),
+        (
+            format!("{}/v2", endpoint.url),
+            1,
+            vec!["404".to_owned(), "/PREFIX".to_owned()],
+        ),
     ] {
         let ended = run(place.sweep(&url));
         assert_eq!(ended.code, Some(code), "{url}: {}", ended.stderr);

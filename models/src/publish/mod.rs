@@ -68,6 +68,66 @@ pub async fn open_tier(path: &Path, set: &[String]) -> Result<Arc<dyn Tier>, Mod
     })
 }
 
+/// What lies in both folders and is no model and no table, in words, with what makes one of it. With names given, nothing is
+/// said: the others are left out on purpose.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
+    let mut words = Vec::new();
+    if !selection.models.is_empty() || !selection.tables.is_empty() {
+        return Ok(words);
+    }
+    if let Some(features) = &selection.features {
+        let tables = table_names(features)?;
+        for path in entries(features)? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_table = name
+                .strip_suffix(EXTENSION)
+                .and_then(|name| name.strip_suffix('.'))
+                .is_some_and(|name| tables.iter().any(|table| table == name));
+            if !is_table && !name.starts_with('.') && !name.ends_with(".bad.jsonl") {
+                words.push(format!("{}: {}", path.display(), table_hint(&path)));
+            }
+        }
+    }
+    if let Some(repository) = &selection.repository {
+        let models = repository::model_names(repository)?;
+        for path in entries(repository)? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !models.iter().any(|model| model == name) && !name.starts_with('.') {
+                let hint = match path.extension().and_then(|ending| ending.to_str()) {
+                    Some("onnx") => "a model is a folder: `tierlab-models import` makes one of the file",
+                    _ => "no model: a folder with 1/model.onnx is one",
+                };
+                words.push(format!("{}: {hint}", path.display()));
+            }
+        }
+    }
+    Ok(words)
+}
+
+fn table_hint(path: &Path) -> String {
+    const ROWS: [&str; 8] = ["parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc"];
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if path.is_dir() || ROWS.contains(&ending) {
+        let path = path.display();
+        return format!(
+            "no feature table; `tierlab-models import-table {path} --key COLUMN --name NAME` makes one of it"
+        );
+    }
+    format!("no feature table: it is not named NAME.{EXTENSION}, NAME being letters, digits, `.`, `_`, `-`")
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
+        paths.push(entry.map_err(ModelsError::io("list", folder))?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 /// Puts what is selected on the tier.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::stop::Stop;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use tierlab_formats::table::{PRELUDE_BYTES, TableHeader, header_len};
+use tierlab_formats::table::{KeyIndex, PRELUDE_BYTES, TableHeader, header_len};
 
 /// Reads and validates a table's header against the file's length.
 ///
@@ -19,7 +19,7 @@ pub fn read_header(path: &Path) -> Result<TableHeader, ModelsError> {
     Ok(header)
 }
 
-fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
+pub(super) fn open(path: &Path) -> Result<(File, TableHeader), ModelsError> {
     let bad = |e| ModelsError::bad(&path.display(), &e);
     let file = File::open(path).map_err(ModelsError::io("open", path))?;
     let len = file.metadata().map_err(ModelsError::io("look at", path))?.len();
@@ -44,10 +44,11 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
         let what = "it has no block checksums, so it was not written as a file: generate or import it again";
         return Err(ModelsError::bad(&path.display(), &what));
     }
+    let index = read_index(path, &file, &header)?;
     let check = |chunk: &Chunk, buffer: &mut [u8]| {
         file.read_exact_at(buffer, chunk.bytes.start)
             .map_err(ModelsError::io("read", path))?;
-        check_chunk(&header, chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
+        check_chunk(&header, index.as_ref(), chunk, buffer).map_err(|what| ModelsError::bad(&path.display(), &what))
     };
     chunks::for_each(&header, stop, check, |chunk, ()| {
         progress.advance(chunk.bytes.end - chunk.bytes.start);
@@ -56,7 +57,24 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
     Ok(header)
 }
 
-fn check_chunk(header: &TableHeader, chunk: &Chunk, buffer: &[u8]) -> Result<(), String> {
+/// Reads and checks the index of keys; `None` where entities have none.
+///
+/// # Errors
+/// An index that is damaged, and at which offset of the file.
+pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Option<KeyIndex>, ModelsError> {
+    let Some(range) = header.index_range() else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start)
+        .map_err(ModelsError::io("read", path))?;
+    let index = KeyIndex::decode(&bytes, header.rows);
+    index
+        .map(Some)
+        .map_err(|e| ModelsError::bad(&path.display(), &format!("from byte {} on: {e}", range.start)))
+}
+
+fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, buffer: &[u8]) -> Result<(), String> {
     let stride = header.stride as usize;
     let block_bytes = stride * header.rows_per_block as usize;
     for (block, bytes) in chunk.blocks.clone().zip(buffer.chunks(block_bytes)) {
@@ -64,6 +82,14 @@ fn check_chunk(header: &TableHeader, chunk: &Chunk, buffer: &[u8]) -> Result<(),
         // Rows first: their errors name the entity.
         for (id, row) in (first..).zip(bytes.chunks_exact(stride)) {
             header.check_row(id, row).map_err(|e| e.to_string())?;
+            let (Some(index), Some(column)) = (index, &header.schema.key) else {
+                continue;
+            };
+            let key = column.get(row).ok_or_else(|| format!("row {id}: its key is damaged"))?;
+            if index.row(key) != u64::try_from(id).ok() {
+                let key = column.kind.for_message(key);
+                return Err(format!("row {id}: the index does not lead from its key {key} to it"));
+            }
         }
         let (range, wanted) = header
             .block(block)

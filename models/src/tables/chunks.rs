@@ -39,7 +39,7 @@ pub(super) fn for_each<T: Send>(
     let chunk_at = |index: u64| {
         let blocks = index * chunk_blocks..((index + 1) * chunk_blocks).min(blocks);
         let start = header.header_len() + blocks.start * block_bytes;
-        let end = (header.header_len() + blocks.end * block_bytes).min(header.file_len());
+        let end = (header.header_len() + blocks.end * block_bytes).min(header.rows_end());
         Chunk {
             blocks,
             bytes: start..end,

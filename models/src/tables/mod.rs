@@ -7,6 +7,9 @@
 pub mod check;
 mod chunks;
 pub mod ctr;
+#[cfg(feature = "flight")]
+pub mod export;
+pub mod own;
 mod source;
 pub mod vision;
 pub mod write;

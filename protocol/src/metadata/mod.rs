@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 pub use version_policy::VersionPolicy;
 
-/// The name of the tensor of ids that a client sends for joined inputs: INT64, shape `[n]` or `[n, 1]`.
+/// The name of the tensor of ids that a client sends for joined inputs: INT64, or BYTES where the table's keys are texts or
+/// UUIDs; shape `[n]` or `[n, 1]`.
 pub const ENTITY_ID: &str = "entity_id";
 /// The platform of every model, as Triton names it.
 pub const PLATFORM: &str = "onnxruntime_onnx";
@@ -94,6 +95,24 @@ pub struct JoinedMetadata {
     pub row_bytes: u32,
     /// The inputs that it fills.
     pub inputs: Vec<String>,
+    /// What entities are called, where their ids do not run from `first_id` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyMetadata>,
+}
+
+/// The keys of a feature table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyMetadata {
+    /// The column that they were taken from.
+    pub column: String,
+    /// `int64`, `string` or `uuid`.
+    pub kind: String,
+    /// The data type of [`ENTITY_ID`]: INT64 or BYTES.
+    pub datatype: DataType,
+    /// Bytes of the longest key.
+    pub max_bytes: u32,
+    /// Bytes of memory that the index of keys takes in the server.
+    pub index_bytes: u64,
 }
 
 /// `GET /v2/models/M/config`, in the shape of Triton's `ModelConfig`.
@@ -389,6 +408,7 @@ mod tests {
             rows: 100_000,
             row_bytes: 512,
             inputs: vec!["dense".into()],
+            key: None,
         });
         let json = serde_json::to_string(&metadata).unwrap();
         assert!(

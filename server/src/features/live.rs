@@ -4,6 +4,7 @@
 //! once, by the first request that meets the new version or by the check every period, whichever comes first; from then
 //! on nobody begins a read of the old one. Knows nothing of requests.
 
+use super::ids::Naming;
 use super::table::OpenTable;
 use super::tier::FeatureTier;
 use crate::error::LoadError;
@@ -11,7 +12,7 @@ use crate::pipeline::refusal::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use tierlab_formats::table::{Column, TableHeader};
+use tierlab_formats::table::Column;
 use tierlab_storage::ObjectPath;
 use tokio::task::JoinHandle;
 
@@ -27,6 +28,8 @@ pub(super) struct LiveTable {
     open: RwLock<Arc<OpenTable>>,
     /// What the models take of it: a version without these is not taken over.
     wanted: Mutex<Vec<Column>>,
+    /// What its entities are called: nor is a version that calls them otherwise.
+    naming: Naming,
     /// One task opens a replaced table again; requests wait for it, and it goes on where none does any more.
     reopening: tokio::sync::Mutex<Option<JoinHandle<Result<OpenTable, LoadError>>>>,
     /// When it was last opened because rows were damaged.
@@ -46,6 +49,7 @@ impl LiveTable {
         Self {
             tier,
             path,
+            naming: open.naming(),
             open: RwLock::new(Arc::new(open)),
             wanted: Mutex::default(),
             reopening: tokio::sync::Mutex::default(),
@@ -75,13 +79,16 @@ impl LiveTable {
         }
     }
 
-    /// The first column that the models take and a table lacks.
-    fn lacks(&self, header: &TableHeader) -> Option<String> {
-        let wanted = lock(&self.wanted);
+    /// The first column that the models take and a table lacks; or its key, where that is of another kind.
+    fn lacks(&self, open: &OpenTable) -> Option<String> {
+        if open.naming() != self.naming {
+            return Some("its key is of another kind".to_owned());
+        }
+        let (wanted, header) = (lock(&self.wanted), &open.header);
         let lacking = wanted
             .iter()
             .find(|column| header.schema.column(&column.name) != Some(column))?;
-        Some(lacking.name.clone())
+        Some(format!("its column `{}` is another", lacking.name))
     }
 
     fn set(&self, fresh: OpenTable) -> Arc<OpenTable> {
@@ -111,9 +118,9 @@ impl LiveTable {
         let opened = task.await;
         *reopening = None;
         let opened = opened.unwrap_or_else(|_| Err(LoadError::new("opening it panicked")));
-        let opened = opened.and_then(|fresh| match self.lacks(&fresh.header) {
+        let opened = opened.and_then(|fresh| match self.lacks(&fresh) {
             None => Ok(fresh),
-            Some(column) => Err(LoadError::at(&self.path, format!("its column `{column}` is another"))),
+            Some(what) => Err(LoadError::at(&self.path, what)),
         });
         let fresh = opened.map_err(|e| {
             let refusal = self.refuse(&e);
@@ -211,7 +218,7 @@ impl LiveTables {
     pub(super) fn share(&self, tier: &FeatureTier, open: OpenTable, columns: &[Column]) -> Arc<LiveTable> {
         let path = open.object.path.clone();
         for table in self.live().into_iter().filter(|table| table.path == path) {
-            if table.lacks(&open.header).is_some() {
+            if table.lacks(&open).is_some() {
                 continue;
             }
             if !table.current().same_as(&open) {

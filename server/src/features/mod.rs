@@ -7,6 +7,7 @@
 //! sessions.
 
 pub(crate) mod destination;
+pub(crate) mod ids;
 pub(crate) mod live;
 mod rows;
 mod table;
@@ -17,6 +18,7 @@ use crate::pipeline::offload::{LARGE_BYTES, offload_if};
 use crate::pipeline::refusal::{Reason, Refusal};
 use crate::pipeline::stopwatch::Stopwatch;
 use destination::RowDestination;
+use ids::{EntityIds, Naming};
 use live::{LiveTable, LiveTables};
 use rows::{DamagedRow, FilledInput, Joined, Rows};
 use std::ops::Range;
@@ -25,10 +27,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use table::OpenTable;
 use tier::FeatureTier;
 use tierlab_formats::model::FEATURES_PREFIX;
-use tierlab_formats::table::{self as format, Column};
-use tierlab_protocol::metadata::JoinedMetadata;
+use tierlab_formats::table::{self as format, Column, KeyIndex};
+use tierlab_protocol::metadata::{JoinedMetadata, KeyMetadata};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 use tierlab_protocol::timing::{Stage, TierSplit};
+use tierlab_storage::device::DeviceError;
 use tierlab_storage::{ErrorKind, ObjectPath, ReadCost, StorageError};
 
 /// Reads of all rows of a request, at most: one, and another for each version that comes in between.
@@ -52,6 +55,7 @@ pub(crate) struct Join {
     _tables: Arc<LiveTables>,
     filled: Vec<FilledInput>,
     inputs: Vec<String>,
+    naming: Naming,
     /// Requests so far.
     requests: AtomicU64,
 }
@@ -83,8 +87,10 @@ impl Join {
         }
         let inputs = filled.iter().map(|filled| inputs[filled.input].name.clone()).collect();
         let taken: Vec<Column> = filled.iter().map(|filled| filled.column.clone()).collect();
+        let naming = open.naming();
         let table = tables.share(&tier, open, &taken);
         Ok(Self {
+            naming,
             tier,
             path,
             table,
@@ -111,15 +117,28 @@ impl Join {
         ids.saturating_mul(stride).saturating_mul(2)
     }
 
+    /// What the table's entities are called: the same for every version that is taken over.
+    pub(crate) fn naming(&self) -> Naming {
+        self.naming
+    }
+
     /// For the model's metadata.
     pub(crate) fn metadata(&self) -> JoinedMetadata {
         let open = self.current();
+        let key = open.header.schema.key.as_ref().map(|key| KeyMetadata {
+            column: key.name.clone(),
+            kind: key.kind.as_str().to_owned(),
+            datatype: self.naming.dtype(),
+            max_bytes: u32::try_from(key.longest()).unwrap_or(u32::MAX),
+            index_bytes: open.index.as_ref().map_or(0, KeyIndex::memory_bytes) as u64,
+        });
         JoinedMetadata {
             table: open.header.schema.name.clone(),
             first_id: open.header.first_id,
             rows: open.header.rows,
             row_bytes: open.header.stride,
             inputs: self.inputs.clone(),
+            key,
         }
     }
 
@@ -128,7 +147,7 @@ impl Join {
     /// # Errors
     /// An id that the table does not hold; a row that is damaged and stays so; a tier that fails; a table that is replaced
     /// faster than it can be read.
-    pub(crate) async fn rows(&self, ids: &[i64], watch: &mut Stopwatch) -> Result<Joined, Refusal> {
+    pub(crate) async fn rows(&self, entities: &EntityIds, watch: &mut Stopwatch) -> Result<Joined, Refusal> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let mut open = self.table.current();
         let mut reads = 0;
@@ -141,6 +160,9 @@ impl Join {
                 );
                 return Err(Refusal::new(Reason::Tier, what));
             }
+            let numbers = open.numbers(entities);
+            let ids = numbers.map_err(|unknown| self.unknown(&open, entities, unknown))?;
+            let ids = &*ids;
             let mut rows = match self.read(&open, ids, watch).await? {
                 Some(rows) => rows,
                 None => {
@@ -148,8 +170,9 @@ impl Join {
                     continue;
                 }
             };
-            if self.tier.destination.proves(request) {
-                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids))?;
+            // Where entities have keys, a row is another's until its own key is seen.
+            if self.tier.destination.proves(request) || open.index.is_some() {
+                let damaged = self.damaged(&open, ids, &rows, self.is_heavy(&open, ids.len()))?;
                 if !damaged.is_empty()
                     && let Err(refusal) = self.reread_damaged(&open, ids, &damaged, &mut rows, watch).await
                 {
@@ -159,18 +182,22 @@ impl Join {
                 }
             }
             if self.table.is_current(&open) {
+                let stranger = rows.stranger(&open, entities).map_err(|e| self.copy_failed(e))?;
+                if let Some(unknown) = stranger {
+                    return Err(self.unknown(&open, entities, unknown));
+                }
                 break rows;
             }
             // Another read, or a check, has met a newer version: nobody gets the old one any more.
             open = self.table.current();
         };
-        let joined = offload_if(self.is_heavy(&open, ids), || rows.lay_out(&self.filled));
+        let joined = offload_if(self.is_heavy(&open, entities.len()), || rows.lay_out(&self.filled));
         watch.mark(Stage::Join);
         Ok(joined)
     }
 
-    fn is_heavy(&self, open: &OpenTable, ids: &[i64]) -> bool {
-        ids.len().saturating_mul(open.header.stride as usize) >= LARGE_BYTES
+    fn is_heavy(&self, open: &OpenTable, ids: usize) -> bool {
+        ids.saturating_mul(open.header.stride as usize) >= LARGE_BYTES
     }
 
     /// The rows as the tier has them; `None` where the table is another version now.
@@ -198,10 +225,35 @@ impl Join {
     fn damaged(&self, open: &OpenTable, ids: &[i64], rows: &Rows, heavy: bool) -> Result<Vec<DamagedRow>, Refusal> {
         // A copy from the device waits.
         let waits = heavy || matches!(rows, Rows::Device(_));
-        offload_if(waits, || rows.damaged(open, ids)).map_err(|e| {
-            let error = StorageError::new(e.kind, self.path.as_str(), e.detail);
-            Refusal::tier(self.tier.kind, &error)
-        })
+        offload_if(waits, || rows.damaged(open, ids)).map_err(|e| self.copy_failed(e))
+    }
+
+    fn copy_failed(&self, error: DeviceError) -> Refusal {
+        let error = StorageError::new(error.kind, self.path.as_str(), error.detail);
+        Refusal::tier(self.tier.kind, &error)
+    }
+
+    /// The refusal of an entity that the table does not have.
+    fn unknown(&self, open: &OpenTable, entities: &EntityIds, at: usize) -> Refusal {
+        let entity = open.shown(entities, at);
+        let what = match &open.header.schema.key {
+            Some(key) => {
+                let kind = key.kind.as_str();
+                format!(
+                    "no entity {entity} in {}: none of its {} {kind} keys",
+                    self.path, open.header.rows
+                )
+            }
+            None => {
+                let have = open.header.ids();
+                let last = have.end - 1;
+                format!(
+                    "no entity {entity} in {}: ids run from {} to {last}",
+                    self.path, have.start
+                )
+            }
+        };
+        Refusal::new(Reason::UnknownEntity, what)
     }
 
     /// Reads damaged rows once more, of the tier itself: what was damaged may have been a copy of them, or their way here.
@@ -241,21 +293,13 @@ impl Join {
         Err(refusal)
     }
 
+    /// The bytes of rows, by the numbers that [`OpenTable::numbers`] gives.
     fn ranges(&self, open: &OpenTable, ids: &[i64]) -> Result<Vec<Range<u64>>, Refusal> {
-        ids.iter()
-            .map(|&id| {
-                open.row_range(id).ok_or_else(|| {
-                    let have = open.header.ids();
-                    let what = format!(
-                        "no entity {id} in {}: ids run from {} to {}",
-                        self.path,
-                        have.start,
-                        have.end - 1
-                    );
-                    Refusal::new(Reason::UnknownEntity, what)
-                })
-            })
-            .collect()
+        let range = |&id: &i64| {
+            let none = || Refusal::new(Reason::UnknownEntity, format!("no row {id} in {}", self.path));
+            open.row_range(id).ok_or_else(none)
+        };
+        ids.iter().map(range).collect()
     }
 
     fn current(&self) -> Arc<OpenTable> {

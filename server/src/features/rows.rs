@@ -4,6 +4,7 @@
 //! a copy of them that is taken back from there: what is proven is what the session will read, wherever it went wrong.
 
 use super::destination::RowDestination;
+use super::ids::EntityIds;
 use super::table::OpenTable;
 use crate::pipeline::batch::elements::{DeviceRows, Elements};
 use crate::pipeline::batch::job::Part;
@@ -79,6 +80,18 @@ impl Rows {
             Some(DamagedRow { at, error })
         });
         Ok(damaged.collect())
+    }
+
+    /// The place of the first row that holds another key than was asked for; of rows that were proven.
+    ///
+    /// # Errors
+    /// A copy back from the device that fails.
+    pub(super) fn stranger(&self, table: &OpenTable, ids: &EntityIds) -> Result<Option<usize>, DeviceError> {
+        Ok(match self {
+            _ if table.index.is_none() => None,
+            Self::Host(rows) => table.stranger(ids, rows),
+            Self::Device(landed) => table.stranger(ids, &landed.to_host()?),
+        })
     }
 
     /// The rows that are read again where some are damaged, by their place: these alone on the host. On a device it is all

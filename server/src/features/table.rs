@@ -3,12 +3,14 @@
 //! In: a tier and a path. Out: the table as it was when it was opened, of a version that stood still, or what is wrong with it, by object and offset.
 //! Knows nothing of requests.
 
+use super::ids::{EntityIds, Naming};
 use crate::error::LoadError;
 use crate::pipeline::offload::offload_if;
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
-use tierlab_formats::table::{self, Column, TableError, TableHeader};
+use tierlab_formats::table::{self, Column, KeyIndex, KeyKind, TableError, TableHeader};
 use tierlab_protocol::tensor::TensorSpec;
 use tierlab_storage::{ErrorKind, Object, ObjectPath, StorageError, Tier};
 use tokio::time::Instant;
@@ -35,6 +37,8 @@ pub(super) struct OpenTable {
     pub(super) header: TableHeader,
     /// [`TableHeader::header_len`], which costs a serialisation of the schema.
     pub(super) first_row: u64,
+    /// Where entities have keys: which row each can be in.
+    pub(super) index: Option<KeyIndex>,
 }
 
 impl OpenTable {
@@ -94,7 +98,10 @@ impl OpenTable {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
         }
-        let rows = tier.read(&self.object, self.first_row..self.object.size).await?.bytes;
+        let rows = tier
+            .read(&self.object, self.first_row..self.header.rows_end())
+            .await?
+            .bytes;
         let block = self.header.stride as usize * self.header.rows_per_block as usize;
         let crcs = self.header.block_crcs.clone();
         let fits = move || rows.chunks(block).map(crc32c::crc32c).eq(crcs);
@@ -119,11 +126,58 @@ impl OpenTable {
         }
         let header = TableHeader::decode(&bytes, object.size).map_err(bad)?;
         let first_row = header.header_len();
+        let index = match header.index_range() {
+            None => None,
+            Some(range) => {
+                let mut bytes = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
+                for start in range.clone().step_by(PROOF_BYTES as usize) {
+                    bytes.extend_from_slice(&read(start..range.end.min(start + PROOF_BYTES)).await?);
+                }
+                let decoded = offload_if(true, || KeyIndex::decode(&bytes, header.rows));
+                Some(decoded.map_err(|e| LoadError::at(path, format!("from byte {} on: {e}", range.start)))?)
+            }
+        };
         Ok(Self {
             object,
             header,
             first_row,
+            index,
         })
+    }
+
+    /// What the entities are called.
+    pub(super) fn naming(&self) -> Naming {
+        let key = self.header.schema.key.as_ref();
+        key.map_or(Naming::Dense, |key| Naming::Keyed(key.kind))
+    }
+
+    /// The number by which each entity's row is read: its id, or the row that its key can be in. The place of the first
+    /// that the table does not have, otherwise.
+    pub(super) fn numbers<'a>(&self, ids: &'a EntityIds) -> Result<Cow<'a, [i64]>, usize> {
+        let Some(index) = &self.index else {
+            let EntityIds::Int64(ids) = ids else { return Err(0) };
+            let known = self.header.ids();
+            return match ids.iter().position(|id| !known.contains(id)) {
+                Some(unknown) => Err(unknown),
+                None => Ok(Cow::Borrowed(ids)),
+            };
+        };
+        let numbers = (0..ids.len()).map(|at| index.row(&ids.key(at)).map(u64::cast_signed).ok_or(at));
+        numbers.collect::<Result<Vec<i64>, usize>>().map(Cow::Owned)
+    }
+
+    /// The place of the first row that is another entity's: rows that are proven are held against the keys asked for.
+    pub(super) fn stranger(&self, ids: &EntityIds, rows: &[Bytes]) -> Option<usize> {
+        let column = self.header.schema.key.as_ref()?;
+        let mut rows = rows.iter().enumerate();
+        rows.find(|(at, row)| column.get(row) != Some(&*ids.key(*at)))
+            .map(|(at, _)| at)
+    }
+
+    /// An entity as it stands in messages.
+    pub(super) fn shown(&self, ids: &EntityIds, at: usize) -> String {
+        let kind = self.header.schema.key.as_ref().map_or(KeyKind::Int64, |key| key.kind);
+        kind.for_message(&ids.key(at))
     }
 
     /// Reads every row once, and proves each by its own checksum.

@@ -86,7 +86,10 @@ async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
 async fn rows_become_tensors_in_the_order_of_the_ids() {
     let join = join(tier_with(table(100)).await).await.unwrap();
     let mut watch = Stopwatch::start();
-    let joined = join.rows(&[12, 109, 10, 12], &mut watch).await.unwrap();
+    let joined = join
+        .rows(&EntityIds::Int64(vec![12, 109, 10, 12]), &mut watch)
+        .await
+        .unwrap();
     assert_eq!(joined.len(), 2);
     let (input, part) = &joined[0];
     assert_eq!((*input, &part.shape[..]), (0, &[4, 2][..]));
@@ -116,16 +119,22 @@ async fn unknown_ids_and_damaged_rows_are_named_and_never_served() {
     let join = join(tier_with(bytes).await).await.unwrap();
     let mut watch = Stopwatch::start();
     for id in [9, 110, i64::MIN, i64::MAX] {
-        let refusal = join.rows(&[11, id], &mut watch).await.unwrap_err();
+        let refusal = join
+            .rows(&EntityIds::Int64(vec![11, id]), &mut watch)
+            .await
+            .unwrap_err();
         assert_eq!(refusal.reason, Reason::UnknownEntity);
         assert!(refusal.message.contains(&id.to_string()), "{refusal}");
     }
-    let refusal = join.rows(&[11, 107], &mut watch).await.unwrap_err();
+    let refusal = join
+        .rows(&EntityIds::Int64(vec![11, 107]), &mut watch)
+        .await
+        .unwrap_err();
     assert_eq!(refusal.reason, Reason::Corrupt);
     for part in ["features/t.rows", "107", &damaged.to_string()] {
         assert!(refusal.message.contains(part), "{refusal} should name {part}");
     }
-    assert!(join.rows(&[11, 108], &mut watch).await.is_ok());
+    assert!(join.rows(&EntityIds::Int64(vec![11, 108]), &mut watch).await.is_ok());
 }
 
 /// A tier of which the next reads of rows come damaged.
@@ -183,7 +192,10 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     let mut watch = Stopwatch::start();
     // Damaged on its way into the cache, and right when read again: nobody notices but the metrics.
     flipping.flips.store(1, Ordering::SeqCst);
-    let joined = join.rows(&[12, 12, 109], &mut watch).await.unwrap();
+    let joined = join
+        .rows(&EntityIds::Int64(vec![12, 12, 109]), &mut watch)
+        .await
+        .unwrap();
     let data = joined[0].1.data.host().unwrap().whole();
     let seconds = data.chunks_exact(4).step_by(2);
     let seconds: Vec<f32> = seconds.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
@@ -192,15 +204,15 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     assert!(watch.timings().tier_requests >= 2);
     // What the cache holds now is right.
     let mut watch = Stopwatch::start();
-    join.rows(&[12], &mut watch).await.unwrap();
+    join.rows(&EntityIds::Int64(vec![12]), &mut watch).await.unwrap();
     assert_eq!((watch.timings().cache_hits, watch.timings().cache_misses), (1, 0));
     // Damaged twice: refused, and not kept.
     flipping.flips.store(2, Ordering::SeqCst);
-    let refusal = join.rows(&[60], &mut watch).await.unwrap_err();
+    let refusal = join.rows(&EntityIds::Int64(vec![60]), &mut watch).await.unwrap_err();
     assert_eq!(refusal.reason, Reason::Corrupt);
     assert!(refusal.message.contains("features/t.rows"), "{refusal}");
     assert_eq!(counts(), (3, 1));
-    assert!(join.rows(&[60], &mut watch).await.is_ok());
+    assert!(join.rows(&EntityIds::Int64(vec![60]), &mut watch).await.is_ok());
     assert_eq!(counts(), (3, 1));
 }
 
@@ -239,12 +251,12 @@ async fn a_replaced_table_is_read_anew_and_another_schema_is_refused() {
     let join = join(tier.clone()).await.unwrap();
     let mut watch = Stopwatch::start();
     put(&tier, table(200)).await;
-    assert!(join.rows(&[11], &mut watch).await.is_ok());
-    assert!(join.rows(&[150], &mut watch).await.is_ok());
+    assert!(join.rows(&EntityIds::Int64(vec![11]), &mut watch).await.is_ok());
+    assert!(join.rows(&EntityIds::Int64(vec![150]), &mut watch).await.is_ok());
     let columns: &[(&str, DataType, &[i64])] = &[("a", DataType::Int64, &[1]), ("b", DataType::Fp32, &[3])];
     let header = TableHeader::new(TableSchema::lay_out("t", columns).unwrap(), 0, 10, 0).unwrap();
     put(&tier, header.encode()).await;
-    let refusal = join.rows(&[11], &mut watch).await.unwrap_err();
+    let refusal = join.rows(&EntityIds::Int64(vec![11]), &mut watch).await.unwrap_err();
     assert!(refusal.message.contains("column `b`"), "{refusal}");
 }
 
@@ -302,7 +314,7 @@ async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
     let held = tokio::spawn({
         let join = Arc::clone(&join);
         async move {
-            join.rows(&[14, 15, 16], &mut Stopwatch::start())
+            join.rows(&EntityIds::Int64(vec![14, 15, 16]), &mut Stopwatch::start())
                 .await
                 .map(|joined| joined.len())
         }
@@ -311,7 +323,9 @@ async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
         tokio::task::yield_now().await;
     }
     for ids in [&[10, 11, 12, 13][..], &[16, 17], &[99]] {
-        join.rows(ids, &mut Stopwatch::start()).await.unwrap();
+        join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start())
+            .await
+            .unwrap();
     }
     assert!(!held.is_finished());
     slow.go.add_permits(1);

@@ -70,7 +70,7 @@ where
     wire.unary(request, path, ProstCodec::<Q, R>::default()).await
 }
 
-async fn infer(server: &Server, message: ModelInferRequest) -> Result<Response<ModelInferResponse>, Status> {
+pub(crate) async fn infer(server: &Server, message: ModelInferRequest) -> Result<Response<ModelInferResponse>, Status> {
     call(wire(server), "ModelInfer", Request::new(message)).await
 }
 

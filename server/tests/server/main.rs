@@ -18,6 +18,7 @@ mod grpc;
 mod harness;
 mod inputs;
 mod instances;
+mod keyed;
 mod lifecycle;
 mod malformed;
 mod management;

@@ -12,7 +12,7 @@ mod resolve;
 mod rule;
 mod values;
 
-pub use prepare::{Prepared, Wish, joined_requests};
+pub use prepare::{Entities, Prepared, Wish, joined_requests, other_requests};
 pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
 pub use records::{Records, Shapes, number};
 pub use resolve::{Declared, Inputs, RowsBy};

@@ -6,6 +6,7 @@
 use super::draw::Which;
 use super::resolve::{Inputs, Ready, RowsBy, Source};
 use super::rule::{Order, Values};
+use crate::keys::Population;
 use crate::payload::{Body, Form};
 use crate::reply::{Expected, OutputValues, ReplyValues, WantedReply};
 use crate::wire::Encoding;
@@ -42,7 +43,16 @@ pub struct Wish<'a> {
     pub requests: usize,
     /// What shapes, values and order derive from.
     pub seed: u64,
-    /// Entities that the server joins, `rows` for each request; empty where it joins none.
+    /// Entities that the server joins; absent where it joins none.
+    pub entities: Option<Entities<'a>>,
+}
+
+/// Entities of a step's requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Entities<'a> {
+    /// Of which they are.
+    pub population: &'a Population,
+    /// As many for each request as the load has rows.
     pub ids: &'a [i64],
 }
 
@@ -70,7 +80,7 @@ impl Inputs {
     /// What cannot be encoded, does not fit the model, or has no rows for a load that wants some; in words for the plan's author.
     pub fn prepare(&self, wish: &Wish<'_>) -> Result<Prepared, String> {
         self.check_form(wish.form)?;
-        if wish.rows > 1 && wish.ids.is_empty() && !self.takes_rows() {
+        if wish.rows > 1 && wish.entities.is_none() && !self.takes_rows() {
             return Err(format!(
                 "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
                  `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` says what a request counts)",
@@ -156,7 +166,7 @@ impl Inputs {
             None if is_random => made,
             None => 1,
         };
-        let count = if wish.ids.is_empty() {
+        let count = if wish.entities.is_none() {
             count
         } else {
             wish.requests.max(1)
@@ -181,15 +191,15 @@ impl Inputs {
         }
         let which = Which { index, rows: wish.rows };
         let mut tensors = self.draw(which, rng)?;
-        let rows = if wish.ids.is_empty() {
+        let rows = if wish.entities.is_none() {
             self.rows_of(&tensors, wish.rows)
         } else {
             wish.rows
         };
-        if !wish.ids.is_empty() {
+        if let Some(Entities { population, ids }) = wish.entities {
             let begin = index * wish.rows as usize;
-            let ids = wish.ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
-            tensors.insert(0, crate::payload::entity_ids(ids));
+            let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
+            tensors.insert(0, population.tensor(ids));
         }
         let mut fact = Fact {
             bytes: 0,
@@ -415,6 +425,20 @@ pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
             distinct_shapes: 1,
             elements: Spread::of(vec![rows.into()]),
         }],
+        checked: None,
+    }
+}
+
+/// What requests to an endpoint of another protocol are: bodies that nobody looks into.
+#[must_use]
+pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
+    SentRequests {
+        distinct: bodies.len() as u64,
+        order: "sequential".into(),
+        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
+        inferences_per_request: inferences.into(),
+        rows_by: "as the plan's own bodies have them".into(),
+        inputs: Vec::new(),
         checked: None,
     }
 }

@@ -169,6 +169,12 @@ impl Inputs {
         })
     }
 
+    /// Whether a request brings nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
     /// Which dimension the rows are.
     #[must_use]
     pub const fn rows_by(&self) -> RowsBy {

@@ -40,7 +40,7 @@ fn wish(rows: u32, requests: usize) -> Wish<'static> {
         rows,
         requests,
         seed: 7,
-        ids: &[],
+        entities: None,
     }
 }
 

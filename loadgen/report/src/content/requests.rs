@@ -31,12 +31,16 @@ pub(crate) fn sentences(run: &Run) -> Vec<String> {
 fn sentence(sent: &SentRequests) -> String {
     let inputs: Vec<String> = sent.inputs.iter().map(input).collect();
     let inferences = rate(sent.inferences_per_request);
+    let inputs = if inputs.is_empty() {
+        String::new()
+    } else {
+        inputs.join("; ") + "; "
+    };
     let mut text = format!(
-        "{} different, {}, {} order; {}; rows: {}; {inferences} inference{} a request",
+        "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} a request",
         thousands(sent.distinct),
         spread(sent.bytes),
         sent.order,
-        inputs.join("; "),
         sent.rows_by,
         if inferences == "1" { "" } else { "s" },
     );

@@ -6,7 +6,6 @@ use crate::plan::Plan;
 use crate::runner::target::{Content, Target};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::Population;
-use tierlab_load::payload;
 use tierlab_load::reply::Limit;
 use tierlab_load::wire::Encoding;
 use tierlab_protocol::metrics;
@@ -75,7 +74,7 @@ impl Filler<'_> {
         let to = (from + CONCURRENCY * BATCH).min(count);
         let ids: Vec<i64> = (from..to).map(|rank| self.population.by_rank(rank)).collect();
         let requests = ids.chunks(BATCH as usize).map(|ids| async move {
-            let body = payload::joined(ids, Encoding::Binary);
+            let body = self.population.body(ids, Encoding::Binary);
             let expected = self.target.expected(&self.plan.model, ids.len() as u32);
             let limit = Limit::of_replies(self.plan.reply_limit_bytes, &expected);
             let reply = self.target.control.infer(&self.plan.model, &body, &expected, &limit);

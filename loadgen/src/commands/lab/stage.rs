@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use tierlab_analysis::record::{StageFill, StageState};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::keys::Population;
-use tierlab_load::payload;
 use tierlab_load::reply::Limit;
 use tierlab_load::wire::Encoding;
 use tierlab_protocol::metrics;
@@ -100,7 +99,7 @@ async fn fill(
             return Err(RunError::InterruptedEarly);
         }
         let requests = together.chunks(BATCH).map(|ids| async move {
-            let body = payload::joined(ids, Encoding::Binary);
+            let body = population.body(ids, Encoding::Binary);
             let expected = target.expected(&plan.model, ids.len() as u32);
             let limit = Limit::of_replies(plan.reply_limit_bytes, &expected);
             let reply = target.control.infer(&plan.model, &body, &expected, &limit);

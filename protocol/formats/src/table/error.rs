@@ -27,6 +27,24 @@ pub enum TableError {
         /// Bytes there should be.
         wanted: u64,
     },
+    /// The index of keys cannot be used.
+    #[error("index of keys, offset {offset}: {what}")]
+    Index {
+        /// Byte offset in the index.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A row of a keyed table is damaged, or is another row.
+    #[error("row {row}, offset {offset}: {what}")]
+    KeyedRow {
+        /// The row's number.
+        row: i64,
+        /// Byte offset of the row in the file.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A row is damaged, or is another row.
     #[error("row of entity {id}, offset {offset}: {what}")]
     Row {
@@ -50,5 +68,12 @@ pub(super) fn schema_error(column: &str, what: &str) -> TableError {
     TableError::Schema {
         name: column.to_owned(),
         what: what.to_owned(),
+    }
+}
+
+pub(super) fn index_error(offset: usize, what: impl Into<String>) -> TableError {
+    TableError::Index {
+        offset: offset as u64,
+        what: what.into(),
     }
 }

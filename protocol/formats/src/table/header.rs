@@ -1,6 +1,7 @@
 //! What lies before the first row: how it is written, read and checked, and where rows lie by it.
 
 use super::error::{TableError, header_error};
+use super::index::MAX_INDEX_BYTES;
 use super::schema::{ALIGN, MAX_STRIDE, ROW_CRC_BYTES, TableSchema};
 use std::ops::Range;
 
@@ -28,6 +29,11 @@ pub struct TableHeader {
     pub seed: u64,
     /// CRC-32C of each block.
     pub block_crcs: Vec<u32>,
+    /// Bytes of the index behind the rows; 0 where entities have no keys.
+    pub index_bytes: u64,
+    /// Where row 0 starts at least, in bytes: more than the header needs, where rows were written before they were all
+    /// counted.
+    pub reserved_bytes: u64,
 }
 
 impl TableHeader {
@@ -53,6 +59,8 @@ impl TableHeader {
             rows_per_block,
             seed,
             block_crcs: vec![0; blocks],
+            index_bytes: 0,
+            reserved_bytes: 0,
         };
         header.check_limits()?;
         Ok(header)
@@ -72,6 +80,8 @@ impl TableHeader {
             rows_per_block: 0,
             seed: 0,
             block_crcs: Vec::new(),
+            index_bytes: 0,
+            reserved_bytes: 0,
         };
         header.check_limits()?;
         Ok(header)
@@ -80,16 +90,28 @@ impl TableHeader {
     /// Where row 0 starts, in bytes.
     #[must_use]
     pub fn header_len(&self) -> u64 {
-        header_len_of(self.schema_json().len(), self.block_crcs.len())
+        header_len_of(self.schema_json().len(), self.block_crcs.len()).max(self.reserved_bytes)
     }
 
     /// The length of the whole file.
     #[must_use]
     pub fn file_len(&self) -> u64 {
+        self.rows_end() + self.index_bytes
+    }
+
+    /// Where the last row ends, in bytes.
+    #[must_use]
+    pub fn rows_end(&self) -> u64 {
         self.header_len() + self.rows * u64::from(self.stride)
     }
 
-    /// The ids that the table holds.
+    /// Where the index of keys lies; `None` where entities have no keys.
+    #[must_use]
+    pub fn index_range(&self) -> Option<Range<u64>> {
+        self.schema.key.as_ref().map(|_| self.rows_end()..self.file_len())
+    }
+
+    /// The ids that the table holds; where entities have keys, the numbers of the rows.
     #[must_use]
     pub fn ids(&self) -> Range<i64> {
         self.first_id..self.first_id + self.rows.cast_signed()
@@ -138,19 +160,16 @@ impl TableHeader {
             .filter(|_| row.len() == self.stride as usize)
             .and_then(|at| row.split_at_checked(at))
             .and_then(|(payload, sum)| Some((payload, u32::from_le_bytes(sum.try_into().ok()?))));
-        match sum {
-            Some((payload, sum)) if row_crc(id, payload) == sum => Ok(()),
-            Some(_) => Err(TableError::Row {
-                id,
-                offset: offset(),
-                what: "checksum does not fit",
-            }),
-            None => Err(TableError::Row {
-                id,
-                offset: offset(),
-                what: "not one stride long",
-            }),
-        }
+        let what = match sum {
+            Some((payload, sum)) if row_crc(id, payload) == sum => return Ok(()),
+            Some(_) => "checksum does not fit",
+            None => "not one stride long",
+        };
+        let offset = offset();
+        Err(match self.schema.key {
+            None => TableError::Row { id, offset, what },
+            Some(_) => TableError::KeyedRow { row: id, offset, what },
+        })
     }
 
     /// The header's bytes, [`TableHeader::header_len`] of them.
@@ -168,7 +187,7 @@ impl TableHeader {
         out.extend_from_slice(&self.rows_per_block.to_le_bytes());
         out.extend_from_slice(&u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
         out.extend_from_slice(&self.seed.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.index_bytes.to_le_bytes());
         out.extend_from_slice(&schema);
         for crc in &self.block_crcs {
             out.extend_from_slice(&crc.to_le_bytes());
@@ -216,7 +235,7 @@ impl TableHeader {
             .and_then(|blocks| blocks.checked_mul(4))
             .and_then(|len| bytes[PRELUDE_BYTES + schema_len..].get(..len))
             .ok_or_else(|| header_error(24, "more rows than the header has block checksums for"))?;
-        let header = Self {
+        let mut header = Self {
             schema,
             stride: u32_at(bytes, 12),
             rows,
@@ -224,7 +243,12 @@ impl TableHeader {
             rows_per_block,
             seed: u64_at(bytes, 48),
             block_crcs: crc_bytes.chunks_exact(4).map(|crc| u32_at(crc, 0)).collect(),
+            index_bytes: u64_at(bytes, 56),
+            reserved_bytes: 0,
         };
+        if header.schema.key.is_some() && header.header_len() < wanted {
+            header.reserved_bytes = wanted;
+        }
         header.check_limits()?;
         if header.header_len() != wanted {
             return Err(header_error(
@@ -264,6 +288,13 @@ impl TableHeader {
         if self.header_len() > MAX_HEADER_BYTES {
             return fail(16, "the header is larger than 64 MiB");
         }
+        let keyed = self.schema.key.is_some();
+        if self.index_bytes > MAX_INDEX_BYTES || !keyed && self.index_bytes > 0 {
+            return fail(56, "an index of keys is larger than 1 GiB, or there without keys");
+        }
+        if keyed && self.first_id != 0 {
+            return fail(32, "a table with keys has a first id other than 0");
+        }
         let last = i64::try_from(self.rows)
             .ok()
             .and_then(|rows| self.first_id.checked_add(rows));
@@ -271,6 +302,7 @@ impl TableHeader {
             .rows
             .checked_mul(u64::from(self.stride))
             .and_then(|bytes| bytes.checked_add(self.header_len()))
+            .and_then(|bytes| bytes.checked_add(self.index_bytes))
             .filter(|&bytes| i64::try_from(bytes).is_ok());
         if last.is_none() || bytes.is_none() {
             return fail(24, "row count or ids out of range");

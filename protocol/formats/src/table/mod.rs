@@ -8,16 +8,20 @@
 //! 12     4        stride: bytes from one row to the next, u32 LE
 //! 16     8        header_len: where row 0 starts, a multiple of 4096, u64 LE
 //! 24     8        rows, u64 LE
-//! 32     8        first_id: the entity id of row 0; ids run first_id .. first_id + rows, i64 LE
+//! 32     8        first_id: the entity id of row 0; ids run first_id .. first_id + rows, i64 LE (0 with keys)
 //! 40     4        rows_per_block: rows under one block checksum, u32 LE (0: blocks have none)
 //! 44     4        schema_len: bytes of the JSON schema, u32 LE
 //! 48     8        seed of the generator, u64 LE (0 for imported data)
-//! 56     8        zero
+//! 56     8        index_bytes: bytes of the index of keys, u64 LE (0 without keys)
 //! 64     …        schema, JSON (`TableSchema`)
 //! …      4 × n    CRC-32C of each block's bytes (padding included), u32 LE; n = ceil(rows / rows_per_block), or 0
 //! …               zeros up to header_len
 //! header_len      row 0, row 1, …
+//! …               the index of keys ([`KeyIndex`]), where the schema has a `key`
 //! ```
+//! Entities have ids that follow each other, and then their rows lie in that order; or they have keys (`key` in the
+//! schema): integers in any order, texts, UUIDs. A row of a keyed table holds its key, behind its columns, and stands for
+//! its own number wherever a row of the other kind stands for its entity's id.
 //! A row is its columns' little-endian bytes at the schema's offsets, then, in its last four bytes, the CRC-32C
 //! of the entity id (i64 LE) followed by every byte before those four. So a single row proves both its content and
 //! that it is the row asked for, and a whole block can be proven without looking inside.
@@ -26,10 +30,14 @@
 
 mod error;
 mod header;
+mod index;
+mod key;
 mod schema;
 
 pub use error::TableError;
 pub use header::{MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, TableHeader, header_len};
+pub use index::{BucketIndex, INDEX_MAGIC, IndexWriter, KeyHash, KeyIndex, MAX_BUCKET_BITS, MAX_INDEX_BYTES};
+pub use key::{KeyColumn, KeyKind, MAX_KEY_BYTES, shown};
 pub use schema::{ALIGN, Column, MAX_STRIDE, TableSchema};
 
 /// The file name's ending on a tier: `features/NAME.rows`.

@@ -1,6 +1,7 @@
 //! The columns of a row and where they lie in it.
 
 use super::error::{TableError, schema_error};
+use super::key::{KeyColumn, KeyKind};
 use crate::model::is_plain_name;
 use serde::{Deserialize, Serialize};
 use tierlab_protocol::tensor::{DataType, element_count};
@@ -20,6 +21,9 @@ pub struct TableSchema {
     pub name: String,
     /// Columns, in the order of their offsets.
     pub columns: Vec<Column>,
+    /// Where entities have keys: where the key lies in a row. Without, they have ids that follow each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyColumn>,
 }
 
 /// One column: a dense tensor per row.
@@ -72,7 +76,30 @@ impl TableSchema {
         let schema = Self {
             name: name.to_owned(),
             columns: laid,
+            key: None,
         };
+        schema.validate()?;
+        Ok(schema)
+    }
+
+    /// As [`TableSchema::lay_out`], with a key behind the columns whose texts have `longest` bytes at most.
+    ///
+    /// # Errors
+    /// As [`TableSchema::lay_out`]; a key too long.
+    pub fn lay_out_keyed(
+        name: &str,
+        columns: &[(&str, DataType, &[i64])],
+        (key, kind): (&str, KeyKind),
+        longest: usize,
+    ) -> Result<Self, TableError> {
+        let mut schema = Self::lay_out(name, columns)?;
+        let small = |bytes: usize| u32::try_from(bytes).map_err(|_| schema_error(key, "rows are larger than 64 MiB"));
+        schema.key = Some(KeyColumn {
+            name: key.to_owned(),
+            kind,
+            offset: small(schema.payload_len().unwrap_or(usize::MAX))?,
+            width: small(kind.width(longest))?,
+        });
         schema.validate()?;
         Ok(schema)
     }
@@ -83,9 +110,11 @@ impl TableSchema {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Bytes used by the columns, without the row's checksum.
+    /// Bytes used by the columns and the key, without the row's checksum.
     fn payload_len(&self) -> Option<usize> {
-        self.columns.iter().try_fold(0_usize, |end, column| {
+        let key = self.key.as_ref();
+        let key_end = key.map_or(Some(0), |key| (key.offset as usize).checked_add(key.width as usize))?;
+        self.columns.iter().try_fold(key_end, |end, column| {
             Some(end.max((column.offset as usize).checked_add(column.byte_len()?)?))
         })
     }
@@ -138,6 +167,12 @@ impl TableSchema {
                 return Err(schema_error(&column.name, "the name stands twice"));
             }
         }
-        Ok(())
+        match &self.key {
+            Some(key) if (key.offset as usize) < end || !key.is_sound() => Err(schema_error(
+                &key.name,
+                "the key overlaps a column, or has a width that its kind cannot have",
+            )),
+            _ => Ok(()),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! a refusal that names the input. Where the model is not batched, the shapes of its inputs have nothing to do with each
 //! other, but for joined ones, which have as many rows as there are ids. No I/O.
 
+use crate::features::ids::{EntityIds, Naming};
 use crate::inference::session::signature::Signature;
 use crate::inference::tensors;
 use crate::models::serving::model::Model;
@@ -21,7 +22,7 @@ pub(crate) struct Accepted {
     /// One per input of the graph; none where the feature table fills it.
     pub(crate) parts: Vec<Option<Part>>,
     /// Entity ids, one per row; empty without a join.
-    pub(crate) ids: Vec<i64>,
+    pub(crate) ids: EntityIds,
 }
 
 impl Accepted {
@@ -31,7 +32,7 @@ impl Accepted {
             Some(part) => tensors::run_bytes(input.dtype, &part.shape, part.data.len()),
             None => 0,
         });
-        laid_out.sum::<usize>() + size_of_val(self.ids.as_slice())
+        laid_out.sum::<usize>() + self.ids.bytes()
     }
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct RequestCheck<'a> {
     pub(crate) signature: &'a Signature,
     /// Inputs that the feature table fills; none without a join.
     pub(crate) filled: Option<&'a dyn Fn(usize) -> bool>,
+    /// What the table's entities are called.
+    pub(crate) naming: Naming,
     /// Rows of a run at most; 0 where the model is not batched.
     pub(crate) max_batch_size: usize,
     /// Rows of a request at most, where it is batched.
@@ -65,6 +68,7 @@ impl Model {
             model: &self.name,
             signature: &self.signature,
             filled,
+            naming: self.join.as_ref().map_or(Naming::Dense, |join| join.naming()),
             max_batch_size: self.max_batch_size() as usize,
             max_request_rows: self.max_request_rows,
         };
@@ -88,7 +92,7 @@ impl RequestCheck<'_> {
         let mut accepted = Accepted {
             rows: 0,
             parts: vec![None; specs.len()],
-            ids: Vec::new(),
+            ids: EntityIds::default(),
         };
         let mut rows: Option<(usize, String)> = None;
         if inputs.is_empty() {
@@ -97,7 +101,7 @@ impl RequestCheck<'_> {
         for tensor in inputs {
             let bad = |what: String| Refusal::bad(format!("input `{}`: {what}", tensor.name));
             let these_rows = if tensor.name == ENTITY_ID && self.filled.is_some() {
-                accepted.ids = ids_of(&tensor).map_err(bad)?;
+                accepted.ids = EntityIds::of(&tensor, self.naming).map_err(bad)?;
                 accepted.ids.len()
             } else {
                 let index = specs.iter().position(|spec| spec.name == tensor.name);
@@ -198,19 +202,6 @@ impl RequestCheck<'_> {
         }
         format!("no such input; it has {}", names.join(", "))
     }
-}
-
-fn ids_of(tensor: &Tensor) -> Result<Vec<i64>, String> {
-    let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
-    if tensor.dtype != DataType::Int64 || !shape_ok {
-        return Err(format!(
-            "{} {:?}, ids are INT64 [n] or [n, 1]",
-            tensor.dtype, tensor.shape
-        ));
-    }
-    let data = tensor.data.whole();
-    let (ids, _) = data.as_chunks();
-    Ok(ids.iter().map(|id| i64::from_le_bytes(*id)).collect())
 }
 
 fn fits(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
@@ -317,6 +308,7 @@ mod tests {
             model: "m",
             signature: &signature(true),
             filled,
+            naming: Naming::Dense,
             max_batch_size: 4,
             max_request_rows: 8,
         }

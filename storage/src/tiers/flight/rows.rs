@@ -1,21 +1,26 @@
 //! Rows of a feature table as columns of Arrow arrays, and columns as rows. In: either, with the table's header. Out: the
 //! other. Rows are proven before their values are sent, and sealed once they are laid out. Knows nothing of the wire.
 
-use arrow_array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, make_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
+};
 use arrow_buffer::{BooleanBuffer, MutableBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType as Arrow, SchemaRef};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tierlab_formats::table::TableHeader;
+use tierlab_formats::table::{KeyColumn, KeyKind, TableHeader};
 
 /// Rows as typed columns, in the order of `ids`; `schema` is [`of_table`](super::schema::of_table)'s.
 pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[Bytes]) -> Result<RecordBatch, String> {
     for (&id, row) in ids.iter().zip(rows) {
         header.check_row(id, row).map_err(|e| e.to_string())?;
     }
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(ids.to_vec()))];
+    let mut columns: Vec<ArrayRef> = vec![match &header.schema.key {
+        None => Arc::new(Int64Array::from(ids.to_vec())),
+        Some(key) => keys(key, rows)?,
+    }];
     for (column, field) in header.schema.columns.iter().zip(schema.fields().iter().skip(1)) {
         let (from, len) = (column.offset as usize, column.byte_len().unwrap_or(0));
         // Aligned to what any element needs.
@@ -26,6 +31,24 @@ pub fn to_batch(header: &TableHeader, schema: &SchemaRef, ids: &[i64], rows: &[B
         columns.push(array(field.data_type(), data, rows.len()).map_err(|e| e.to_string())?);
     }
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
+}
+
+/// The keys of rows.
+fn keys(column: &KeyColumn, rows: &[Bytes]) -> Result<ArrayRef, String> {
+    let keys = rows.iter().map(|row| column.get(row).ok_or("a row's key is cut off"));
+    let texts = |keys: Vec<&[u8]>| {
+        let texts = keys.into_iter().map(|key| Some(column.kind.to_text(key)));
+        Arc::new(texts.collect::<StringArray>())
+    };
+    let keys: Vec<&[u8]> = keys.collect::<Result<_, _>>()?;
+    Ok(match column.kind {
+        KeyKind::Int64 => {
+            let ids = keys.into_iter().map(|key| key.try_into().map(i64::from_le_bytes));
+            let ids: Vec<i64> = ids.collect::<Result<_, _>>().map_err(|_| "a key is no INT64")?;
+            Arc::new(Int64Array::from(ids))
+        }
+        KeyKind::String | KeyKind::Uuid => texts(keys),
+    })
 }
 
 fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, ArrowError> {

@@ -4,6 +4,7 @@
 //! | table | Arrow |
 //! |---|---|
 //! | the entity's id | `entity_id`: int64, the first column |
+//! | the entity's key | under the name of the column that it was taken from, first: int64, or utf8 (UUIDs too) |
 //! | a column of shape `[]` | its element type |
 //! | of shape `[n]` | a fixed-size list of n |
 //! | of two dimensions or more | the extension `arrow.fixed_shape_tensor` over one fixed-size list |
@@ -15,7 +16,7 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType as Arrow, Field, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tierlab_formats::table::{TableHeader, TableSchema};
+use tierlab_formats::table::{KeyKind, TableHeader, TableSchema};
 use tierlab_protocol::tensor::DataType;
 
 const TENSOR: &str = "arrow.fixed_shape_tensor";
@@ -25,21 +26,37 @@ const MAX_DIMENSIONS: usize = 16;
 
 /// The schema of a table's rows as typed columns.
 pub fn of_table(header: &TableHeader, version: &str) -> Result<Schema, String> {
-    let mut fields = vec![Field::new(ID_COLUMN, Arrow::Int64, false)];
+    let mut fields = vec![match &header.schema.key {
+        None => Field::new(ID_COLUMN, Arrow::Int64, false),
+        Some(key) => Field::new(&key.name, key_type(key.kind), false),
+    }];
     for column in &header.schema.columns {
         fields.push(field(&column.name, column.dtype, &column.shape)?);
     }
     Ok(Schema::new_with_metadata(fields, metadata(header, version)))
 }
 
-/// What is told of a table beside its columns.
+/// The Arrow type of keys.
+const fn key_type(kind: KeyKind) -> Arrow {
+    match kind {
+        KeyKind::Int64 => Arrow::Int64,
+        KeyKind::String | KeyKind::Uuid => Arrow::Utf8,
+    }
+}
+
+/// What is told of a table beside its columns. Of one with keys, `key` names their column, and `first_id` and ids in tickets
+/// are numbers of rows.
 pub fn metadata(header: &TableHeader, version: &str) -> HashMap<String, String> {
-    HashMap::from([
+    let key = header.schema.key.as_ref();
+    let key = key.map(|key| ("key".to_owned(), format!("{}:{}", key.name, key.kind.as_str())));
+    let mut metadata = HashMap::from([
         ("table".to_owned(), header.schema.name.clone()),
         ("first_id".to_owned(), header.first_id.to_string()),
         ("rows".to_owned(), header.rows.to_string()),
         ("version".to_owned(), version.to_owned()),
-    ])
+    ]);
+    metadata.extend(key);
+    metadata
 }
 
 fn field(name: &str, dtype: DataType, shape: &[i64]) -> Result<Field, String> {
@@ -113,7 +130,9 @@ pub(super) fn to_table(table: &str, id_column: &str, schema: &Schema) -> Result<
         )
     })?;
     if *ids.data_type() != Arrow::Int64 {
-        return Err(format!("column `{id_column}` is {}, ids are int64", ids.data_type()));
+        let what = "ids are int64; a table with text keys is read through Flight from tierlab-origin, which has the table's \
+                    file, or from any other tier (tierlab-models import-table makes one)";
+        return Err(format!("column `{id_column}` is {}: {what}", ids.data_type()));
     }
     let mut columns = Vec::new();
     for field in schema.fields().iter().filter(|field| field.name() != id_column) {

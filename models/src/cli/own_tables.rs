@@ -1,0 +1,217 @@
+//! `import-table` and `export-table`: arguments to requests, and what was done to lines.
+
+use crate::error::ModelsError;
+use crate::progress::human_bytes;
+use crate::stop::Stop;
+use crate::tables::own::{
+    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, Imported, NullRule, Part, Request, TypeOf,
+    Vector, import_table,
+};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tierlab-models import-table users.parquet --key user_id --name users
+  tierlab-models import-table s3://lake/users/ --key user_id --name users --as '*=FP32' --nulls zero
+  tierlab-models import-table clicks.csv --key id --name clicks --vector dense=price,age,clicks --hash city=100000
+  tierlab-models import-table big/ --key id --name big --part 1/4      one of four processes; then 2/4, 3/4, 4/4
+  tierlab-models import-table big/ --key id --name big --part 1/4 --finish
+
+In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
+
+/// Arguments of `import-table`.
+#[derive(Debug, Args)]
+pub struct ImportTableArgs {
+    /// Files, folders of parts (Spark, Delta, Iceberg's data) and URLs: file:///... and s3://..., with keys, region and
+    /// endpoint from the environment
+    #[arg(value_name = "FILE", required = true)]
+    inputs: Vec<String>,
+    /// The column of keys
+    #[arg(long, value_name = "COLUMN")]
+    key: String,
+    /// What the keys are [default: as the column says; text that holds UUIDs is text]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    key_type: Option<KeyType>,
+    /// The longest text that is a key, in bytes; every row has room for the longest that there is
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=MAX_KEY_BYTES as i64))]
+    max_key_bytes: u16,
+    /// The table's name
+    #[arg(long)]
+    name: String,
+    /// The folder for NAME.rows
+    #[arg(long, value_name = "DIR", default_value = super::FEATURES)]
+    out: PathBuf,
+    /// Columns to take, apart by commas [default: all]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Gather columns into one vector, in this order; may be repeated
+    #[arg(long, value_name = "NAME=COLUMN,...")]
+    vector: Vec<Vector>,
+    /// The element type of a column or vector, as price=FP32, or of all others with *=FP32; may be repeated [default: as
+    /// the file has it]
+    #[arg(long = "as", value_name = "COLUMN=TYPE")]
+    types: Vec<TypeOf>,
+    /// Make a number of a text column: its hash below this; may be repeated
+    #[arg(long, value_name = "COLUMN=BUCKETS")]
+    hash: Vec<HashedColumn>,
+    /// What a null becomes: refuse (the import stops), aside (the row is kept aside), zero, nan, or a number
+    #[arg(long, value_name = "RULE", default_value = "refuse", allow_hyphen_values = true)]
+    nulls: NullRule,
+    /// What happens to a key that stands twice: the import stops, or the first or last row counts
+    #[arg(long, value_enum, value_name = "RULE", default_value = "refuse")]
+    duplicates: DuplicateRule,
+    /// Rows kept aside in NAME.bad.jsonl before the import gives up
+    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
+    max_bad_rows: u64,
+    /// Between two fields of CSV: one character, or `tab` [default: comma; tab in .tsv]
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Names of the columns, apart by commas, where CSV has no header line
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    header: Vec<String>,
+    /// Memory for rows on their way, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
+    memory_mib: u64,
+    /// Read one part of the inputs; the others are read by other processes, which see the same folder
+    #[arg(long, value_name = "I/N")]
+    part: Option<Part>,
+    /// Write the table, now that all parts are read
+    #[arg(long, requires = "part")]
+    finish: bool,
+    /// Begin anew, not where an import of this name was cut off
+    #[arg(long)]
+    restart: bool,
+    /// Replace a table of that name
+    #[arg(long)]
+    replace: bool,
+}
+
+/// What keys are.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KeyType {
+    /// 64-bit integers, in any order
+    Int64,
+    /// Text
+    String,
+    /// UUIDs, in text or in 16 bytes
+    Uuid,
+}
+
+/// Arguments of `export-table`.
+#[derive(Debug, Args)]
+pub struct ExportTableArgs {
+    /// The table
+    #[arg(value_name = "TABLE.rows")]
+    table: PathBuf,
+    /// The Parquet file to write
+    #[arg(long, value_name = "FILE.parquet")]
+    to: PathBuf,
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        &[byte] => Ok(byte),
+        _ => Err("one character, or `tab`".to_owned()),
+    }
+}
+
+pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let request = Request {
+        inputs: args.inputs,
+        out: args.out,
+        columns: ColumnRequest {
+            name: args.name,
+            key: args.key,
+            key_kind: args.key_type.map(|kind| match kind {
+                KeyType::Int64 => KeyKind::Int64,
+                KeyType::String => KeyKind::String,
+                KeyType::Uuid => KeyKind::Uuid,
+            }),
+            max_key_bytes: usize::from(args.max_key_bytes),
+            only: args.columns,
+            vectors: args.vector,
+            types: args.types,
+            hashed: args.hash,
+            nulls: args.nulls,
+            duplicates: args.duplicates,
+        },
+        csv: CsvOptions {
+            delimiter: args.delimiter,
+            names: args.header,
+            texts: Vec::new(),
+            floats: Vec::new(),
+        },
+        memory_bytes: args.memory_mib << 20,
+        max_bad_rows: args.max_bad_rows,
+        part: args.part.unwrap_or(Part { number: 1, of: 1 }),
+        step: match (args.part, args.finish) {
+            (None, _) => ImportStep::Whole,
+            (Some(_), false) => ImportStep::Read,
+            (Some(_), true) => ImportStep::Finish,
+        },
+        restart: args.restart,
+        replace: args.replace,
+    };
+    let (part, stop) = (args.part, stop.clone());
+    let work = tokio::task::spawn_blocking(move || import_table(&request, &stop));
+    let imported = work
+        .await
+        .map_err(|e| ModelsError::bad(&"import-table", &format!("it broke off: {e}")))??;
+    print(&imported, part);
+    Ok(())
+}
+
+fn print(imported: &Imported, part: Option<Part>) {
+    for left_out in &imported.left_out {
+        println!("{left_out}");
+    }
+    let (read, rows) = (imported.read_seconds, imported.rows);
+    match &imported.header {
+        None => {
+            let part = part.map_or_else(String::new, |part| format!("part {} of {}", part.number, part.of));
+            println!("{part}: {rows} rows read in {read:.1} s; --finish writes the table once all parts are read");
+        }
+        Some(header) => {
+            let seconds = read + imported.write_seconds;
+            println!(
+                "{}: written, {} rows of {} bytes, {} in {seconds:.1} s (read {read:.1}, write {:.1}; {:.0} rows/s)",
+                imported.path.display(),
+                header.rows,
+                header.stride,
+                human_bytes(header.file_len()),
+                imported.write_seconds,
+                rows as f64 / seconds.max(1e-9),
+            );
+            print!("{}", crate::inspect::describe_columns(header));
+        }
+    }
+    if imported.dropped > 0 {
+        println!(
+            "{} rows left out: their key stands in another row, which counts",
+            imported.dropped
+        );
+    }
+    if imported.bad > 0 {
+        println!(
+            "{} bad rows kept aside in {}",
+            imported.bad,
+            imported.bad_file.display()
+        );
+    }
+}
+
+#[cfg(feature = "flight")]
+pub(super) fn run_export(args: &ExportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let (rows, bytes) = crate::tables::export::export(&args.table, &args.to, stop)?;
+    println!("{}: {rows} rows, {}", args.to.display(), human_bytes(bytes));
+    Ok(())
+}
+
+#[cfg(not(feature = "flight"))]
+pub(super) fn run_export(args: &ExportTableArgs, _: &Stop) -> Result<(), ModelsError> {
+    let what = "this build has no feature `flight`, whose columns Parquet gets";
+    Err(ModelsError::bad(&args.table.display(), &what))
+}

@@ -1,0 +1,76 @@
+//! A table as Parquet, so that people's own tools read it. In: a table's file. Out: a Parquet file with the ids or keys first, and a fixed-size list for each
+//! vector, in bounded memory. Every row is proven on its way.
+
+use super::check;
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::staged::StagedFile;
+use crate::stop::Stop;
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use tierlab_storage::tiers::flight::rows::to_batch;
+use tierlab_storage::tiers::flight::schema::of_table;
+
+/// Bytes of rows that are held at a time, and of a row group while it is written.
+const BATCH_BYTES: u64 = 8 << 20;
+const GROUP_BYTES: usize = 64 << 20;
+
+/// Writes a table as Parquet; answers its rows and the file's bytes.
+///
+/// # Errors
+/// A table that is damaged, by row and offset; a file that cannot be written; a stop. Then nothing new stays at `to`.
+pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), ModelsError> {
+    let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&table.display(), what);
+    let (file, header) = check::open(table)?;
+    let schema = Arc::new(of_table(&header, "file").map_err(|e| bad(&e))?);
+    let staged = StagedFile::create(to)?;
+    let unwritten =
+        |e: parquet::errors::ParquetError| ModelsError::bad(&to.display(), &format!("cannot be written: {e}"));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    let out = staged
+        .file()
+        .try_clone()
+        .map_err(ModelsError::io("write", staged.partial()))?;
+    let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
+    let mut progress = Progress::bytes(
+        &format!("exporting {}", table.display()),
+        header.rows_end() - header.header_len(),
+    );
+    let stride = u64::from(header.stride);
+    let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
+    let mut row = 0;
+    while row < header.rows {
+        stop.check()?;
+        let count = at_once.min(header.rows - row);
+        let mut bytes = vec![0; (count * stride) as usize];
+        file.read_exact_at(&mut bytes, header.header_len() + row * stride)
+            .map_err(ModelsError::io("read", table))?;
+        let bytes = Bytes::from(bytes);
+        let first = header.first_id + row.cast_signed();
+        let ids: Vec<i64> = (first..).take(count as usize).collect();
+        let at = |row: u64| (row * stride) as usize;
+        let rows: Vec<Bytes> = (0..count).map(|row| bytes.slice(at(row)..at(row + 1))).collect();
+        let batch = to_batch(&header, &schema, &ids, &rows).map_err(|e| bad(&e))?;
+        writer.write(&batch).map_err(unwritten)?;
+        if writer.in_progress_size() >= GROUP_BYTES {
+            writer.flush().map_err(unwritten)?;
+        }
+        progress.advance(count * stride);
+        row += count;
+    }
+    writer.close().map_err(unwritten)?;
+    let bytes = staged
+        .file()
+        .metadata()
+        .map_err(ModelsError::io("look at", staged.partial()))?
+        .len();
+    staged.commit()?;
+    Ok((header.rows, bytes))
+}

@@ -1,0 +1,421 @@
+//! A batch of Arrow as keys and rows' bytes. In: a batch and the layout. Out: for each row its key and its columns' bytes, or why it
+//! is bad. Knows no file.
+
+use super::layout::{Layout, is_text};
+use super::numbers::Number;
+use super::request::NullRule;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
+use arrow_schema::DataType as Arrow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tierlab_formats::table::{KeyHash, KeyKind};
+use tierlab_protocol::tensor::DataType;
+
+/// What a row is made with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) layout: &'a Layout,
+    /// Where each column of the table lies in a row.
+    pub(super) offsets: &'a [usize],
+    /// Bytes of all columns.
+    pub(super) payload_bytes: usize,
+    pub(super) nulls: NullRule,
+    pub(super) max_key_bytes: usize,
+}
+
+/// Rows of one batch.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+    payload: Vec<u8>,
+    payload_bytes: usize,
+    /// Rows that cannot be used, and why.
+    pub(super) bad: BTreeMap<usize, String>,
+}
+
+impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn key(&self, row: usize) -> &[u8] {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.keys[start..self.ends[row]]
+    }
+
+    pub(super) fn payload(&self, row: usize) -> &[u8] {
+        &self.payload[row * self.payload_bytes..(row + 1) * self.payload_bytes]
+    }
+
+    fn spoil(&mut self, row: usize, why: impl FnOnce() -> String) {
+        self.bad.entry(row).or_insert_with(why);
+    }
+}
+
+/// Why an import stops at a row of a batch.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    pub(super) row: usize,
+    pub(super) why: String,
+}
+
+/// One column's values in rows.
+struct Target<'a> {
+    column: &'a str,
+    dtype: DataType,
+    /// Byte offset in a row.
+    at: usize,
+    width: usize,
+    nulls: NullRule,
+}
+
+/// Makes rows of a batch.
+///
+/// # Errors
+/// A null where nulls are refused; a batch whose columns are of another type than the layout's, at its first row.
+pub(super) fn convert(rules: Rules<'_>, batch: &RecordBatch) -> Result<Rows, Stopped> {
+    let mut rows = Rows {
+        payload: vec![0; rules.payload_bytes * batch.num_rows()],
+        payload_bytes: rules.payload_bytes,
+        ..Rows::default()
+    };
+    let column = |name: &str| {
+        batch.column_by_name(name).ok_or_else(|| Stopped {
+            row: 0,
+            why: format!("no column `{name}`"),
+        })
+    };
+    take_keys(rules, column(&rules.layout.key)?, &mut rows).map_err(|why| Stopped { row: 0, why })?;
+    for (out, &offset) in rules.layout.columns.iter().zip(rules.offsets) {
+        let size = out.dtype.size().unwrap_or(1);
+        let mut at = offset;
+        for source in &out.sources {
+            let target = Target {
+                column: &source.column,
+                dtype: out.dtype,
+                at,
+                width: source.width,
+                nulls: rules.nulls,
+            };
+            let array = column(&source.column)?;
+            match source.buckets {
+                Some(buckets) => target.take_hashed(array, buckets, &mut rows)?,
+                None => target.take(array, &mut rows)?,
+            }
+            at += source.width * size;
+        }
+    }
+    Ok(rows)
+}
+
+/// Texts as one array of strings, however they are encoded.
+fn texts(array: &ArrayRef) -> Result<ArrayRef, String> {
+    if *array.data_type() == Arrow::Utf8 {
+        return Ok(array.clone());
+    }
+    arrow_cast::cast(array, &Arrow::Utf8).map_err(|e| e.to_string())
+}
+
+fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), String> {
+    let kind = rules.layout.kind;
+    let named = |what: &str| format!("column `{}`, the key: {what}", rules.layout.key);
+    let count = array.len();
+    if is_text(array.data_type()) {
+        let texts = texts(array).map_err(|what| named(&what))?;
+        let texts = texts.as_string::<i32>();
+        for row in 0..count {
+            if texts.is_null(row) {
+                rows.spoil(row, || named("it is null"));
+            } else {
+                let text = texts.value(row);
+                match kind.of_text(text) {
+                    Ok(key) if key.len() <= rules.max_key_bytes => rows.keys.extend_from_slice(&key),
+                    Ok(key) => rows.spoil(row, || {
+                        named(&format!(
+                            "{} bytes, the most is {} (--max-key-bytes)",
+                            key.len(),
+                            rules.max_key_bytes
+                        ))
+                    }),
+                    Err(what) => rows.spoil(row, || named(&what)),
+                }
+            }
+            rows.ends.push(rows.keys.len());
+        }
+        return Ok(());
+    }
+    if let (KeyKind::Uuid, Arrow::FixedSizeBinary(16)) = (kind, array.data_type()) {
+        let uuids = array.as_fixed_size_binary();
+        for row in 0..count {
+            if uuids.is_null(row) {
+                rows.spoil(row, || named("it is null"));
+            } else {
+                rows.keys.extend_from_slice(uuids.value(row));
+            }
+            rows.ends.push(rows.keys.len());
+        }
+        return Ok(());
+    }
+    if kind != KeyKind::Int64 || !array.data_type().is_integer() {
+        return Err(named(&format!(
+            "it is {} in this file, {} before",
+            array.data_type(),
+            kind.as_str()
+        )));
+    }
+    let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
+    let ids = ids.as_primitive::<Int64Type>();
+    for row in 0..count {
+        if ids.is_null(row) {
+            let what = if array.is_null(row) {
+                "it is null"
+            } else {
+                "it is above the largest INT64"
+            };
+            rows.spoil(row, || named(what));
+        } else {
+            rows.keys.extend_from_slice(&ids.value(row).to_le_bytes());
+        }
+        rows.ends.push(rows.keys.len());
+    }
+    Ok(())
+}
+
+impl Target<'_> {
+    fn slot<'a>(&self, rows: &'a mut Rows, row: usize, element: usize) -> &'a mut [u8] {
+        let size = self.dtype.size().unwrap_or(1);
+        let at = row * rows.payload_bytes + self.at + element * size;
+        &mut rows.payload[at..at + size]
+    }
+
+    fn put(&self, rows: &mut Rows, row: usize, element: usize, number: Number) {
+        if !number.put(self.dtype, self.slot(rows, row, element)) {
+            let value = match number {
+                Number::Int(int) => int.to_string(),
+                Number::Float(float) => float.to_string(),
+            };
+            rows.spoil(row, || {
+                format!("column `{}`: {value} is no {}", self.column, self.dtype)
+            });
+        }
+    }
+
+    /// An element, or a whole value, that is null.
+    fn put_null(&self, rows: &mut Rows, row: usize, elements: Range<usize>) -> Result<(), Stopped> {
+        let number = match self.nulls {
+            NullRule::Refuse => {
+                let column = self.column;
+                let why = format!(
+                    "column `{column}` is null; say what a null becomes: --nulls zero, nan, a number, or aside"
+                );
+                return Err(Stopped { row, why });
+            }
+            NullRule::Aside => {
+                rows.spoil(row, || format!("column `{}` is null", self.column));
+                return Ok(());
+            }
+            NullRule::Nan if !self.dtype.as_str().contains("FP") && self.dtype != DataType::Bf16 => {
+                rows.spoil(row, || {
+                    format!("column `{}` is null, and {} has no NaN", self.column, self.dtype)
+                });
+                return Ok(());
+            }
+            NullRule::Nan => Number::Float(f64::NAN),
+            NullRule::Value(value) => Number::Float(value),
+        };
+        for element in elements {
+            self.put(rows, row, element, number);
+        }
+        Ok(())
+    }
+
+    fn take_hashed(&self, array: &ArrayRef, buckets: u64, rows: &mut Rows) -> Result<(), Stopped> {
+        let stop = |why: String| Stopped {
+            row: 0,
+            why: format!("column `{}`: {why}", self.column),
+        };
+        if !is_text(array.data_type()) {
+            return Err(stop(format!("it is {} in this file, text before", array.data_type())));
+        }
+        let texts = texts(array).map_err(stop)?;
+        let texts = texts.as_string::<i32>();
+        for row in 0..texts.len() {
+            if texts.is_null(row) {
+                self.put_null(rows, row, 0..1)?;
+            } else {
+                let bucket = KeyHash::of(texts.value(row).as_bytes()).low() % buckets;
+                self.put(rows, row, 0, Number::from(bucket));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, array: &ArrayRef, rows: &mut Rows) -> Result<(), Stopped> {
+        let whole = |row: usize| (!array.is_null(row)).then_some(row);
+        match array.data_type() {
+            Arrow::FixedSizeList(_, _) => {
+                let list = array.as_fixed_size_list();
+                let len = list.value_length() as usize;
+                let span = |row: usize| whole(row).map(|row| (list.value_offset(row) as usize, len));
+                self.take_values(list.values(), array.len(), span, rows)
+            }
+            Arrow::List(_) => {
+                let list = array.as_list::<i32>();
+                let span = |row: usize| {
+                    whole(row).map(|row| (list.value_offsets()[row] as usize, list.value_length(row) as usize))
+                };
+                self.take_values(list.values(), array.len(), span, rows)
+            }
+            Arrow::LargeList(_) => {
+                let list = array.as_list::<i64>();
+                let span = |row: usize| {
+                    whole(row).map(|row| (list.value_offsets()[row] as usize, list.value_length(row) as usize))
+                };
+                self.take_values(list.values(), array.len(), span, rows)
+            }
+            Arrow::FixedSizeBinary(_) => {
+                let binary = array.as_fixed_size_binary();
+                for row in 0..array.len() {
+                    if binary.is_null(row) {
+                        self.put_null(rows, row, 0..self.width)?;
+                        continue;
+                    }
+                    let bytes = binary.value(row);
+                    if bytes.len() != self.width {
+                        self.spoil_width(rows, row, bytes.len());
+                        continue;
+                    }
+                    for (element, &byte) in bytes.iter().enumerate() {
+                        self.put(rows, row, element, Number::from(byte));
+                    }
+                }
+                Ok(())
+            }
+            _ => self.take_values(array, array.len(), |row| Some((row, 1)), rows),
+        }
+    }
+
+    fn spoil_width(&self, rows: &mut Rows, row: usize, found: usize) {
+        rows.spoil(row, || {
+            format!(
+                "column `{}`: a list of {found}, the first one has {}",
+                self.column, self.width
+            )
+        });
+    }
+
+    fn take_values(
+        &self,
+        values: &ArrayRef,
+        count: usize,
+        span: impl Fn(usize) -> Option<(usize, usize)>,
+        rows: &mut Rows,
+    ) -> Result<(), Stopped> {
+        macro_rules! of {
+            ($type:ty, $dtype:expr) => {
+                self.take_numbers::<$type>(values, $dtype, count, span, rows)
+            };
+        }
+        match values.data_type() {
+            Arrow::Boolean => {
+                let flags = values.as_boolean();
+                let get = |at: usize| (!flags.is_null(at)).then(|| Number::Int(flags.value(at).into()));
+                self.take_each(get, count, span, rows)
+            }
+            Arrow::UInt8 => of!(UInt8Type, DataType::Uint8),
+            Arrow::UInt16 => of!(UInt16Type, DataType::Uint16),
+            Arrow::UInt32 => of!(UInt32Type, DataType::Uint32),
+            Arrow::UInt64 => of!(UInt64Type, DataType::Uint64),
+            Arrow::Int8 => of!(Int8Type, DataType::Int8),
+            Arrow::Int16 => of!(Int16Type, DataType::Int16),
+            Arrow::Int32 => of!(Int32Type, DataType::Int32),
+            Arrow::Int64 => of!(Int64Type, DataType::Int64),
+            Arrow::Float16 => of!(Float16Type, DataType::Fp16),
+            Arrow::Float32 => of!(Float32Type, DataType::Fp32),
+            Arrow::Float64 => of!(Float64Type, DataType::Fp64),
+            Arrow::Date32 => self.take_values(&as_type(values, &Arrow::Int32)?, count, span, rows),
+            Arrow::Date64 | Arrow::Timestamp(..) | Arrow::Duration(_) => {
+                self.take_values(&as_type(values, &Arrow::Int64)?, count, span, rows)
+            }
+            other => Err(Stopped {
+                row: 0,
+                why: format!(
+                    "column `{}` is {other} in this file, which has no place in a row",
+                    self.column
+                ),
+            }),
+        }
+    }
+
+    fn take_numbers<T>(
+        &self,
+        values: &ArrayRef,
+        native: DataType,
+        count: usize,
+        span: impl Fn(usize) -> Option<(usize, usize)>,
+        rows: &mut Rows,
+    ) -> Result<(), Stopped>
+    where
+        T: ArrowPrimitiveType,
+        T::Native: Into<Number>,
+    {
+        let values = values.as_primitive::<T>();
+        if native != self.dtype || values.null_count() > 0 {
+            let get = |at: usize| (!values.is_null(at)).then(|| values.value(at).into());
+            return self.take_each(get, count, span, rows);
+        }
+        let size = size_of::<T::Native>();
+        let raw = values.values().inner().as_slice();
+        for row in 0..count {
+            match span(row) {
+                Some((start, len)) if len == self.width => {
+                    let at = row * rows.payload_bytes + self.at;
+                    let bytes = &raw[start * size..(start + len) * size];
+                    rows.payload[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+                Some((_, len)) => self.spoil_width(rows, row, len),
+                None => self.put_null(rows, row, 0..self.width)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_each(
+        &self,
+        get: impl Fn(usize) -> Option<Number>,
+        count: usize,
+        span: impl Fn(usize) -> Option<(usize, usize)>,
+        rows: &mut Rows,
+    ) -> Result<(), Stopped> {
+        for row in 0..count {
+            match span(row) {
+                Some((start, len)) if len == self.width => {
+                    for element in 0..len {
+                        match get(start + element) {
+                            Some(number) => self.put(rows, row, element, number),
+                            None => self.put_null(rows, row, element..element + 1)?,
+                        }
+                    }
+                }
+                Some((_, len)) => self.spoil_width(rows, row, len),
+                None => self.put_null(rows, row, 0..self.width)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Times and dates as the integers that they are.
+fn as_type(values: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef, Stopped> {
+    let data = values.to_data().into_builder().data_type(arrow.clone()).build();
+    data.map(make_array).map_err(|e| Stopped {
+        row: 0,
+        why: e.to_string(),
+    })
+}

@@ -1,0 +1,281 @@
+//! The second half of an import: buckets to the table's file, one after another, on every core, in bounded memory. In: the folders of all parts.
+//! Out: a table, whole or not there. Knows nothing of the inputs' formats.
+
+use super::plan::{Plan, Progressed};
+use super::request::DuplicateRule;
+use super::spill::{Record, bucket_file, records};
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::staged::StagedFile;
+use crate::stop::Stop;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use tierlab_formats::table::{BucketIndex, IndexWriter, KeyHash, TableHeader};
+
+/// Threads at most: each has a bucket in memory, as it was read and as it is written.
+const MAX_WORKERS: usize = 4;
+
+/// What finishing is about.
+pub(super) struct Finishing<'a> {
+    pub(super) plan: &'a Plan,
+    /// Of all parts.
+    pub(super) folders: &'a [PathBuf],
+    pub(super) parts: &'a [Progressed],
+    pub(super) memory_bytes: u64,
+    pub(super) payload_bytes: usize,
+    pub(super) target: &'a Path,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) header: TableHeader,
+    /// Rows left out because their key stands in another row.
+    pub(super) dropped: u64,
+}
+
+/// The rows of one bucket, laid out; not sealed, for their numbers are not known yet.
+struct BucketRows {
+    index: BucketIndex,
+    rows: u64,
+    bytes: Vec<u8>,
+    dropped: u64,
+    read_bytes: u64,
+}
+
+impl Finishing<'_> {
+    /// Writes the table.
+    ///
+    /// # Errors
+    /// A key that stands twice where that is refused, with both places; buckets that are damaged; a full disk; a stop.
+    pub(super) fn run(&self, stop: &Stop) -> Result<Finished, ModelsError> {
+        let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
+        let longest = self.parts.iter().map(|part| part.longest_key).max().unwrap_or(0).max(1);
+        let schema = self
+            .plan
+            .layout
+            .schema(&self.plan.columns.name, longest)
+            .map_err(|e| bad(&e))?;
+        let at_most: u64 = self.parts.iter().map(|part| part.rows).sum();
+        if at_most == 0 {
+            return Err(bad(&"no row is left to write: every one was bad, or there was none"));
+        }
+        let mut header = TableHeader::new(schema, at_most, 0, 0).map_err(|e| bad(&e))?;
+        header.reserved_bytes = header.header_len();
+        let staged = StagedFile::create(self.target)?;
+        let total = self.parts.iter().flat_map(|part| &part.lengths).sum();
+        let mut progress = Progress::bytes(&format!("writing {}", self.target.display()), total);
+        let mut writer = RowWriter {
+            staged: &staged,
+            header: &header,
+            at: header.header_len(),
+            row: 0,
+            block: 0,
+            block_rows: 0,
+            block_crcs: Vec::with_capacity(header.block_crcs.len()),
+        };
+        let mut index = IndexWriter::default();
+        let mut dropped = 0;
+        self.for_each_bucket(&header, stop, &mut |mut bucket: BucketRows| {
+            index.push(&bucket.index, bucket.rows);
+            writer.write(&mut bucket.bytes)?;
+            dropped += bucket.dropped;
+            progress.advance(bucket.read_bytes);
+            Ok(())
+        })?;
+        let (rows, block_crcs, rows_end) = writer.finish();
+        let index = index.finish().map_err(|e| bad(&e))?;
+        staged
+            .file()
+            .write_all_at(&index, rows_end)
+            .map_err(ModelsError::io("write", staged.partial()))?;
+        header.index_bytes = index.len() as u64;
+        header.rows = rows;
+        header.block_crcs = block_crcs;
+        let reserved = std::mem::take(&mut header.reserved_bytes);
+        if header.header_len() < reserved {
+            header.reserved_bytes = reserved;
+        }
+        staged
+            .file()
+            .write_all_at(&header.encode(), 0)
+            .map_err(ModelsError::io("write", staged.partial()))?;
+        progress.note(&format!("syncing {} to the device", self.target.display()));
+        stop.check()?;
+        staged.commit()?;
+        Ok(Finished { header, dropped })
+    }
+
+    /// Lays out all buckets, each thread every so-manieth, and hands them on in order. Each thread is at most one bucket ahead.
+    fn for_each_bucket(
+        &self,
+        header: &TableHeader,
+        stop: &Stop,
+        each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
+    ) -> Result<(), ModelsError> {
+        let buckets = 1_usize << self.plan.bucket_bits;
+        let workers = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(MAX_WORKERS)
+            .min(buckets);
+        thread::scope(|scope| {
+            let mut receivers = Vec::new();
+            for worker in 0..workers {
+                let (sender, receiver) = mpsc::sync_channel(0);
+                receivers.push(receiver);
+                scope.spawn(move || {
+                    for bucket in (worker..buckets).step_by(workers) {
+                        let rows = stop.check().and_then(|()| self.lay_out(header, bucket, workers as u64));
+                        let failed = rows.is_err();
+                        if sender.send(rows).is_err() || failed {
+                            return;
+                        }
+                    }
+                });
+            }
+            for bucket in 0..buckets {
+                let rows = receivers[bucket % workers].recv();
+                each(rows.unwrap_or(Err(ModelsError::Interrupted))?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn lay_out(&self, header: &TableHeader, bucket: usize, workers: u64) -> Result<BucketRows, ModelsError> {
+        let length: u64 = self.parts.iter().map(|part| part.lengths[bucket]).sum();
+        let limit = self.memory_bytes / (4 * workers);
+        if length > limit {
+            let what = format!(
+                "bucket {bucket} has {length} bytes, {limit} fit in memory: give more with --memory-mib and begin anew with --restart; \
+                 a key that stands in very many rows makes a bucket so large as well"
+            );
+            return Err(ModelsError::bad(&self.target.display(), &what));
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
+        for (folder, part) in self.folders.iter().zip(self.parts) {
+            if part.lengths[bucket] == 0 {
+                continue;
+            }
+            let path = bucket_file(folder, bucket);
+            let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
+            let whole = found.get(..part.lengths[bucket] as usize);
+            let whole =
+                whole.ok_or_else(|| ModelsError::bad(&path.display(), &"it is shorter than it was: use --restart"))?;
+            bytes.extend_from_slice(whole);
+        }
+        let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);
+        let mut rows: Vec<(KeyHash, Record<'_>)> = Vec::new();
+        for record in records(&bytes, self.payload_bytes) {
+            let record = record.map_err(|e| bad(&e))?;
+            rows.push((KeyHash::of(record.key), record));
+        }
+        rows.sort_unstable_by_key(|(hash, record)| (*hash, record.place));
+        let before = rows.len();
+        self.drop_duplicates(&mut rows)?;
+        let hashes: Vec<KeyHash> = rows.iter().map(|(hash, _)| *hash).collect();
+        let index = BucketIndex::build(&hashes).map_err(|e| bad(&e))?;
+        let stride = header.stride as usize;
+        let key = header.schema.key.as_ref();
+        let mut laid = vec![0; stride * rows.len()];
+        for (hash, record) in &rows {
+            let at = index.row(*hash).ok_or_else(|| bad(&"a key has no row"))? as usize * stride;
+            let row = &mut laid[at..at + stride];
+            row[..self.payload_bytes].copy_from_slice(record.payload);
+            if !key.is_some_and(|key| key.put(row, record.key)) {
+                return Err(bad(&"a key is longer than the journal says: use --restart"));
+            }
+        }
+        Ok(BucketRows {
+            index,
+            rows: rows.len() as u64,
+            bytes: laid,
+            dropped: (before - rows.len()) as u64,
+            read_bytes: length,
+        })
+    }
+
+    /// Leaves one row of each key, of rows that are sorted by hash and place.
+    fn drop_duplicates(&self, rows: &mut Vec<(KeyHash, Record<'_>)>) -> Result<(), ModelsError> {
+        let rule = self.plan.columns.duplicates;
+        let mut refused = None;
+        rows.dedup_by(|later, first| {
+            if later.0 != first.0 {
+                return false;
+            }
+            if later.1.key != first.1.key || rule == DuplicateRule::Refuse {
+                refused.get_or_insert((first.1, later.1));
+            }
+            if rule == DuplicateRule::Last {
+                *first = *later;
+            }
+            true
+        });
+        let Some((first, later)) = refused else { return Ok(()) };
+        let place = |record: Record<'_>| {
+            let input = self.plan.inputs.get(record.place.input());
+            let name = input.map_or("?", |input| input.name.as_str());
+            format!("row {} of {name}", record.place.row())
+        };
+        let kind = self.plan.layout.kind;
+        let what = if first.key == later.key {
+            format!(
+                "key {} stands twice, in {} and in {}: say which counts, with --duplicates first or last",
+                kind.for_message(first.key),
+                place(first),
+                place(later)
+            )
+        } else {
+            format!(
+                "keys {} and {} have the same hash: rename one",
+                kind.for_message(first.key),
+                kind.for_message(later.key)
+            )
+        };
+        Err(ModelsError::bad(&self.target.display(), &what))
+    }
+}
+
+/// Rows in their order, sealed, with the checksums of blocks.
+struct RowWriter<'a> {
+    staged: &'a StagedFile,
+    header: &'a TableHeader,
+    at: u64,
+    row: u64,
+    block: u32,
+    block_rows: u32,
+    block_crcs: Vec<u32>,
+}
+
+impl RowWriter<'_> {
+    fn write(&mut self, rows: &mut [u8]) -> Result<(), ModelsError> {
+        for row in rows.chunks_exact_mut(self.header.stride as usize) {
+            self.header.seal_row(self.row.cast_signed(), row);
+            self.block = crc32c::crc32c_append(self.block, row);
+            self.row += 1;
+            self.block_rows += 1;
+            if self.block_rows == self.header.rows_per_block {
+                self.end_block();
+            }
+        }
+        let written = self.staged.file().write_all_at(rows, self.at);
+        written.map_err(ModelsError::io("write", self.staged.partial()))?;
+        self.at += rows.len() as u64;
+        Ok(())
+    }
+
+    fn end_block(&mut self) {
+        self.block_crcs.push(std::mem::take(&mut self.block));
+        self.block_rows = 0;
+    }
+
+    /// The rows written, the checksums of their blocks, and where they end.
+    fn finish(mut self) -> (u64, Vec<u32>, u64) {
+        if self.block_rows > 0 {
+            self.end_block();
+        }
+        (self.row, self.block_crcs, self.at)
+    }
+}

@@ -1,0 +1,336 @@
+//! The first half of an import: inputs to buckets on disk, on every core, in bounded memory, so that it can be gone on with. In: a plan and the
+//! part that is this process's. Out: a part's folder with its buckets, its bad rows, and a journal. Knows nothing of the table's file.
+
+use super::bad_rows::{BadRows, values_of};
+use super::convert::{Rules, convert};
+use super::inputs::{Input, Origin};
+use super::plan::{Journal, Plan, Progressed};
+use super::read::{self, Batch, Opened, Stretch};
+use super::request::{CsvOptions, Part};
+use super::spill::{Spill, SpillBuffers};
+use crate::error::ModelsError;
+use crate::progress::Progress;
+use crate::stop::Stop;
+use arrow_schema::{Schema, SchemaRef};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+/// Units of work between two lines of the journal.
+const UNITS_PER_NOTE: usize = 16;
+
+/// A stretch of an input.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unit {
+    input: usize,
+    /// All of the file, where it is fetched first.
+    stretch: Option<Stretch>,
+    bytes: u64,
+}
+
+/// What gathering is about.
+pub(super) struct Gathering<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) inputs: &'a [Input],
+    pub(super) schema: &'a Schema,
+    /// Of the part.
+    pub(super) folder: &'a Path,
+    pub(super) memory_bytes: u64,
+    pub(super) max_bad_rows: u64,
+    pub(super) offsets: &'a [usize],
+    pub(super) payload_bytes: usize,
+}
+
+/// Why a batch ends the reading of a file.
+enum Halt {
+    File(String),
+    Other(ModelsError),
+}
+
+impl From<String> for Halt {
+    fn from(what: String) -> Self {
+        Self::File(what)
+    }
+}
+
+/// The units of all inputs, in order. Files on disk are cut where they can be; others are read whole.
+pub(super) fn units(
+    inputs: &[Input],
+    csv: &CsvOptions,
+    schema: &Schema,
+    stop: &Stop,
+) -> Result<Vec<Unit>, ModelsError> {
+    let mut units = Vec::new();
+    for (at, input) in inputs.iter().enumerate() {
+        stop.check()?;
+        match &input.from {
+            Origin::Store { .. } => units.push(Unit {
+                input: at,
+                stretch: None,
+                bytes: input.about.bytes,
+            }),
+            Origin::Disk(path) => {
+                let opened = open(path, &input.about.name, csv, Some(schema))?;
+                units.extend(opened.stretches(input.about.bytes).into_iter().map(|stretch| Unit {
+                    input: at,
+                    stretch: Some(stretch),
+                    bytes: stretch.bytes,
+                }));
+            }
+        }
+    }
+    Ok(units)
+}
+
+/// Opens a file of rows; the readers of other people's formats may panic on damage.
+pub(super) fn open(path: &Path, name: &str, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, ModelsError> {
+    let opened = catch_unwind(AssertUnwindSafe(|| read::open(path, csv, known)));
+    let opened = opened.unwrap_or_else(|_| Err("its reader gave up: the file is damaged".to_owned()));
+    opened.map_err(|what| ModelsError::bad(&name, &what))
+}
+
+impl Gathering<'_> {
+    /// Reads what is left of a part.
+    ///
+    /// # Errors
+    /// An input that is damaged or another than before; too many bad rows; a full disk; a stop, after which the same
+    /// command goes on.
+    pub(super) fn run(&self, units: &[Unit], part: Part, stop: &Stop) -> Result<Progressed, ModelsError> {
+        let (mut journal, mut progressed) = Journal::open(self.folder, 1 << self.plan.bucket_bits)?;
+        if progressed.done {
+            return Ok(progressed);
+        }
+        let spill = Spill::open(self.folder, &progressed.lengths)?;
+        let bad = self.folder.join("bad.jsonl");
+        let bad = BadRows::open(&bad, progressed.bad, progressed.bad_bytes, self.max_bad_rows)?;
+        let own = |at: usize| at % part.of as usize == part.number as usize - 1;
+        let units: Vec<Unit> = (0..units.len()).filter(|&at| own(at)).map(|at| units[at]).collect();
+        let total = units.iter().map(|unit| unit.bytes).sum();
+        let label = match part.of {
+            1 => "reading".to_owned(),
+            of => format!("reading part {} of {of}", part.number),
+        };
+        let mut progress = Progress::bytes(&label, total);
+        progress.advance(units.iter().take(progressed.units).map(|unit| unit.bytes).sum());
+        if progressed.units > 0 {
+            progress.say(&format!("going on after {} rows", progressed.rows));
+        }
+        while progressed.units < units.len() {
+            let next = &units[progressed.units..units.len().min(progressed.units + UNITS_PER_NOTE)];
+            let (rows, longest) = self.read_units(next, &spill, &bad, &mut progress, stop)?;
+            let (bad_count, bad_bytes) = bad.kept();
+            progressed = Progressed {
+                units: progressed.units + next.len(),
+                rows: progressed.rows + rows,
+                bad: bad_count,
+                bad_bytes,
+                longest_key: progressed.longest_key.max(longest),
+                lengths: spill.lengths(),
+                done: false,
+            };
+            journal.note(&progressed)?;
+        }
+        progressed.done = true;
+        journal.note(&progressed)?;
+        Ok(progressed)
+    }
+
+    /// Reads units on every core; answers their rows and the longest key.
+    fn read_units(
+        &self,
+        units: &[Unit],
+        spill: &Spill,
+        bad: &BadRows,
+        progress: &mut Progress,
+        stop: &Stop,
+    ) -> Result<(u64, usize), ModelsError> {
+        let workers = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(units.len())
+            .min(16);
+        let next = AtomicUsize::new(0);
+        let first_error = Mutex::new(None);
+        let (sender, receiver) = mpsc::channel::<u64>();
+        let fail = |error: ModelsError| {
+            next.store(units.len(), Ordering::Relaxed);
+            let mut first = first_error.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(error);
+        };
+        let done = thread::scope(|scope| {
+            let of_worker = |sender: mpsc::Sender<u64>| {
+                let mut buffers =
+                    SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
+                while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
+                        fail(e);
+                        break;
+                    }
+                }
+                if let Err(e) = buffers.flush() {
+                    fail(e);
+                }
+                (buffers.rows, buffers.longest_key)
+            };
+            let of_worker = &of_worker;
+            let workers: Vec<_> = (0..workers)
+                .map(|_| {
+                    let sender = sender.clone();
+                    scope.spawn(move || of_worker(sender))
+                })
+                .collect();
+            drop(sender);
+            for bytes in receiver {
+                progress.advance(bytes);
+            }
+            let sums = workers.into_iter().map(|worker| {
+                worker.join().unwrap_or_else(|_| {
+                    fail(ModelsError::bad(
+                        &self.folder.display(),
+                        &"a thread that reads rows broke off",
+                    ));
+                    (0, 0)
+                })
+            });
+            sums.fold((0, 0), |(rows, longest), of| (rows + of.0, longest.max(of.1)))
+        });
+        match first_error.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(done),
+        }
+    }
+
+    fn read_unit(
+        &self,
+        unit: Unit,
+        buffers: &mut SpillBuffers<'_>,
+        bad: &BadRows,
+        progress: &mpsc::Sender<u64>,
+        stop: &Stop,
+    ) -> Result<(), ModelsError> {
+        let input = &self.inputs[unit.input];
+        let name = &input.about.name;
+        let fetched = self.fetched(unit.input)?;
+        let path = match &input.from {
+            Origin::Disk(path) => path,
+            Origin::Store { .. } => &fetched,
+        };
+        let opened = open(path, name, &self.plan.csv, Some(self.schema))?;
+        let fits = self.plan.layout.fits(opened.schema());
+        fits.map_err(|what| ModelsError::bad(name, &what))?;
+        let columns: Vec<&str> = self.plan.layout.inputs().collect();
+        let stretches = match unit.stretch {
+            Some(stretch) => vec![stretch],
+            None => opened.stretches(input.about.bytes),
+        };
+        for stretch in stretches {
+            let mut each = |batch: Batch| {
+                stop.check().map_err(Halt::Other)?;
+                let bytes = batch.bytes;
+                self.take(unit.input, &batch, buffers, bad)?;
+                let _ = progress.send(bytes);
+                Ok(())
+            };
+            let read = catch_unwind(AssertUnwindSafe(|| opened.read(path, stretch, &columns, &mut each)));
+            match read.unwrap_or_else(|_| Err(Halt::File("its reader gave up: the file is damaged".to_owned()))) {
+                Ok(()) => {}
+                Err(Halt::Other(e)) => return Err(e),
+                Err(Halt::File(what)) => return Err(ModelsError::bad(name, &what)),
+            }
+        }
+        if let Origin::Store { .. } = input.from {
+            // Best effort: what stays goes with the folder.
+            let _ = std::fs::remove_file(&fetched);
+        }
+        Ok(())
+    }
+
+    fn take(&self, input: usize, batch: &Batch, buffers: &mut SpillBuffers<'_>, bad: &BadRows) -> Result<(), Halt> {
+        let name = &self.inputs[input].about.name;
+        for (row, why, text) in &batch.bad {
+            bad.keep(name, *row, why, &text.as_str().into()).map_err(Halt::Other)?;
+        }
+        let rules = Rules {
+            layout: &self.plan.layout,
+            offsets: self.offsets,
+            payload_bytes: self.payload_bytes,
+            nulls: self.plan.columns.nulls,
+            max_key_bytes: self.plan.columns.max_key_bytes,
+        };
+        let rows = convert(rules, &batch.rows).map_err(|stopped| {
+            let row = if batch.rows.num_rows() == 0 {
+                0
+            } else {
+                batch.numbers.of(stopped.row)
+            };
+            Halt::File(format!("row {}: {}", row + 1, stopped.why))
+        })?;
+        for (&row, why) in &rows.bad {
+            let values = values_of(&batch.rows, row);
+            bad.keep(name, batch.numbers.of(row), why, &values)
+                .map_err(Halt::Other)?;
+        }
+        buffers.add(&rows, input, &batch.numbers).map_err(Halt::Other)
+    }
+
+    /// The file of an input on disk, brought here where it lies in a store.
+    fn fetched(&self, input: usize) -> Result<PathBuf, ModelsError> {
+        fetch(&self.inputs[input], self.folder, input)
+    }
+}
+
+/// Brings an input to disk, where it is not there.
+pub(super) fn fetch(input: &Input, folder: &Path, number: usize) -> Result<PathBuf, ModelsError> {
+    match &input.from {
+        Origin::Disk(path) => Ok(path.clone()),
+        Origin::Store { store, key } => {
+            std::fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
+            let ending = input.about.name.rsplit_once('.').map_or("", |(_, ending)| ending);
+            let ending = if ending.contains('/') { "" } else { ending };
+            let path = folder.join(format!("fetched-{number}.{ending}"));
+            store.fetch(key, &path)?;
+            Ok(path)
+        }
+    }
+}
+
+/// The first row of each list's column, so that its length is known. Reads one batch.
+pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<Vec<(String, usize)>, ModelsError> {
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+    use arrow_schema::DataType as Arrow;
+    let schema: SchemaRef = opened.schema().clone();
+    let lists: Vec<&str> = schema
+        .fields()
+        .iter()
+        .filter(|field| matches!(field.data_type(), Arrow::List(_) | Arrow::LargeList(_)))
+        .map(|field| field.name().as_str())
+        .collect();
+    let mut lengths = Vec::new();
+    if lists.is_empty() {
+        return Ok(lengths);
+    }
+    let mut look = |batch: Batch| -> Result<(), Halt> {
+        for (field, column) in batch.rows.schema().fields().iter().zip(batch.rows.columns()) {
+            let Some(row) = (0..column.len()).find(|&row| !column.is_null(row)) else {
+                continue;
+            };
+            let length = match column.data_type() {
+                Arrow::List(_) => column.as_list::<i32>().value(row).len(),
+                Arrow::LargeList(_) => column.as_list::<i64>().value(row).len(),
+                _ => continue,
+            };
+            lengths.push((field.name().clone(), length));
+        }
+        // One batch is enough.
+        Err(Halt::Other(ModelsError::Interrupted))
+    };
+    for stretch in opened.stretches(0).into_iter().take(1) {
+        match opened.read(path, stretch, &lists, &mut look) {
+            Err(Halt::File(what)) => return Err(ModelsError::bad(&name, &what)),
+            Ok(()) | Err(Halt::Other(_)) => {}
+        }
+    }
+    Ok(lengths)
+}

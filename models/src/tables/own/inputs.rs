@@ -1,0 +1,296 @@
+//! Which files are read: files, folders of parts as Spark, Delta and Iceberg write them, and URLs of object stores. In: words of
+//! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
+
+use super::delta;
+use super::plan::InputFile;
+use super::remote::Remote;
+use super::spill::MAX_INPUTS;
+use crate::error::ModelsError;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Folders inside folders are followed this deep.
+const MAX_DEPTH: usize = 32;
+/// Endings of files that hold rows.
+const ENDINGS: [&str; 8] = ["parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc"];
+
+/// The inputs of an import.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    pub(super) files: Vec<Input>,
+    /// What is not read, and why, for people.
+    pub(super) left_out: Vec<String>,
+}
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) about: InputFile,
+    pub(super) from: Origin,
+}
+
+/// Where a file is.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Disk(PathBuf),
+    Store { store: Arc<Remote>, key: String },
+}
+
+/// A folder, on disk or in a store, as a list of what lies below it.
+pub(super) struct Listing {
+    /// As it is named in messages.
+    pub(super) name: String,
+    /// Names below it with slashes, sorted.
+    pub(super) names: Vec<String>,
+}
+
+/// What of a folder is read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) names: Vec<String>,
+    pub(super) left_out: Vec<String>,
+}
+
+impl Inputs {
+    /// Finds the files of all inputs.
+    ///
+    /// # Errors
+    /// An input that is not there or has no file of rows; a store that cannot be reached.
+    pub(super) fn find(named: &[String]) -> Result<Self, ModelsError> {
+        let mut inputs = Self::default();
+        for name in named {
+            match name.split_once("://") {
+                Some(("file", _)) => inputs.add_path(&file_url(name)?)?,
+                Some(_) => inputs.add_url(name)?,
+                None => inputs.add_path(Path::new(name))?,
+            }
+        }
+        if inputs.files.len() > MAX_INPUTS {
+            return Err(ModelsError::Usage(format!(
+                "{} files, at most {MAX_INPUTS} are read",
+                inputs.files.len()
+            )));
+        }
+        Ok(inputs)
+    }
+
+    fn add_path(&mut self, path: &Path) -> Result<(), ModelsError> {
+        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        if found.is_file() {
+            return self.add_file(path);
+        }
+        let mut names = Vec::new();
+        list(path, path, 0, &mut names)?;
+        names.sort();
+        let listing = Listing {
+            name: path.display().to_string(),
+            names,
+        };
+        let read = |name: &str| fs::read(path.join(name)).map_err(ModelsError::io("read", &path.join(name)));
+        let chosen = choose(&listing, &read)?;
+        self.left_out.extend(chosen.left_out);
+        for name in chosen.names {
+            self.add_file(&path.join(name))?;
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<(), ModelsError> {
+        let found = fs::metadata(path).map_err(ModelsError::io("look at", path))?;
+        self.files.push(Input {
+            about: InputFile {
+                name: path.display().to_string(),
+                bytes: found.len(),
+                version: format!("{}.{:09}", found.mtime(), found.mtime_nsec()),
+            },
+            from: Origin::Disk(path.to_owned()),
+        });
+        Ok(())
+    }
+
+    fn add_url(&mut self, url: &str) -> Result<(), ModelsError> {
+        let store = Arc::new(Remote::open(url)?);
+        let objects = store.list()?;
+        let whole = match &objects[..] {
+            [one] if one.below.is_empty() => vec![String::new()],
+            _ => Vec::new(),
+        };
+        let chosen = if whole.is_empty() {
+            let listing = Listing {
+                name: url.to_owned(),
+                names: objects.iter().map(|object| object.below.clone()).collect(),
+            };
+            choose(&listing, &|name| store.read(name))?
+        } else {
+            Chosen {
+                names: whole,
+                left_out: Vec::new(),
+            }
+        };
+        self.left_out.extend(chosen.left_out);
+        for object in objects {
+            if chosen.names.contains(&object.below) {
+                self.files.push(Input {
+                    about: InputFile {
+                        name: store.name_of(&object.below),
+                        bytes: object.bytes,
+                        version: object.version,
+                    },
+                    from: Origin::Store {
+                        store: Arc::clone(&store),
+                        key: object.below,
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
+    let path = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
+    let path = path.ok_or_else(|| ModelsError::Usage(format!("{url}: write it as file:///absolute/path")))?;
+    Ok(PathBuf::from(path))
+}
+
+fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<String>) -> Result<(), ModelsError> {
+    if depth > MAX_DEPTH {
+        return Err(ModelsError::bad(
+            &folder.display(),
+            &format!("more than {MAX_DEPTH} folders inside each other"),
+        ));
+    }
+    for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
+        let path = entry.map_err(ModelsError::io("list", folder))?.path();
+        if path.is_dir() {
+            list(root, &path, depth + 1, names)?;
+            continue;
+        }
+        let below = path.strip_prefix(root).unwrap_or(&path);
+        let below = below
+            .to_str()
+            .ok_or_else(|| ModelsError::bad(&path.display(), &"its name is no UTF-8"))?;
+        names.push(below.to_owned());
+    }
+    Ok(())
+}
+
+/// Chooses what of a folder is read.
+///
+/// # Errors
+/// A log of Delta that cannot be followed; a folder without rows.
+pub(super) fn choose(
+    folder: &Listing,
+    read: &dyn Fn(&str) -> Result<Vec<u8>, ModelsError>,
+) -> Result<Chosen, ModelsError> {
+    let mut chosen = Chosen::default();
+    if folder.names.iter().any(|name| name.starts_with("_delta_log/")) {
+        chosen = delta::choose(folder, read)?;
+    } else {
+        let is_iceberg = folder
+            .names
+            .iter()
+            .any(|name| name.starts_with("metadata/") && name.ends_with(".metadata.json"));
+        let mut reasons: Vec<(&str, Vec<&String>)> = Vec::new();
+        for name in &folder.names {
+            match reason_against(name, is_iceberg) {
+                None => chosen.names.push(name.clone()),
+                Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, names)) => names.push(name),
+                    None => reasons.push((reason, vec![name])),
+                },
+            }
+        }
+        for (reason, names) in reasons {
+            let first = names[0];
+            let more = match names.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            chosen
+                .left_out
+                .push(format!("{}: {first}{more}: {reason}", folder.name));
+        }
+        if is_iceberg {
+            let what =
+                "a table of Iceberg: every file in data/ is read as it lies; snapshots and deletes are not looked at";
+            chosen.left_out.push(format!("{}: {what}", folder.name));
+        }
+    }
+    if let Some(partitioned) = chosen.names.iter().find_map(|name| partition_column(name)) {
+        chosen.left_out.push(format!(
+            "{}: `{partitioned}` stands in names of folders, and is no column of the rows",
+            folder.name
+        ));
+    }
+    if chosen.names.is_empty() {
+        let what = format!("no file of rows in here (.{})", ENDINGS.join(", ."));
+        return Err(ModelsError::bad(&folder.name, &what));
+    }
+    Ok(chosen)
+}
+
+fn reason_against(name: &str, is_iceberg: bool) -> Option<&'static str> {
+    let mut steps = name.split('/');
+    if is_iceberg && steps.next() != Some("data") {
+        return Some("not below data/");
+    }
+    if name.split('/').any(|step| step.starts_with(['_', '.'])) {
+        return Some("a name that begins with _ or . holds no rows, as Spark has it");
+    }
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    (!ENDINGS.contains(&ending)).then_some("no file of rows by its name")
+}
+
+/// The column of a folder `column=value`.
+fn partition_column(name: &str) -> Option<&str> {
+    let (folders, _) = name.rsplit_once('/')?;
+    folders
+        .split('/')
+        .find_map(|step| step.split_once('='))
+        .map(|(column, _)| column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose_of(names: &[&str]) -> Result<Chosen, ModelsError> {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        let read = |_: &str| unreachable!();
+        choose(
+            &Listing {
+                name: "f".into(),
+                names,
+            },
+            &read,
+        )
+    }
+
+    #[test]
+    fn what_spark_writes_is_read_and_the_rest_is_named() {
+        let chosen = choose_of(&[
+            "_SUCCESS",
+            ".part-0.crc",
+            "a=1/part-0.snappy.parquet",
+            "part-1.parquet",
+            "x.txt",
+        ])
+        .unwrap();
+        assert_eq!(chosen.names, ["a=1/part-0.snappy.parquet", "part-1.parquet"]);
+        let said = chosen.left_out.join("\n");
+        for word in ["_SUCCESS and 1 more", "x.txt", "`a`"] {
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(choose_of(&["_SUCCESS"]).unwrap_err().to_string().contains(".parquet"));
+    }
+
+    #[test]
+    fn of_iceberg_data_is_read() {
+        let chosen = choose_of(&["data/a.parquet", "metadata/v1.metadata.json", "metadata/x.parquet"]).unwrap();
+        assert_eq!(chosen.names, ["data/a.parquet"]);
+        assert!(chosen.left_out.join("\n").contains("snapshots and deletes"));
+    }
+}

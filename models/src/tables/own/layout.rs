@@ -1,0 +1,282 @@
+//! From the columns of a file to those of a row. In: an Arrow schema, lists measured, and what is asked for. Out: where each value goes,
+//! or a sentence that names the column and what to do. Reads no row.
+
+use super::request::ColumnRequest;
+use arrow_schema::{DataType as Arrow, Schema};
+use serde::{Deserialize, Serialize};
+use tierlab_formats::table::{KeyKind, TableSchema};
+use tierlab_protocol::tensor::DataType;
+
+/// Columns of a table at most.
+const MAX_COLUMNS: usize = 10_000;
+
+/// How rows are made. What one process worked out, the others take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Layout {
+    /// The column of keys.
+    pub(super) key: String,
+    /// What they are.
+    pub(super) kind: KeyKind,
+    /// Columns of the table.
+    pub(super) columns: Vec<OutColumn>,
+}
+
+/// A column of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OutColumn {
+    pub(super) name: String,
+    pub(super) dtype: DataType,
+    pub(super) shape: Vec<i64>,
+    /// What it is made of, one after another.
+    pub(super) sources: Vec<Source>,
+}
+
+/// A column of the input, and how many elements a row takes of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Source {
+    pub(super) column: String,
+    pub(super) width: usize,
+    /// Text becomes a number below this.
+    pub(super) buckets: Option<u64>,
+}
+
+/// How long the lists of a column are, by its name; from its first row.
+pub(super) type Measured<'a> = &'a dyn Fn(&str) -> Option<usize>;
+
+impl Layout {
+    /// Works out the columns.
+    ///
+    /// # Errors
+    /// A column that is asked for and not there, or of a type that has no place in a row.
+    pub(super) fn of(schema: &Schema, request: &ColumnRequest, measured: Measured<'_>) -> Result<Self, String> {
+        let key = find(schema, &request.key, "--key")?;
+        let kind = key_kind(&request.key, key, request.key_kind)?;
+        for name in &request.only {
+            find(schema, name, "--columns")?;
+        }
+        for hashed in &request.hashed {
+            find(schema, &hashed.column, "--hash")?;
+        }
+        let gathered = |name: &str| {
+            request
+                .vectors
+                .iter()
+                .any(|vector| vector.columns.iter().any(|c| c == name))
+        };
+        let mut columns = Vec::new();
+        for vector in &request.vectors {
+            let sources = vector.columns.iter().map(|name| {
+                let arrow = find(schema, name, "--vector")?;
+                source(name, arrow, request, measured).map_err(|what| format!("column `{name}`: {what}"))
+            });
+            let sources: Vec<(Source, DataType)> = sources.collect::<Result<_, String>>()?;
+            let native = sources[0].1;
+            let dtype = request.dtype(&vector.name).unwrap_or(native);
+            if let Some((odd, other)) = sources.iter().find(|(_, other)| *other != native)
+                && request.dtype(&vector.name).is_none()
+            {
+                return Err(format!(
+                    "--vector {}: `{}` is {native} and `{}` is {other}: say what the vector is, as --as {}=FP32",
+                    vector.name, sources[0].0.column, odd.column, vector.name
+                ));
+            }
+            let width: usize = sources.iter().map(|(source, _)| source.width).sum();
+            columns.push(OutColumn {
+                name: vector.name.clone(),
+                dtype,
+                shape: vec![width as i64],
+                sources: sources.into_iter().map(|(source, _)| source).collect(),
+            });
+        }
+        for field in schema.fields() {
+            let name = field.name();
+            let wanted = request.only.is_empty() || request.only.contains(name);
+            if name == &request.key || gathered(name) || !wanted {
+                continue;
+            }
+            let (source, native) = source(name, field.data_type(), request, measured)
+                .map_err(|what| format!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
+            let shape = match field.data_type() {
+                arrow if is_list(arrow) => vec![source.width as i64],
+                _ => Vec::new(),
+            };
+            columns.push(OutColumn {
+                name: name.clone(),
+                dtype: request.dtype(name).unwrap_or(native),
+                shape,
+                sources: vec![source],
+            });
+        }
+        let layout = Self {
+            key: request.key.clone(),
+            kind,
+            columns,
+        };
+        layout.check(request)?;
+        Ok(layout)
+    }
+
+    fn check(&self, request: &ColumnRequest) -> Result<(), String> {
+        if self.columns.is_empty() {
+            return Err("there is no column beside the key".to_owned());
+        }
+        if self.columns.len() > MAX_COLUMNS {
+            return Err(format!(
+                "{} columns, a table has {MAX_COLUMNS} at most",
+                self.columns.len()
+            ));
+        }
+        for named in &request.types {
+            if named.column != "*" && !self.columns.iter().any(|column| column.name == named.column) {
+                return Err(format!(
+                    "--as {}={}: the table has no such column",
+                    named.column, named.dtype
+                ));
+            }
+        }
+        self.schema(&request.name, 1).map(drop)
+    }
+
+    /// The table's schema, where texts have so many bytes at most.
+    pub(super) fn schema(&self, name: &str, longest_key: usize) -> Result<TableSchema, String> {
+        let columns: Vec<(&str, DataType, &[i64])> = self
+            .columns
+            .iter()
+            .map(|column| (column.name.as_str(), column.dtype, &column.shape[..]))
+            .collect();
+        TableSchema::lay_out_keyed(name, &columns, (&self.key, self.kind), longest_key).map_err(|e| e.to_string())
+    }
+
+    /// Whether a file has the columns, so that its rows can be read.
+    pub(super) fn fits(&self, schema: &Schema) -> Result<(), String> {
+        find(schema, &self.key, "--key")?;
+        for source in self.columns.iter().flat_map(|column| &column.sources) {
+            schema
+                .field_with_name(&source.column)
+                .map_err(|_| format!("no column `{}`, which the files before it have", source.column))?;
+        }
+        Ok(())
+    }
+
+    /// Columns of the input that are read.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
+        let sources = self.columns.iter().flat_map(|column| &column.sources);
+        std::iter::once(self.key.as_str()).chain(sources.map(|source| source.column.as_str()))
+    }
+}
+
+impl ColumnRequest {
+    fn dtype(&self, column: &str) -> Option<DataType> {
+        let named = |name: &str| self.types.iter().find(|of| of.column == name);
+        named(column).or_else(|| named("*")).map(|of| of.dtype)
+    }
+}
+
+fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Arrow, String> {
+    match schema.field_with_name(name) {
+        Ok(field) => Ok(field.data_type()),
+        Err(_) => {
+            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            Err(format!("{flag}: no column `{name}`; there is {}", names.join(", ")))
+        }
+    }
+}
+
+/// Whether values are lists, of a fixed length or not.
+pub(super) fn is_list(arrow: &Arrow) -> bool {
+    matches!(
+        arrow,
+        Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..) | Arrow::FixedSizeBinary(_)
+    )
+}
+
+/// Whether values are text, encoded in whatever way.
+pub(super) fn is_text(arrow: &Arrow) -> bool {
+    match arrow {
+        Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View => true,
+        Arrow::Dictionary(_, values) => is_text(values),
+        _ => false,
+    }
+}
+
+fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKind, String> {
+    let found = match arrow {
+        arrow if is_text(arrow) => KeyKind::String,
+        Arrow::FixedSizeBinary(16) => KeyKind::Uuid,
+        arrow if arrow.is_integer() => KeyKind::Int64,
+        other => {
+            return Err(format!(
+                "--key: column `{name}` is {other}; keys are integers, texts or UUIDs (text, or 16 bytes)"
+            ));
+        }
+    };
+    match (found, wanted) {
+        (found, None) => Ok(found),
+        (KeyKind::String, Some(wanted)) => Ok(wanted),
+        (found, Some(wanted)) if found == wanted => Ok(wanted),
+        (found, Some(wanted)) => Err(format!(
+            "--key-type {}: column `{name}` is {arrow}, whose keys are {}",
+            wanted.as_str(),
+            found.as_str()
+        )),
+    }
+}
+
+/// A column's part of a row, and its own element type.
+fn source(
+    name: &str,
+    arrow: &Arrow,
+    request: &ColumnRequest,
+    measured: Measured<'_>,
+) -> Result<(Source, DataType), String> {
+    let hashed = request.hashed.iter().find(|hashed| hashed.column == name);
+    let buckets = hashed.map(|hashed| hashed.buckets);
+    if buckets.is_some() != is_text(arrow) {
+        return Err(match buckets {
+            Some(_) => format!("{arrow} is not hashed, text is"),
+            None => format!("{arrow} has no fixed size: --hash {name}=100000 makes a number of it"),
+        });
+    }
+    let (element, width) = match arrow {
+        Arrow::FixedSizeList(item, count) => (item.data_type(), usize::try_from(*count).unwrap_or(0)),
+        Arrow::List(item) | Arrow::LargeList(item) => {
+            let width =
+                measured(name).ok_or("its first value is null or there is no row, so its length is not known")?;
+            (item.data_type(), width)
+        }
+        Arrow::FixedSizeBinary(count) => (&Arrow::UInt8, usize::try_from(*count).unwrap_or(0)),
+        other => (other, 1),
+    };
+    let native = match buckets {
+        Some(_) => DataType::Int64,
+        None => dtype_of(element).ok_or_else(|| format!("{arrow} has no place in a row of numbers"))?,
+    };
+    if width == 0 {
+        return Err("its lists are empty".to_owned());
+    }
+    let source = Source {
+        column: name.to_owned(),
+        width,
+        buckets,
+    };
+    Ok((source, native))
+}
+
+/// The element type of a number.
+pub(super) fn dtype_of(arrow: &Arrow) -> Option<DataType> {
+    Some(match arrow {
+        Arrow::Boolean => DataType::Bool,
+        Arrow::UInt8 => DataType::Uint8,
+        Arrow::UInt16 => DataType::Uint16,
+        Arrow::UInt32 => DataType::Uint32,
+        Arrow::UInt64 => DataType::Uint64,
+        Arrow::Int8 => DataType::Int8,
+        Arrow::Int16 => DataType::Int16,
+        Arrow::Int32 | Arrow::Date32 => DataType::Int32,
+        Arrow::Int64 | Arrow::Date64 | Arrow::Timestamp(..) | Arrow::Duration(_) => DataType::Int64,
+        Arrow::Float16 => DataType::Fp16,
+        Arrow::Float32 => DataType::Fp32,
+        Arrow::Float64 => DataType::Fp64,
+        _ => return None,
+    })
+}

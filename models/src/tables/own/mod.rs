@@ -1,0 +1,266 @@
+//! People's own rows as feature tables: Parquet, Arrow IPC and CSV, with keys that are integers in any order, texts or UUIDs.
+//!
+//! In: a request. Out: `NAME.rows`, the rows that could not be used beside it, and what was done. Inputs go to buckets on
+//! disk by the hash of their keys ([`gather`]), which may be done by several processes and is gone on with where it was cut off; then the buckets
+//! become the table, one by one ([`finish`]). Memory stays bounded, whatever the number of rows.
+
+mod bad_rows;
+mod convert;
+mod csv_file;
+mod delta;
+mod finish;
+mod gather;
+mod inputs;
+mod layout;
+mod numbers;
+mod plan;
+mod read;
+mod remote;
+mod request;
+mod spill;
+
+pub use request::{
+    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf, Vector,
+};
+
+use crate::error::ModelsError;
+use crate::staged;
+use crate::stop::Stop;
+use arrow_schema::Schema;
+use finish::{Finished, Finishing};
+use gather::Gathering;
+use inputs::Inputs;
+use layout::Layout;
+use plan::{Plan, Progressed};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tierlab_formats::model::is_plain_name;
+use tierlab_formats::table::{EXTENSION, TableHeader};
+
+/// Of the memory given, a bucket takes this share on disk.
+const BUCKETS_IN_MEMORY: u64 = 32;
+/// Buckets at most, as a power of two.
+const MAX_BUCKET_BITS: u32 = 12;
+/// Bytes of a key with what a record has beside it, as a guess.
+const KEY_GUESS_BYTES: u64 = 40;
+/// The least memory that can be given.
+const MIN_MEMORY_BYTES: u64 = 32 << 20;
+
+/// What an import did.
+#[derive(Debug)]
+pub struct Imported {
+    /// The table, or where it will be.
+    pub path: PathBuf,
+    /// Its header, once it is written.
+    pub header: Option<TableHeader>,
+    /// Rows read, the bad ones aside.
+    pub rows: u64,
+    /// Rows whose key stands in another row, which counts.
+    pub dropped: u64,
+    /// Rows kept aside.
+    pub bad: u64,
+    /// Where they are.
+    pub bad_file: PathBuf,
+    /// Files read.
+    pub files: usize,
+    /// What was left out of the inputs, and why.
+    pub left_out: Vec<String>,
+    /// Seconds that reading and writing took.
+    pub read_seconds: f64,
+    /// See `read_seconds`.
+    pub write_seconds: f64,
+}
+
+/// Imports a table, or does its step of it. Waits for disks and networks: not to be called from an async task.
+///
+/// # Errors
+/// What is wrong with the request, an input or the disk, by file, row and column. What was done stays, and the same request goes on.
+pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsError> {
+    let name = &request.columns.name;
+    if !is_plain_name(name) {
+        let what = format!("--name: `{name}` is no plain name (letters, digits, `.`, `_`, `-`)");
+        return Err(ModelsError::Usage(what));
+    }
+    if request.memory_bytes < MIN_MEMORY_BYTES {
+        return Err(ModelsError::Usage("--memory-mib: at least 32".to_owned()));
+    }
+    let target = request.out.join(format!("{name}.{EXTENSION}"));
+    if target.exists() && !request.replace {
+        return Err(ModelsError::bad(
+            &target.display(),
+            &"there is a table already; --replace writes it anew",
+        ));
+    }
+    let folder = plan::folder(&request.out, name);
+    if request.restart && folder.exists() {
+        fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
+    }
+    let inputs = Inputs::find(&request.inputs)?;
+    let began = Instant::now();
+    let sample = Sample::take(request, &inputs, &folder)?;
+    let plan = sample.plan(request, &inputs).agree(&folder)?;
+    let schema = plan
+        .layout
+        .schema(name, 1)
+        .map_err(|what| ModelsError::bad(&target.display(), &what))?;
+    let offsets: Vec<usize> = schema.columns.iter().map(|column| column.offset as usize).collect();
+    let payload_bytes = schema.key.as_ref().map_or(0, |key| key.offset as usize);
+    if request.step != ImportStep::Finish {
+        let part = plan::part_folder(&folder, request.part.number, request.part.of);
+        let gathering = Gathering {
+            plan: &plan,
+            inputs: &inputs.files,
+            schema: &sample.schema,
+            folder: &part,
+            memory_bytes: request.memory_bytes,
+            max_bad_rows: request.max_bad_rows,
+            offsets: &offsets,
+            payload_bytes,
+        };
+        let units = gather::units(&inputs.files, &plan.csv, &sample.schema, stop)?;
+        let progressed = gathering.run(&units, request.part, stop)?;
+        if request.step == ImportStep::Read {
+            return Ok(Imported {
+                bad_file: part.join("bad.jsonl"),
+                path: target,
+                header: None,
+                rows: progressed.rows,
+                dropped: 0,
+                bad: progressed.bad,
+                files: inputs.files.len(),
+                left_out: inputs.left_out,
+                read_seconds: began.elapsed().as_secs_f64(),
+                write_seconds: 0.0,
+            });
+        }
+    }
+    let read_seconds = began.elapsed().as_secs_f64();
+    let (folders, parts) = all_parts(&folder, plan.parts)?;
+    let began = Instant::now();
+    let finishing = Finishing {
+        plan: &plan,
+        folders: &folders,
+        parts: &parts,
+        memory_bytes: request.memory_bytes,
+        payload_bytes,
+        target: &target,
+    };
+    let Finished { header, dropped } = finishing.run(stop)?;
+    let bad_file = request.out.join(format!("{name}.bad.jsonl"));
+    keep_bad_rows(&folders, &parts, &bad_file)?;
+    fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
+    Ok(Imported {
+        path: target,
+        header: Some(header),
+        rows: parts.iter().map(|part| part.rows).sum(),
+        dropped,
+        bad: parts.iter().map(|part| part.bad).sum(),
+        bad_file,
+        files: inputs.files.len(),
+        left_out: inputs.left_out,
+        read_seconds,
+        write_seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// What the first file tells of all.
+struct Sample {
+    schema: Schema,
+    layout: Layout,
+    /// Rows of a byte of a file, about.
+    rows_per_byte: f64,
+}
+
+impl Sample {
+    fn take(request: &Request, inputs: &Inputs, folder: &Path) -> Result<Self, ModelsError> {
+        let first = inputs
+            .files
+            .first()
+            .ok_or_else(|| ModelsError::Usage("name a file, a folder or a URL of rows".to_owned()))?;
+        let name = &first.about.name;
+        let path = gather::fetch(first, &folder.join(format!("sample-{}", std::process::id())), 0)?;
+        let csv = request.csv.with_types_of(&request.columns);
+        let opened = gather::open(&path, name, &csv, None)?;
+        let lengths = gather::list_lengths(&opened, &path, name)?;
+        let measured = |column: &str| Some(lengths.iter().find(|(name, _)| name == column)?.1);
+        let layout =
+            Layout::of(opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
+        let stretches = opened.stretches(first.about.bytes);
+        let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
+        // Of text and IPC: no row is shorter than its key.
+        let rows = rows.unwrap_or(first.about.bytes / (8 + 2 * layout.columns.len() as u64));
+        let schema = opened.schema().as_ref().clone();
+        if path.starts_with(folder) {
+            // Best effort: it goes with the folder.
+            let _ = fs::remove_file(&path);
+        }
+        Ok(Self {
+            schema,
+            layout,
+            rows_per_byte: rows as f64 / first.about.bytes.max(1) as f64,
+        })
+    }
+
+    fn plan(&self, request: &Request, inputs: &Inputs) -> Plan {
+        let bytes: u64 = inputs.files.iter().map(|input| input.about.bytes).sum();
+        let row_bytes: u64 = self
+            .layout
+            .columns
+            .iter()
+            .map(|column| column.shape.iter().product::<i64>().unsigned_abs() * column.dtype.size().unwrap_or(8) as u64)
+            .sum();
+        let spilled = bytes as f64 * self.rows_per_byte * (row_bytes + KEY_GUESS_BYTES) as f64;
+        let buckets = spilled / (request.memory_bytes / BUCKETS_IN_MEMORY) as f64;
+        let bits = (buckets.max(1.0).log2().ceil() as u32).clamp(4, MAX_BUCKET_BITS);
+        Plan {
+            columns: request.columns.clone(),
+            csv: request.csv.with_types_of(&request.columns),
+            inputs: inputs.files.iter().map(|input| input.about.clone()).collect(),
+            layout: self.layout.clone(),
+            bucket_bits: bits,
+            parts: request.part.of,
+        }
+    }
+}
+
+/// The folders of all parts, each read whole.
+fn all_parts(folder: &Path, parts: u32) -> Result<(Vec<PathBuf>, Vec<Progressed>), ModelsError> {
+    let mut folders = Vec::new();
+    let mut all = Vec::new();
+    let mut missing = Vec::new();
+    for number in 1..=parts {
+        let part = plan::part_folder(folder, number, parts);
+        match plan::progressed(&part)? {
+            Some(progressed) if progressed.done => all.push(progressed),
+            _ => missing.push(number.to_string()),
+        }
+        folders.push(part);
+    }
+    if missing.is_empty() {
+        return Ok((folders, all));
+    }
+    let what = format!(
+        "part {} of {parts} is not read yet: run the same command with --part {}/{parts}",
+        missing.join(", "),
+        missing[0]
+    );
+    Err(ModelsError::bad(&folder.display(), &what))
+}
+
+/// Puts the bad rows of all parts beside the table; without any, no file stays.
+fn keep_bad_rows(folders: &[PathBuf], parts: &[Progressed], to: &Path) -> Result<(), ModelsError> {
+    let mut lines = Vec::new();
+    for (folder, part) in folders.iter().zip(parts).filter(|(_, part)| part.bad > 0) {
+        let path = folder.join("bad.jsonl");
+        lines.extend(fs::read(&path).map_err(ModelsError::io("read", &path))?);
+        debug_assert!(part.bad_bytes > 0, "a bad row has a line");
+    }
+    if lines.is_empty() {
+        return match fs::remove_file(to) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(ModelsError::io("remove", to)(e)),
+            _ => Ok(()),
+        };
+    }
+    staged::write_whole(to, &lines)
+}

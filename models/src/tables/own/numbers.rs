@@ -1,0 +1,124 @@
+//! One number of one type as another. In: values of Arrow. Out: little-endian elements. A number that does not fit is refused, not bent;
+//! floats are rounded to the float asked for.
+
+use half::{bf16, f16};
+use tierlab_protocol::tensor::DataType;
+
+/// A number, whatever its type was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+macro_rules! from {
+    ($($int:ty),*) => {
+        $(impl From<$int> for Number {
+            fn from(value: $int) -> Self {
+                Self::Int(value.into())
+            }
+        })*
+    };
+}
+from!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl From<f16> for Number {
+    fn from(value: f16) -> Self {
+        Self::Float(value.to_f64())
+    }
+}
+impl From<f32> for Number {
+    fn from(value: f32) -> Self {
+        Self::Float(value.into())
+    }
+}
+impl From<f64> for Number {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl Number {
+    /// Writes the number as an element; false where the type does not hold it.
+    #[inline]
+    pub(super) fn put(self, dtype: DataType, slot: &mut [u8]) -> bool {
+        match dtype {
+            DataType::Fp64 => copy(slot, &self.float().to_le_bytes()),
+            DataType::Fp32 => copy(slot, &(self.float() as f32).to_le_bytes()),
+            DataType::Fp16 => copy(slot, &f16::from_f64(self.float()).to_le_bytes()),
+            DataType::Bf16 => copy(slot, &bf16::from_f64(self.float()).to_le_bytes()),
+            DataType::Bytes => false,
+            _ => self.int().is_some_and(|int| put_int(int, dtype, slot)),
+        }
+    }
+
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(int) => int as f64,
+            Self::Float(float) => float,
+        }
+    }
+
+    /// The integer, where it is one.
+    fn int(self) -> Option<i128> {
+        match self {
+            Self::Int(int) => Some(int),
+            Self::Float(float) if float.fract() == 0.0 && float.abs() < 1e19 => Some(float as i128),
+            Self::Float(_) => None,
+        }
+    }
+}
+
+fn put_int(int: i128, dtype: DataType, slot: &mut [u8]) -> bool {
+    macro_rules! put {
+        ($int:ty) => {
+            <$int>::try_from(int).is_ok_and(|int| copy(slot, &int.to_le_bytes()))
+        };
+    }
+    match dtype {
+        DataType::Bool => (0..=1).contains(&int) && copy(slot, &[int as u8]),
+        DataType::Uint8 => put!(u8),
+        DataType::Uint16 => put!(u16),
+        DataType::Uint32 => put!(u32),
+        DataType::Uint64 => put!(u64),
+        DataType::Int8 => put!(i8),
+        DataType::Int16 => put!(i16),
+        DataType::Int32 => put!(i32),
+        DataType::Int64 => put!(i64),
+        _ => false,
+    }
+}
+
+#[inline]
+fn copy(slot: &mut [u8], bytes: &[u8]) -> bool {
+    slot.copy_from_slice(bytes);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut slot = [0; 8];
+        assert!(!Number::from(300_i64).put(DataType::Uint8, &mut slot[..1]));
+        assert!(!Number::from(-1_i64).put(DataType::Uint64, &mut slot));
+        assert!(!Number::from(1.5_f64).put(DataType::Int64, &mut slot));
+        assert!(!Number::from(f64::NAN).put(DataType::Int64, &mut slot));
+        assert!(!Number::from(2_u8).put(DataType::Bool, &mut slot[..1]));
+        assert!(Number::from(3.0_f64).put(DataType::Uint8, &mut slot[..1]) && slot[0] == 3);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_keep_their_value(int: i64, float: f64) {
+            let mut slot = [0; 8];
+            prop_assert!(Number::from(int).put(DataType::Int64, &mut slot));
+            prop_assert_eq!(i64::from_le_bytes(slot), int);
+            prop_assert!(Number::from(float).put(DataType::Fp64, &mut slot));
+            prop_assert_eq!(f64::from_le_bytes(slot).to_bits(), float.to_bits());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What an import is about, and how far it has come: `.NAME.import/plan.json`, and `journal.jsonl` in each part's folder. In: a request.
+//! Out: the same plan for every process, and where to go on.
+
+use super::layout::Layout;
+use super::request::{ColumnRequest, CsvOptions};
+use crate::error::ModelsError;
+use crate::staged;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What an import is about. Every process that takes part must find the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) columns: ColumnRequest,
+    pub(super) csv: CsvOptions,
+    pub(super) inputs: Vec<InputFile>,
+    pub(super) layout: Layout,
+    pub(super) bucket_bits: u32,
+    pub(super) parts: u32,
+}
+
+/// A file of rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct InputFile {
+    /// As it is named in messages: a path, or a URL.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// When it was last written, or the store's tag of it.
+    pub(super) version: String,
+}
+
+/// The folder of an import.
+pub(super) fn folder(out: &Path, name: &str) -> PathBuf {
+    out.join(format!(".{name}.import"))
+}
+
+/// The folder of a part.
+pub(super) fn part_folder(folder: &Path, part: u32, parts: u32) -> PathBuf {
+    folder.join(format!("part-{part:04}-of-{parts:04}"))
+}
+
+impl Plan {
+    /// Takes the plan that lies there, or puts this one there.
+    ///
+    /// # Errors
+    /// A plan of another import.
+    pub(super) fn agree(self, folder: &Path) -> Result<Self, ModelsError> {
+        fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
+        let path = folder.join("plan.json");
+        let Some(found) = Self::read(folder)? else {
+            let text = serde_json::to_vec_pretty(&self).map_err(|e| ModelsError::bad(&path.display(), &e))?;
+            // Another process may be at it: then one of both writes it, and the other reads it.
+            let own = folder.join(format!("plan.{}", std::process::id()));
+            staged::write_whole(&own, &text)?;
+            let linked = fs::hard_link(&own, &path);
+            let _ = fs::remove_file(&own);
+            return match linked {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.agree(folder),
+                Err(e) => Err(ModelsError::io("write", &path)(e)),
+                Ok(()) => Ok(self),
+            };
+        };
+        let what = match () {
+            // How many buckets there are, the first process has decided.
+            () if found
+                == (Self {
+                    bucket_bits: found.bucket_bits,
+                    ..self.clone()
+                }) =>
+            {
+                return Ok(found);
+            }
+            () if found.inputs != self.inputs => "its inputs are other files, or were written since",
+            () if found.parts != self.parts => "it is cut into another number of parts",
+            () if found.columns != self.columns || found.csv != self.csv => "it has other columns or rules",
+            () => "its columns have other types",
+        };
+        Err(ModelsError::bad(
+            &path.display(),
+            &format!("an import that was begun goes on only as it was: {what}; begin anew with --restart"),
+        ))
+    }
+
+    /// The plan in a folder, where there is one.
+    ///
+    /// # Errors
+    /// A file that is none.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, ModelsError> {
+        let path = folder.join("plan.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(ModelsError::io("read", &path)(e)),
+        };
+        let plan = serde_json::from_slice(&text);
+        plan.map(Some)
+            .map_err(|e| ModelsError::bad(&path.display(), &format!("no plan of an import: {e}; use --restart")))
+    }
+}
+
+/// How far a part has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progressed {
+    /// Units of work done.
+    pub(super) units: usize,
+    /// Rows written.
+    pub(super) rows: u64,
+    /// Bad rows kept aside.
+    pub(super) bad: u64,
+    /// Bytes of the file that they are kept in.
+    pub(super) bad_bytes: u64,
+    /// Bytes of the longest key.
+    pub(super) longest_key: usize,
+    /// Bytes of each bucket.
+    pub(super) lengths: Vec<u64>,
+    /// Whether the part is read whole.
+    pub(super) done: bool,
+}
+
+/// The journal of a part.
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Opens a part's journal and says how far it has come.
+    ///
+    /// # Errors
+    /// Another process that is at this part; a line that is none.
+    pub(super) fn open(folder: &Path, buckets: usize) -> Result<(Self, Progressed), ModelsError> {
+        fs::create_dir_all(folder).map_err(ModelsError::io("make the folder", folder))?;
+        let path = folder.join("journal.jsonl");
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let file = file.map_err(ModelsError::io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                let what = "another process reads this part; wait for it, or stop it";
+                return Err(ModelsError::bad(&folder.display(), &what));
+            }
+            Err(fs::TryLockError::Error(e)) => return Err(ModelsError::io("lock", &path)(e)),
+        }
+        let progressed = progressed(folder)?.unwrap_or_default();
+        // Half a line, left by a process that was killed, would spoil the next one.
+        let text = fs::read(&path).map_err(ModelsError::io("read", &path))?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        file.set_len(whole as u64).map_err(ModelsError::io("cut", &path))?;
+        let lengths = match progressed.lengths.len() {
+            0 => vec![0; buckets],
+            len if len == buckets => progressed.lengths.clone(),
+            _ => {
+                return Err(ModelsError::bad(
+                    &path.display(),
+                    &"it is of another number of buckets: use --restart",
+                ));
+            }
+        };
+        Ok((Self { file, path }, Progressed { lengths, ..progressed }))
+    }
+
+    /// Writes down how far the part has come.
+    pub(super) fn note(&mut self, progressed: &Progressed) -> Result<(), ModelsError> {
+        let mut line = serde_json::to_vec(progressed).map_err(|e| ModelsError::bad(&self.path.display(), &e))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(ModelsError::io("write", &self.path))
+    }
+}
+
+/// How far a part has come, by the last whole line of its journal; `None` where it was not begun.
+pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsError> {
+    let path = folder.join("journal.jsonl");
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(ModelsError::io("read", &path)(e)),
+    };
+    // What a killed process left behind the last line end is no line.
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at);
+    let Some(last) = text[..whole]
+        .split(|&byte| byte == b'\n')
+        .next_back()
+        .filter(|line| !line.is_empty())
+    else {
+        return Ok(Some(Progressed::default()));
+    };
+    serde_json::from_slice(last)
+        .map(Some)
+        .map_err(|e| ModelsError::bad(&path.display(), &format!("no journal of an import: {e}; use --restart")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_that_was_cut_off_says_what_was_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, mut at) = Journal::open(folder.path(), 4).unwrap();
+        assert_eq!((at.units, at.lengths.len()), (0, 4));
+        assert!(Journal::open(folder.path(), 4).is_err(), "two processes at one part");
+        for units in 1..3 {
+            at.units = units;
+            journal.note(&at).unwrap();
+        }
+        drop(journal);
+        let path = folder.path().join("journal.jsonl");
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"{\"units\":3,\"ro");
+        fs::write(&path, &text).unwrap();
+        assert_eq!(progressed(folder.path()).unwrap().unwrap().units, 2);
+        text.extend_from_slice(b"\n");
+        fs::write(&path, &text).unwrap();
+        assert!(progressed(folder.path()).is_err());
+        assert!(Journal::open(folder.path(), 8).is_err());
+    }
+}

@@ -1,0 +1,238 @@
+//! Rows on their way, on disk, by the bucket of their key. In: rows. Out: files of records, each with the key, the columns' bytes, and
+//! where the row came from. Records of one bucket are read back at once.
+//!
+//! ```text
+//! 0   8   place: the input's number << 40 | the row's number in it, u64 LE
+//! 8   2   bytes of the key, u16 LE
+//! 10  …   the key
+//! …   …   the columns' bytes, of a length that all records share
+//! ```
+
+use super::convert::Rows;
+use super::read::Numbers;
+use crate::error::ModelsError;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tierlab_formats::table::KeyHash;
+
+const HEAD: usize = 10;
+/// Inputs of an import at most, and rows of one: what fits a place.
+pub(super) const MAX_INPUTS: usize = 1 << 24;
+const ROW_BITS: u32 = 40;
+
+/// Where a row came from: sorts as the inputs do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u64);
+
+impl Place {
+    pub(super) fn new(input: usize, row: u64) -> Self {
+        Self((input as u64) << ROW_BITS | row & ((1 << ROW_BITS) - 1))
+    }
+
+    pub(super) fn input(self) -> usize {
+        (self.0 >> ROW_BITS) as usize
+    }
+
+    /// From 1, as a person counts.
+    pub(super) fn row(self) -> u64 {
+        (self.0 & ((1 << ROW_BITS) - 1)) + 1
+    }
+}
+
+/// A record of a bucket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    pub(super) place: Place,
+    pub(super) key: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+/// The file of a bucket.
+pub(super) fn bucket_file(folder: &Path, bucket: usize) -> PathBuf {
+    folder.join(format!("bucket-{bucket:05}"))
+}
+
+/// The records of a bucket's bytes.
+///
+/// # Errors
+/// Bytes that end inside a record, by offset.
+pub(super) fn records(bytes: &[u8], payload_bytes: usize) -> impl Iterator<Item = Result<Record<'_>, String>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at >= bytes.len() {
+            return None;
+        }
+        let record = record_at(bytes, at, payload_bytes);
+        match &record {
+            Some(record) => at += HEAD + record.key.len() + payload_bytes,
+            None => {
+                let offset = std::mem::replace(&mut at, bytes.len());
+                return Some(Err(format!("it ends inside the record at offset {offset}")));
+            }
+        }
+        record.map(Ok)
+    })
+}
+
+fn record_at(bytes: &[u8], at: usize, payload_bytes: usize) -> Option<Record<'_>> {
+    let head = bytes.get(at..at + HEAD)?;
+    let (place, len) = head.split_first_chunk::<8>()?;
+    let len = usize::from(u16::from_le_bytes(len.try_into().ok()?));
+    let rest = bytes.get(at + HEAD..at + HEAD + len + payload_bytes)?;
+    let (key, payload) = rest.split_at(len);
+    Some(Record {
+        place: Place(u64::from_le_bytes(*place)),
+        key,
+        payload,
+    })
+}
+
+/// The files of all buckets, which several threads add to.
+pub(super) struct Spill {
+    folder: PathBuf,
+    lengths: Vec<Mutex<u64>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Spill {
+    /// Goes on with files of these lengths: what lies behind them was never counted, and is cut off.
+    ///
+    /// # Errors
+    /// A file that cannot be cut, or is shorter than it was.
+    pub(super) fn open(folder: &Path, lengths: &[u64]) -> Result<Self, ModelsError> {
+        for (bucket, &length) in lengths.iter().enumerate() {
+            let path = bucket_file(folder, bucket);
+            let found = match fs::metadata(&path) {
+                Ok(found) => found.len(),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
+                Err(e) => return Err(ModelsError::io("look at", &path)(e)),
+            };
+            if found < length {
+                let what = format!("{found} bytes are left of {length} that were written: begin anew with --restart");
+                return Err(ModelsError::bad(&path.display(), &what));
+            }
+            if found > length {
+                let file = OpenOptions::new().write(true).open(&path);
+                file.and_then(|file| file.set_len(length))
+                    .map_err(ModelsError::io("cut", &path))?;
+            }
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            lengths: lengths.iter().map(|&length| Mutex::new(length)).collect(),
+        })
+    }
+
+    /// Bytes in each file, once nobody writes.
+    pub(super) fn lengths(&self) -> Vec<u64> {
+        self.lengths.iter().map(|length| *lock(length)).collect()
+    }
+
+    fn append(&self, bucket: usize, bytes: &[u8]) -> Result<(), ModelsError> {
+        let path = bucket_file(&self.folder, bucket);
+        let mut length = lock(&self.lengths[bucket]);
+        let written = File::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes));
+        written.map_err(ModelsError::io("write", &path))?;
+        *length += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// One thread's rows that are not written yet.
+pub(super) struct SpillBuffers<'a> {
+    spill: &'a Spill,
+    bucket_bits: u32,
+    /// Of one bucket; more is written out.
+    limit: usize,
+    buffers: Vec<Vec<u8>>,
+    pub(super) rows: u64,
+    pub(super) longest_key: usize,
+}
+
+impl<'a> SpillBuffers<'a> {
+    pub(super) fn new(spill: &'a Spill, bucket_bits: u32, memory_bytes: u64) -> Self {
+        let buckets = 1_usize << bucket_bits;
+        let limit = (memory_bytes as usize / buckets).clamp(4 << 10, 256 << 10);
+        Self {
+            spill,
+            bucket_bits,
+            limit,
+            buffers: vec![Vec::new(); buckets],
+            rows: 0,
+            longest_key: 0,
+        }
+    }
+
+    /// Adds the good rows of a batch.
+    pub(super) fn add(&mut self, rows: &Rows, input: usize, numbers: &Numbers) -> Result<(), ModelsError> {
+        for row in 0..rows.len() {
+            if rows.bad.contains_key(&row) {
+                continue;
+            }
+            let (key, payload) = (rows.key(row), rows.payload(row));
+            let bucket = KeyHash::of(key).bucket(self.bucket_bits);
+            let buffer = &mut self.buffers[bucket];
+            buffer.extend_from_slice(&Place::new(input, numbers.of(row)).0.to_le_bytes());
+            buffer.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            buffer.extend_from_slice(key);
+            buffer.extend_from_slice(payload);
+            self.rows += 1;
+            self.longest_key = self.longest_key.max(key.len());
+            if buffer.len() >= self.limit {
+                self.spill.append(bucket, buffer)?;
+                buffer.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(super) fn flush(&mut self) -> Result<(), ModelsError> {
+        for (bucket, buffer) in self.buffers.iter_mut().enumerate() {
+            if !buffer.is_empty() {
+                self.spill.append(bucket, buffer)?;
+                buffer.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_records_or_end_in_one(bytes in prop::collection::vec(any::<u8>(), 0..200), payload in 0_usize..20) {
+            let mut taken = 0;
+            for record in records(&bytes, payload) {
+                match record {
+                    Ok(record) => taken += HEAD + record.key.len() + record.payload.len(),
+                    Err(what) => {
+                        prop_assert!(what.contains(&format!("offset {taken}")));
+                        return Ok(());
+                    }
+                }
+            }
+            prop_assert_eq!(taken, bytes.len());
+        }
+    }
+
+    #[test]
+    fn places_sort_as_inputs_and_rows_do() {
+        let place = Place::new(3, 41);
+        assert_eq!((place.input(), place.row()), (3, 42));
+        assert!(Place::new(2, 1 << 39) < place && Place::new(3, 40) < place);
+    }
+}

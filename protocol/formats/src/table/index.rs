@@ -1,0 +1,444 @@
+//! The index of a keyed table: from a key to the one row that can hold it, in memory, at about 3.5 bits a key.
+//!
+//! In: hashes of keys, or an index's bytes. Out: an index, or row numbers. No I/O.
+//!
+//! A minimal perfect hash (A. Limasset et al., "Fast and scalable minimal perfect hashing for massive key sets", 2017): keys
+//! fall into buckets by the top bits of their hash; a bucket has levels of bits, about two a key that is left; a key
+//! that is alone at its bit of a level has that bit set, and the others go on to the next level. The number of bits
+//! set before a key's own is its row in the bucket. A key that the table does not have finds no bit, or another key's
+//! row: the row holds its key, which is compared.
+//!
+//! ```text
+//! 0      8          magic "TLKEYS01"
+//! 8      4          CRC-32C of everything behind it, u32 LE
+//! 12     4          bucket_bits: there are 2^bucket_bits buckets, u32 LE
+//! 16     8          rows, u64 LE
+//! 24     8          words: 64-bit words of all levels, u64 LE
+//! 32     4          levels of all buckets, u32 LE
+//! 36     4          zero
+//! 40     16 × n     for each bucket: its first row, u64 LE; its first level, u32 LE; its levels, u32 LE
+//! …      4 × n      for each level: its 64-bit words, a multiple of 8, u32 LE; the first level's words come first
+//! …      8 × n      the words, u64 LE
+//! ```
+
+use super::error::{TableError, index_error};
+
+/// The first eight bytes of an index.
+pub const INDEX_MAGIC: [u8; 8] = *b"TLKEYS01";
+/// The largest index accepted, in bytes: about two thousand million keys.
+pub const MAX_INDEX_BYTES: u64 = 1 << 30;
+/// The most buckets, as a power of two.
+pub const MAX_BUCKET_BITS: u32 = 16;
+const PRELUDE: usize = 40;
+const BUCKET_BYTES: usize = 16;
+/// A level holds at least this share of the keys that reach it; so many never come.
+const MAX_LEVELS: usize = 64;
+/// Words between two counts of the bits before them.
+const RANK_WORDS: usize = 8;
+/// Bits of a level for each key that reaches it.
+const BITS_PER_KEY: usize = 2;
+
+/// The hash of a key: XXH3 with 128 bits and seed 0, of its bytes as they lie in a row, without length and padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyHash(u128);
+
+impl KeyHash {
+    /// The hash of a key's bytes.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        Self(twox_hash::XxHash3_128::oneshot(key))
+    }
+
+    /// The low 64 bits, for what is to be spread evenly.
+    #[must_use]
+    pub const fn low(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The bucket that a key falls into.
+    #[must_use]
+    pub const fn bucket(self, bucket_bits: u32) -> usize {
+        match bucket_bits {
+            0 => 0,
+            bits => (self.0 >> (128 - bits)) as usize,
+        }
+    }
+
+    /// The bit of a level of so many bits.
+    const fn bit(self, level: usize, bits: usize) -> usize {
+        let (high, low) = ((self.0 >> 64) as u64, self.0 as u64);
+        let mut mixed = low.wrapping_add((high | 1).wrapping_mul(level as u64 + 1));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        ((mixed as u128 * bits as u128) >> 64) as usize
+    }
+}
+
+/// The levels of one bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BucketIndex {
+    level_words: Vec<u32>,
+    words: Vec<u64>,
+    ranks: Vec<u32>,
+}
+
+impl BucketIndex {
+    /// The index of distinct hashes.
+    ///
+    /// # Errors
+    /// Two equal hashes, or more than a level can hold.
+    pub fn build(hashes: &[KeyHash]) -> Result<Self, TableError> {
+        let mut left: Vec<KeyHash> = hashes.to_vec();
+        let (mut level_words, mut words) = (Vec::new(), Vec::new());
+        while !left.is_empty() {
+            let level = level_words.len();
+            if level == MAX_LEVELS {
+                return Err(index_error(
+                    0,
+                    "two keys have the same 128-bit hash, or one stands twice",
+                ));
+            }
+            let count = (left.len() * BITS_PER_KEY).div_ceil(64).next_multiple_of(RANK_WORDS);
+            level_words.push(u32::try_from(count).map_err(|_| index_error(0, "too many keys in one bucket"))?);
+            let (mut seen, mut again) = (vec![0_u64; count], vec![0_u64; count]);
+            for hash in &left {
+                let bit = hash.bit(level, count * 64);
+                let (word, mask) = (bit / 64, 1 << (bit % 64));
+                again[word] |= seen[word] & mask;
+                seen[word] |= mask;
+            }
+            left.retain(|hash| {
+                let bit = hash.bit(level, count * 64);
+                again[bit / 64] >> (bit % 64) & 1 == 1
+            });
+            words.extend(seen.iter().zip(&again).map(|(seen, again)| seen & !again));
+        }
+        let ranks = ranks_of(&words);
+        Ok(Self {
+            level_words,
+            words,
+            ranks,
+        })
+    }
+
+    /// The row in the bucket of a key that is in it.
+    #[must_use]
+    pub fn row(&self, hash: KeyHash) -> Option<u64> {
+        row_in(&self.level_words, &self.words, &self.ranks, hash)
+    }
+}
+
+/// Bits set before every eighth word.
+fn ranks_of(words: &[u64]) -> Vec<u32> {
+    let mut sum = 0_u32;
+    let count = |chunk: &[u64]| chunk.iter().map(|word| word.count_ones()).sum::<u32>();
+    words
+        .chunks(RANK_WORDS)
+        .map(|chunk| {
+            let before = sum;
+            sum = sum.wrapping_add(count(chunk));
+            before
+        })
+        .collect()
+}
+
+fn row_in(level_words: &[u32], words: &[u64], ranks: &[u32], hash: KeyHash) -> Option<u64> {
+    let mut start = 0;
+    for (level, &count) in level_words.iter().enumerate() {
+        let bit = hash.bit(level, count as usize * 64);
+        let at = start + bit / 64;
+        if words[at] >> (bit % 64) & 1 == 1 {
+            let first = at / RANK_WORDS * RANK_WORDS;
+            let before: u32 = words[first..at].iter().map(|word| word.count_ones()).sum();
+            let below = (words[at] & ((1 << (bit % 64)) - 1)).count_ones();
+            return Some(u64::from(ranks[at / RANK_WORDS]) + u64::from(before + below));
+        }
+        start += count as usize;
+    }
+    None
+}
+
+/// An index being written, bucket by bucket.
+#[derive(Debug, Default)]
+pub struct IndexWriter {
+    rows: u64,
+    buckets: Vec<u8>,
+    count: usize,
+    levels: Vec<u8>,
+    words: Vec<u8>,
+}
+
+impl IndexWriter {
+    /// Adds the next bucket, which has so many rows.
+    pub fn push(&mut self, bucket: &BucketIndex, rows: u64) {
+        let first_level = (self.levels.len() / 4) as u32;
+        self.buckets.extend_from_slice(&self.rows.to_le_bytes());
+        self.buckets.extend_from_slice(&first_level.to_le_bytes());
+        self.buckets
+            .extend_from_slice(&(bucket.level_words.len() as u32).to_le_bytes());
+        self.levels
+            .extend(bucket.level_words.iter().flat_map(|words| words.to_le_bytes()));
+        self.words
+            .extend(bucket.words.iter().flat_map(|word| word.to_le_bytes()));
+        self.count += 1;
+        self.rows += rows;
+    }
+
+    /// The index's bytes.
+    ///
+    /// # Errors
+    /// A number of buckets that is no power of two, or an index above [`MAX_INDEX_BYTES`].
+    pub fn finish(self) -> Result<Vec<u8>, TableError> {
+        if !self.count.is_power_of_two() || self.count.trailing_zeros() > MAX_BUCKET_BITS {
+            return Err(index_error(12, "the number of buckets is no power of two up to 65536"));
+        }
+        let mut out = Vec::with_capacity(PRELUDE + self.buckets.len() + self.levels.len() + self.words.len());
+        out.extend_from_slice(&INDEX_MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.count.trailing_zeros().to_le_bytes());
+        out.extend_from_slice(&self.rows.to_le_bytes());
+        out.extend_from_slice(&((self.words.len() / 8) as u64).to_le_bytes());
+        out.extend_from_slice(&((self.levels.len() / 4) as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.buckets);
+        out.extend_from_slice(&self.levels);
+        out.extend_from_slice(&self.words);
+        if out.len() as u64 > MAX_INDEX_BYTES {
+            return Err(index_error(
+                0,
+                "the index would be larger than 1 GiB: cut the table in two",
+            ));
+        }
+        let crc = crc32c::crc32c(&out[12..]);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        Ok(out)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    first_row: u64,
+    first_level: u32,
+    levels: u32,
+    first_word: usize,
+    words: usize,
+}
+
+/// An index, checked, in memory.
+#[derive(Debug, Clone)]
+pub struct KeyIndex {
+    rows: u64,
+    bucket_bits: u32,
+    buckets: Vec<Bucket>,
+    level_words: Vec<u32>,
+    words: Vec<u64>,
+    ranks: Vec<u32>,
+}
+
+impl KeyIndex {
+    /// Reads an index, which must be that of `rows` rows. Offsets in errors count from the index's first byte.
+    ///
+    /// # Errors
+    /// What is wrong, and at which offset: another magic, a checksum that does not fit, parts that contradict each other.
+    pub fn decode(bytes: &[u8], rows: u64) -> Result<Self, TableError> {
+        if bytes.len() < PRELUDE || bytes.len() as u64 > MAX_INDEX_BYTES {
+            return Err(index_error(bytes.len(), "the index is cut off, or larger than 1 GiB"));
+        }
+        if bytes[..8] != INDEX_MAGIC {
+            return Err(index_error(0, "no index: it does not begin with TLKEYS01"));
+        }
+        let (sum, crc) = (u32_at(bytes, 8), crc32c::crc32c(&bytes[12..]));
+        if sum != crc {
+            return Err(index_error(8, format!("checksum {sum:08x} is not {crc:08x}")));
+        }
+        let bucket_bits = u32_at(bytes, 12);
+        if bucket_bits > MAX_BUCKET_BITS {
+            return Err(index_error(12, "more than 65536 buckets"));
+        }
+        if u64_at(bytes, 16) != rows {
+            let what = format!("it is of {} rows, the table has {rows}", u64_at(bytes, 16));
+            return Err(index_error(16, what));
+        }
+        let bucket_bytes = BUCKET_BYTES << bucket_bits;
+        let level_bytes = u64::from(u32_at(bytes, 32)) * 4;
+        let word_bytes = u64_at(bytes, 24).checked_mul(8);
+        let wanted = word_bytes.and_then(|words| words.checked_add((PRELUDE + bucket_bytes) as u64 + level_bytes));
+        if wanted != Some(bytes.len() as u64) {
+            return Err(index_error(24, "its parts are not as long as the index"));
+        }
+        let (buckets, rest) = bytes[PRELUDE..].split_at(bucket_bytes);
+        let (levels, words) = rest.split_at(level_bytes as usize);
+        let level_words: Vec<u32> = levels.chunks_exact(4).map(|level| u32_at(level, 0)).collect();
+        let words: Vec<u64> = words.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
+        let mut index = Self {
+            rows,
+            bucket_bits,
+            buckets: Vec::with_capacity(1 << bucket_bits),
+            level_words,
+            ranks: Vec::with_capacity(words.len().div_ceil(RANK_WORDS)),
+            words,
+        };
+        for (at, bucket) in buckets.chunks_exact(BUCKET_BYTES).enumerate() {
+            index
+                .take_bucket(bucket)
+                .map_err(|what| index_error(PRELUDE + at * BUCKET_BYTES, format!("bucket {at}: {what}")))?;
+        }
+        index.check_ends()?;
+        Ok(index)
+    }
+
+    /// Checks that a bucket begins where the one before it ends, and counts its bits.
+    fn take_bucket(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        let (first_row, first_level, levels) = (u64_at(bytes, 0), u32_at(bytes, 8), u32_at(bytes, 12));
+        let (row, level, word) = self.end();
+        if (first_row, first_level as usize) != (row, level) {
+            return Err("it does not begin where the one before it ends");
+        }
+        if levels as usize > MAX_LEVELS {
+            return Err("more than 64 levels");
+        }
+        let of_bucket = (level..).zip(0..levels).map(|(at, _)| at);
+        let mut count = 0_usize;
+        for at in of_bucket {
+            let words = *self.level_words.get(at).ok_or("levels that are not there")? as usize;
+            if words == 0 || !words.is_multiple_of(RANK_WORDS) {
+                return Err("a level's words are no multiple of 8");
+            }
+            count += words;
+        }
+        let words = self.words.get(word..word + count).ok_or("words that are not there")?;
+        let ranks = ranks_of(words);
+        self.ranks.extend(ranks);
+        self.buckets.push(Bucket {
+            first_row,
+            first_level,
+            levels,
+            first_word: word,
+            words: count,
+        });
+        Ok(())
+    }
+
+    /// The row, level and word behind the last bucket.
+    fn end(&self) -> (u64, usize, usize) {
+        let Some(last) = self.buckets.last() else {
+            return (0, 0, 0);
+        };
+        let words = &self.words[last.first_word..last.first_word + last.words];
+        let rows: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        (
+            last.first_row.saturating_add(rows),
+            (last.first_level + last.levels) as usize,
+            last.first_word + last.words,
+        )
+    }
+
+    fn check_ends(&self) -> Result<(), TableError> {
+        if self.end() == (self.rows, self.level_words.len(), self.words.len()) {
+            return Ok(());
+        }
+        Err(index_error(
+            PRELUDE,
+            "the last bucket does not end where the index does",
+        ))
+    }
+
+    /// The row that can hold a key; `None` where the table surely does not have it. The row's own key tells the rest.
+    #[must_use]
+    pub fn row(&self, key: &[u8]) -> Option<u64> {
+        let hash = KeyHash::of(key);
+        let bucket = self.buckets[hash.bucket(self.bucket_bits)];
+        let levels = bucket.first_level as usize..(bucket.first_level + bucket.levels) as usize;
+        let words = bucket.first_word..bucket.first_word + bucket.words;
+        let ranks = words.start / RANK_WORDS..words.end / RANK_WORDS;
+        let row = row_in(&self.level_words[levels], &self.words[words], &self.ranks[ranks], hash)?;
+        Some(bucket.first_row + row)
+    }
+
+    /// Bytes that the index takes in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&self.buckets[..])
+            + size_of_val(&self.level_words[..])
+            + size_of_val(&self.words[..])
+            + size_of_val(&self.ranks[..])
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(count: u64, bucket_bits: u32) -> Vec<u8> {
+        let mut buckets = vec![Vec::new(); 1 << bucket_bits];
+        for key in 0..count {
+            let hash = KeyHash::of(&key.to_le_bytes());
+            buckets[hash.bucket(bucket_bits)].push(hash);
+        }
+        let mut writer = IndexWriter::default();
+        for bucket in &buckets {
+            writer.push(&BucketIndex::build(bucket).unwrap(), bucket.len() as u64);
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn every_key_has_a_row_of_its_own_at_less_than_four_bits() {
+        let count = 200_000_u64;
+        let bytes = written(count, 4);
+        let index = KeyIndex::decode(&bytes, count).unwrap();
+        let mut seen = vec![false; count as usize];
+        for key in 0..count {
+            let row = index.row(&key.to_le_bytes()).unwrap() as usize;
+            assert!(!std::mem::replace(&mut seen[row], true), "row {row} twice");
+        }
+        let bits = index.memory_bytes() as f64 * 8.0 / count as f64;
+        assert!(bits < 4.0, "{bits} bits a key");
+        let strangers = (count..2 * count).filter_map(|key| index.row(&key.to_le_bytes()));
+        assert!(strangers.into_iter().all(|row| row < count));
+    }
+
+    /// What the hash is, stands in files: the same for all time.
+    #[test]
+    fn the_hash_is_xxh3() {
+        assert_eq!(KeyHash::of(b"").0, 0x99aa_06d3_0147_98d8_6001_c324_468d_497f);
+    }
+
+    #[test]
+    fn equal_hashes_are_refused() {
+        let hash = KeyHash::of(b"a");
+        assert!(BucketIndex::build(&[hash, KeyHash::of(b"b"), hash]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damage_and_truncation_are_seen(count in 0_u64..300, at: prop::sample::Index, flip in 1_u8..=255, bits in 0_u32..4) {
+            let bytes = written(count, bits);
+            prop_assert!(KeyIndex::decode(&bytes, count).is_ok());
+            prop_assert!(KeyIndex::decode(&bytes, count + 1).is_err());
+            prop_assert!(KeyIndex::decode(&bytes[..at.index(bytes.len())], count).is_err());
+            let mut damaged = bytes.clone();
+            let at = at.index(damaged.len());
+            damaged[at] ^= flip;
+            prop_assert!(KeyIndex::decode(&damaged, count).is_err());
+            // With the right checksum it is refused, or leads to rows that may be there, and nothing panics.
+            let crc = crc32c::crc32c(&damaged[12..]);
+            damaged[8..12].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(index) = KeyIndex::decode(&damaged, count) {
+                for key in 0_u64..50 {
+                    prop_assert!(index.row(&key.to_le_bytes()).is_none_or(|row| row < count));
+                }
+            }
+        }
+    }
+}

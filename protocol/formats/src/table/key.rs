@@ -1,0 +1,272 @@
+//! Keys that are no dense ids: what kinds there are, how they lie in a row, and how a person writes them. No I/O.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// The longest text key that a table can hold, in bytes.
+pub const MAX_KEY_BYTES: usize = 4096;
+/// Bytes of a text key's length in a row.
+const LENGTH_BYTES: usize = 2;
+/// Characters of a key that a message shows at most.
+const SHOWN_CHARS: usize = 64;
+
+/// What the keys of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyKind {
+    /// 64-bit integers, in any order.
+    Int64,
+    /// UTF-8 text.
+    String,
+    /// UUIDs: 16 bytes in the file, text outside of it.
+    Uuid,
+}
+
+/// Where the key lies in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyColumn {
+    /// The column that the keys were taken from.
+    pub name: String,
+    /// What they are.
+    pub kind: KeyKind,
+    /// Byte offset inside the row, behind all columns.
+    pub offset: u32,
+    /// Bytes there: 8, 16, or two bytes of length (u16 LE) and the longest text.
+    pub width: u32,
+}
+
+impl KeyKind {
+    /// As files and documents name it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Int64 => "int64",
+            Self::String => "string",
+            Self::Uuid => "uuid",
+        }
+    }
+
+    /// Bytes that a key takes in a row, where texts have `longest` bytes at most.
+    #[must_use]
+    pub const fn width(self, longest: usize) -> usize {
+        match self {
+            Self::Int64 => 8,
+            Self::Uuid => 16,
+            Self::String => LENGTH_BYTES + longest,
+        }
+    }
+
+    /// The bytes of a key that is written as text.
+    ///
+    /// # Errors
+    /// A sentence on what the text is not.
+    pub fn of_text(self, text: &str) -> Result<Cow<'_, [u8]>, String> {
+        match self {
+            Self::String if text.len() > MAX_KEY_BYTES => {
+                Err(format!("{} bytes long, keys have {MAX_KEY_BYTES} at most", text.len()))
+            }
+            Self::String => Ok(Cow::Borrowed(text.as_bytes())),
+            Self::Int64 => {
+                let id: i64 = text
+                    .parse()
+                    .map_err(|_| format!("{} is no 64-bit integer", shown(text)))?;
+                Ok(Cow::Owned(id.to_le_bytes().to_vec()))
+            }
+            Self::Uuid => {
+                let bytes = uuid_bytes(text.as_bytes())
+                    .ok_or_else(|| format!("{} is no UUID, as 6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5", shown(text)))?;
+                Ok(Cow::Owned(bytes.to_vec()))
+            }
+        }
+    }
+
+    /// A key as a person writes it, not cut.
+    #[must_use]
+    pub fn to_text(self, key: &[u8]) -> String {
+        match self {
+            Self::Int64 => match key.try_into() {
+                Ok(bytes) => i64::from_le_bytes(bytes).to_string(),
+                Err(_) => "?".to_owned(),
+            },
+            Self::String => String::from_utf8_lossy(key).into_owned(),
+            Self::Uuid => uuid_text(key),
+        }
+    }
+
+    /// A key for a message: quoted and escaped, and no longer than a line.
+    #[must_use]
+    pub fn for_message(self, key: &[u8]) -> String {
+        match self {
+            Self::String => shown(&String::from_utf8_lossy(&key[..key.len().min(4 * SHOWN_CHARS)])),
+            _ => self.to_text(key),
+        }
+    }
+}
+
+impl KeyColumn {
+    /// Writes a key into a row whose key bytes are zero; false where it does not fit.
+    #[must_use]
+    pub fn put(&self, row: &mut [u8], key: &[u8]) -> bool {
+        let at = self.offset as usize;
+        let Some(slot) = row.get_mut(at..at + self.width as usize) else {
+            return false;
+        };
+        match self.kind {
+            KeyKind::String => {
+                let (Ok(len), Some(text)) = (
+                    u16::try_from(key.len()),
+                    slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + key.len()),
+                ) else {
+                    return false;
+                };
+                text.copy_from_slice(key);
+                slot[..LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
+                true
+            }
+            KeyKind::Int64 | KeyKind::Uuid if slot.len() == key.len() => {
+                slot.copy_from_slice(key);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The key of a row; `None` where the row's bytes are none.
+    #[must_use]
+    pub fn get<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
+        let at = self.offset as usize;
+        let slot = row.get(at..at + self.width as usize)?;
+        match self.kind {
+            KeyKind::Int64 | KeyKind::Uuid => Some(slot),
+            KeyKind::String => {
+                let (len, text) = slot.split_at_checked(LENGTH_BYTES)?;
+                text.get(..usize::from(u16::from_le_bytes(len.try_into().ok()?)))
+            }
+        }
+    }
+
+    /// The longest text that fits; of other kinds their size.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        match self.kind {
+            KeyKind::String => (self.width as usize).saturating_sub(LENGTH_BYTES),
+            _ => self.width as usize,
+        }
+    }
+
+    /// Whether the width is one that the kind can have.
+    pub(super) fn is_sound(&self) -> bool {
+        let longest = self.longest();
+        longest <= MAX_KEY_BYTES && self.width as usize == self.kind.width(longest)
+    }
+}
+
+/// A text from outside in a message: quoted, escaped, cut.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let mut chars = text.chars();
+    let head: String = chars.by_ref().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    match chars.next() {
+        None => format!("\"{head}\""),
+        Some(_) => format!("\"{head}...\""),
+    }
+}
+
+/// 32 hexadecimal digits, with or without hyphens at their places.
+fn uuid_bytes(text: &[u8]) -> Option<[u8; 16]> {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let hyphenated = match text.len() {
+        36 => true,
+        32 => false,
+        _ => return None,
+    };
+    let mut digits = 0;
+    let mut bytes = [0_u8; 16];
+    for (at, &byte) in text.iter().enumerate() {
+        if hyphenated && HYPHENS.contains(&at) {
+            if byte != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let digit = char::from(byte).to_digit(16)?;
+        let value = u8::try_from(digit).ok()?;
+        bytes[digits / 2] |= if digits % 2 == 0 { value << 4 } else { value };
+        digits += 1;
+    }
+    Some(bytes)
+}
+
+fn uuid_text(key: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(36);
+    for (at, byte) in key.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn uuids_are_read_in_both_forms_and_nothing_else_is_one() {
+        let text = "6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5";
+        let bytes = KeyKind::Uuid.of_text(text).unwrap().into_owned();
+        assert_eq!(KeyKind::Uuid.to_text(&bytes), text);
+        for other in [text.to_uppercase(), text.replace('-', "")] {
+            assert_eq!(*KeyKind::Uuid.of_text(&other).unwrap(), *bytes);
+        }
+        for bad in [
+            "",
+            "6f1c",
+            &text.replace('-', "_"),
+            &text.replace('f', "g"),
+            &"é".repeat(18),
+        ] {
+            assert!(KeyKind::Uuid.of_text(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_in_messages_are_bounded_and_escaped() {
+        let text = KeyKind::String.for_message("a\n\"b\u{7f}".repeat(1000).as_bytes());
+        assert!(text.len() < 600 && !text.contains('\n'), "{text}");
+        assert!(text.starts_with("\"a\\n\\\"b"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn keys_in_rows_read_back(key in "\\PC{0,40}", spare in 0_u32..20, offset in 0_u32..30) {
+            let width = u32::try_from(KeyKind::String.width(key.len())).unwrap() + spare;
+            let column = KeyColumn { name: "k".into(), kind: KeyKind::String, offset, width };
+            let mut row = vec![0; (offset + width) as usize];
+            prop_assert!(column.put(&mut row, key.as_bytes()));
+            prop_assert_eq!(column.get(&row), Some(key.as_bytes()));
+            prop_assert!(!column.put(&mut row, "x".repeat(key.len() + spare as usize + 1).as_bytes()));
+        }
+
+        #[test]
+        fn arbitrary_rows_have_a_key_or_none(row in prop::collection::vec(any::<u8>(), 0..64), offset in 0_u32..64, width in 0_u32..64) {
+            for kind in [KeyKind::Int64, KeyKind::String, KeyKind::Uuid] {
+                let column = KeyColumn { name: "k".into(), kind, offset, width };
+                if let Some(key) = column.get(&row) {
+                    prop_assert!(key.len() <= width as usize);
+                    let _ = kind.for_message(key);
+                }
+            }
+        }
+
+        #[test]
+        fn uuids_read_back(bytes: [u8; 16]) {
+            let text = KeyKind::Uuid.to_text(&bytes);
+            prop_assert_eq!(&*KeyKind::Uuid.of_text(&text).unwrap(), &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The entities of a request, as the client named them. In: the tensor `entity_id`. Out: ids, or keys as a table has them; or a
+//! sentence on what the table wants. Knows no table.
+
+use bytes::Bytes;
+use std::borrow::Cow;
+use tierlab_formats::table::{KeyKind, shown};
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::DataType;
+
+/// What the entities of a table are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Ids that follow each other.
+    Dense,
+    /// Keys.
+    Keyed(KeyKind),
+}
+
+/// The entities of a request, one a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EntityIds {
+    /// Integers.
+    Int64(Vec<i64>),
+    /// Texts; of UUIDs their 16 bytes.
+    Bytes(Vec<Bytes>),
+}
+
+impl Default for EntityIds {
+    fn default() -> Self {
+        Self::Int64(Vec::new())
+    }
+}
+
+impl Naming {
+    /// The type of the tensor.
+    pub(crate) fn dtype(self) -> DataType {
+        match self {
+            Self::Dense | Self::Keyed(KeyKind::Int64) => DataType::Int64,
+            Self::Keyed(KeyKind::String | KeyKind::Uuid) => DataType::Bytes,
+        }
+    }
+
+    /// As it stands in messages.
+    fn wanted(self) -> &'static str {
+        match self {
+            Self::Dense => "ids are INT64 [n] or [n, 1]",
+            Self::Keyed(KeyKind::Int64) => "the table's keys are integers: INT64 [n] or [n, 1]",
+            Self::Keyed(KeyKind::String) => "the table's keys are texts: BYTES [n] or [n, 1]",
+            Self::Keyed(KeyKind::Uuid) => "the table's keys are UUIDs, as text: BYTES [n] or [n, 1]",
+        }
+    }
+}
+
+impl EntityIds {
+    /// Takes the ids out of a tensor.
+    pub(crate) fn of(tensor: &Tensor, naming: Naming) -> Result<Self, String> {
+        let shape_ok = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
+        if tensor.dtype != naming.dtype() || !shape_ok {
+            return Err(format!("{} {:?}, {}", tensor.dtype, tensor.shape, naming.wanted()));
+        }
+        let data = tensor.data.whole();
+        let Naming::Keyed(kind @ (KeyKind::String | KeyKind::Uuid)) = naming else {
+            let (ids, _) = data.as_chunks();
+            return Ok(Self::Int64(ids.iter().map(|id| i64::from_le_bytes(*id)).collect()));
+        };
+        let mut keys = Vec::new();
+        let mut rest = &data[..];
+        while let Some((len, behind)) = rest.split_first_chunk() {
+            let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
+            let (key, behind) = behind.split_at_checked(len).ok_or("its last element is cut off")?;
+            keys.push(key_of(kind, key)?);
+            rest = behind;
+        }
+        Ok(Self::Bytes(keys))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Int64(ids) => ids.len(),
+            Self::Bytes(keys) => keys.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Int64(ids) => size_of_val(ids.as_slice()),
+            Self::Bytes(keys) => keys.iter().map(|key| size_of::<Bytes>() + key.len()).sum(),
+        }
+    }
+
+    /// One of them as a key of a table.
+    pub(super) fn key(&self, at: usize) -> Cow<'_, [u8]> {
+        match self {
+            Self::Int64(ids) => Cow::Owned(ids[at].to_le_bytes().to_vec()),
+            Self::Bytes(keys) => Cow::Borrowed(&keys[at]),
+        }
+    }
+}
+
+fn key_of(kind: KeyKind, key: &[u8]) -> Result<Bytes, String> {
+    if kind == KeyKind::String {
+        return Ok(Bytes::copy_from_slice(key));
+    }
+    let text = std::str::from_utf8(key).map_err(|_| format!("{} is no UUID", shown(&String::from_utf8_lossy(key))))?;
+    Ok(Bytes::from(kind.of_text(text)?.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tensor(dtype: DataType, shape: &[i64], data: Vec<u8>) -> Tensor {
+        Tensor {
+            name: "entity_id".into(),
+            dtype,
+            shape: shape.to_vec(),
+            data: data.into(),
+        }
+    }
+
+    fn texts(texts: &[&str]) -> Tensor {
+        let data = texts.iter().flat_map(|text| {
+            let len = (text.len() as u32).to_le_bytes();
+            len.into_iter().chain(text.bytes()).collect::<Vec<u8>>()
+        });
+        tensor(DataType::Bytes, &[texts.len() as i64], data.collect())
+    }
+
+    #[test]
+    fn each_table_says_what_it_wants() {
+        let text = Naming::Keyed(KeyKind::String);
+        let uuid = Naming::Keyed(KeyKind::Uuid);
+        let integer = tensor(DataType::Int64, &[1], vec![0; 8]);
+        assert!(
+            EntityIds::of(&integer, text)
+                .unwrap_err()
+                .contains("keys are texts: BYTES")
+        );
+        assert!(
+            EntityIds::of(&texts(&["a"]), Naming::Dense)
+                .unwrap_err()
+                .contains("ids are INT64")
+        );
+        assert!(
+            EntityIds::of(&texts(&["a"]), uuid)
+                .unwrap_err()
+                .contains("\"a\" is no UUID")
+        );
+        let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
+        assert_eq!(ids.key(0).len(), 16);
+        assert_eq!(EntityIds::of(&texts(&["", "b"]), text).unwrap().len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_elements_are_keys_or_refused(data in prop::collection::vec(any::<u8>(), 0..60)) {
+            for kind in [KeyKind::String, KeyKind::Uuid] {
+                let _ = EntityIds::of(&tensor(DataType::Bytes, &[3], data.clone()), Naming::Keyed(kind));
+            }
+        }
+    }
+}
