@@ -3,7 +3,7 @@
 //! In: what each input is made of, and a seeded generator. Out: tensors. Knows nothing of encodings.
 
 use super::records::Records;
-use super::resolve::{Inputs, Ready, Source, Wanted};
+use super::resolved::{Inputs, Ready, Source, Wanted};
 use super::rule::{Dim, Law, Lengths, Values};
 use crate::element::{self, Number};
 use rand::RngExt;

@@ -1,7 +1,7 @@
 //! Inputs that nobody says enough of, and the lines that would: what a plan's author reads instead of a measurement at sizes
 //! that nobody asked for. In: the model and what is not known. Out: text, its last part TOML to paste into the plan.
 
-use super::resolve::Declared;
+use super::declared::Declared;
 use std::fmt::Write as _;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 

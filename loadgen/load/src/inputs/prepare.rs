@@ -4,8 +4,9 @@
 //! round where a step has more requests, and the result says how many different ones there are.
 
 use super::draw::Which;
-use super::resolve::{Inputs, Ready, RowsBy, Source};
-use super::rule::{Order, Values};
+use super::resolved::{Inputs, Ready, RowsBy, Source};
+use super::rule::{Dim, Order, Values};
+use super::sent::{Fact, described};
 use crate::keys::Population;
 use crate::payload::{Body, Form};
 use crate::reply::{Expected, OutputValues, ReplyValues, WantedReply};
@@ -16,9 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierlab_analysis::record::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
+use tierlab_analysis::record::SentRequests;
 use tierlab_protocol::infer::{InferRequest, Tensor};
-use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::DataType;
 
 /// Bytes of the different bodies of a step, at most, but for the first.
@@ -27,8 +27,6 @@ const BODIES_BYTES: usize = 128 << 20;
 const MADE_BODIES: usize = 4_096;
 /// The same where the plan says nothing of inputs.
 const PLAIN_BODIES: usize = 64;
-/// Shapes that a result lists of each input.
-const LISTED_SHAPES: usize = 16;
 /// What orders are drawn from, beside what bodies are.
 const ORDER_STREAM: u64 = 3;
 
@@ -63,14 +61,6 @@ pub struct Prepared {
     pub bodies: Vec<Body>,
     /// What they are.
     pub sent: SentRequests,
-}
-
-/// One different request, as the result counts it.
-struct Fact {
-    bytes: u64,
-    rows: u32,
-    tensors: Vec<(String, DataType, Vec<u64>)>,
-    has_values: bool,
 }
 
 impl Inputs {
@@ -156,7 +146,7 @@ impl Inputs {
             Source::Recorded => false,
             Source::Made { dims, values, .. } => {
                 let constant = matches!(values, Values::Zeros | Values::File(_));
-                let fixed = dims.iter().flatten().all(super::rule::Dim::is_constant);
+                let fixed = dims.iter().flatten().all(Dim::is_constant);
                 !constant || !fixed
             }
         });
@@ -314,70 +304,6 @@ impl Inputs {
         }
     }
 
-    fn sent(&self, facts: &[Fact]) -> SentRequests {
-        let rows: f64 = facts.iter().map(|fact| f64::from(fact.rows)).sum();
-        let mean_rows = rows / facts.len().max(1) as f64;
-        SentRequests {
-            distinct: facts.len() as u64,
-            order: self.order.to_string(),
-            bytes: Spread::of(facts.iter().map(|fact| fact.bytes).collect()),
-            inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
-            rows_by: self.rows_by.words().to_owned(),
-            inputs: self.sent_inputs(facts),
-            checked: self.check.as_ref().map(|check| ValueCheck {
-                share: check.share,
-                tolerance: check.tolerance,
-                requests: facts.iter().filter(|fact| fact.has_values).count() as u64,
-            }),
-        }
-    }
-
-    fn sent_inputs(&self, facts: &[Fact]) -> Vec<SentInput> {
-        let mut by_name: BTreeMap<&str, (DataType, BTreeMap<&[u64], u64>)> = BTreeMap::new();
-        for (name, dtype, shape) in facts.iter().flat_map(|fact| &fact.tensors) {
-            let (_, shapes) = by_name.entry(name).or_insert_with(|| (*dtype, BTreeMap::new()));
-            *shapes.entry(shape).or_default() += 1;
-        }
-        let values = |name: &str| match self
-            .wanted
-            .iter()
-            .find(|want| want.spec.name == name)
-            .map(|want| &want.source)
-        {
-            Some(Source::Made { values, is_told, .. }) => {
-                format!("{values}{}", if *is_told { "" } else { ", by default" })
-            }
-            Some(Source::Recorded) => "recorded".to_owned(),
-            None => "keys of the feature table".to_owned(),
-        };
-        let sent = by_name.into_iter().map(|(name, (dtype, shapes))| {
-            let all: u64 = shapes.values().sum();
-            let elements = shapes.iter().flat_map(|(shape, count)| {
-                let elements = shape.iter().product::<u64>();
-                std::iter::repeat_n(elements, usize::try_from(*count).unwrap_or(0))
-            });
-            let elements = Spread::of(elements.collect());
-            let mut listed: Vec<(&[u64], u64)> = shapes.iter().map(|(shape, count)| (*shape, *count)).collect();
-            listed.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            SentInput {
-                name: name.to_owned(),
-                datatype: dtype.to_string(),
-                values: values(name),
-                distinct_shapes: listed.len() as u64,
-                shapes: listed
-                    .iter()
-                    .take(LISTED_SHAPES)
-                    .map(|(shape, count)| ShapeShare {
-                        shape: shape.to_vec(),
-                        share: *count as f64 / all.max(1) as f64,
-                    })
-                    .collect(),
-                elements,
-            }
-        });
-        sent.collect()
-    }
-
     /// The bodies as they are sent; a body is shared, not copied.
     fn ordered(&self, bodies: Vec<Body>, wish: &Wish<'_>) -> Vec<Body> {
         let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
@@ -403,49 +329,6 @@ impl Inputs {
             }
         }
     }
-}
-
-/// What requests of entities alone are.
-#[must_use]
-pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
-    SentRequests {
-        distinct: bodies.len() as u64,
-        order: "sequential".into(),
-        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
-        inferences_per_request: rows.into(),
-        rows_by: format!("the first dimension of `{ENTITY_ID}`, whose rows the server joins"),
-        inputs: vec![SentInput {
-            name: ENTITY_ID.into(),
-            datatype: DataType::Int64.to_string(),
-            values: format!("keys of the feature table, {keys}"),
-            shapes: vec![ShapeShare {
-                shape: vec![rows.into()],
-                share: 1.0,
-            }],
-            distinct_shapes: 1,
-            elements: Spread::of(vec![rows.into()]),
-        }],
-        checked: None,
-    }
-}
-
-/// What requests to an endpoint of another protocol are: bodies that nobody looks into.
-#[must_use]
-pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
-    SentRequests {
-        distinct: bodies.len() as u64,
-        order: "sequential".into(),
-        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
-        inferences_per_request: inferences.into(),
-        rows_by: "as the plan's own bodies have them".into(),
-        inputs: Vec::new(),
-        checked: None,
-    }
-}
-
-fn described(tensor: &Tensor) -> (String, DataType, Vec<u64>) {
-    let shape = tensor.shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0));
-    (tensor.name.clone(), tensor.dtype, shape.collect())
 }
 
 const fn gcd(a: usize, b: usize) -> usize {
