@@ -81,7 +81,7 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
 
 /// One request of the plan's own, held against the plan's rule.
 async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
-    let ids: Vec<i64> = ids.iter().map(|ids| ids.by_rank(0)).collect();
+    let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
     let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
     let limit = Limit::of_replies(plan.reply_limit_bytes, &Expected::default());
     Ok(target.control.ask_custom(custom, &body, &limit).await?)

@@ -151,9 +151,12 @@ impl Requests<'_> {
                 } else {
                     1
                 };
-                let ids = ids.as_ref().map(|ids| ids.draw(requests * per_request, self.seed));
+                let drawn = ids.iter().flat_map(|ids| {
+                    let drawn = ids.draw(requests * per_request, self.seed);
+                    drawn.into_iter().map(|id| ids.shown(id))
+                });
                 custom
-                    .bodies(requests, &ids.unwrap_or_default(), per_request)
+                    .bodies(requests, &drawn.collect::<Vec<_>>(), per_request)
                     .map_err(RunError::Usage)
             }
         }

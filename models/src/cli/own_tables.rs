@@ -189,10 +189,17 @@ fn print(imported: &Imported, part: Option<Part>) {
         }
     }
     if imported.dropped > 0 {
-        println!("{} rows left out: their key stands in another row, which counts", imported.dropped);
+        println!(
+            "{} rows left out: their key stands in another row, which counts",
+            imported.dropped
+        );
     }
     if imported.bad > 0 {
-        println!("{} bad rows kept aside in {}", imported.bad, imported.bad_file.display());
+        println!(
+            "{} bad rows kept aside in {}",
+            imported.bad,
+            imported.bad_file.display()
+        );
     }
 }
 

@@ -110,7 +110,13 @@ impl<'a> Lab<'a> {
         lab
     }
 
-    fn standing(&self, candidate: &Candidate, places: Vec<Place>, curve: Curve, percentile: Option<Interval>) -> Standing {
+    fn standing(
+        &self,
+        candidate: &Candidate,
+        places: Vec<Place>,
+        curve: Curve,
+        percentile: Option<Interval>,
+    ) -> Standing {
         let use_per_inference = use_per_inference(&candidate.steps);
         let priced = Priced {
             terms: candidate.terms.as_ref(),

@@ -95,13 +95,17 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
         }
         Format::IpcFile => Opened {
             format,
-            schema: FileReader::try_new(BufReader::new(file), None).map_err(broken)?.schema(),
+            schema: FileReader::try_new(BufReader::new(file), None)
+                .map_err(broken)?
+                .schema(),
             parquet: None,
             csv: None,
         },
         Format::IpcStream => Opened {
             format,
-            schema: StreamReader::try_new(BufReader::new(file), None).map_err(broken)?.schema(),
+            schema: StreamReader::try_new(BufReader::new(file), None)
+                .map_err(broken)?
+                .schema(),
             parquet: None,
             csv: None,
         },
@@ -202,7 +206,9 @@ impl Opened {
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self.format {
             Format::Parquet => {
-                let Some(metadata) = self.parquet.clone() else { return Ok(()) };
+                let Some(metadata) = self.parquet.clone() else {
+                    return Ok(());
+                };
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
                 let reader = builder
@@ -212,7 +218,12 @@ impl Opened {
                     .build()
                     .map_err(|e| broken(&e))?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
-                numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), stretch.first_row, per_row, each)
+                numbered(
+                    reader.map(|batch| batch.map_err(|e| broken(&e))),
+                    stretch.first_row,
+                    per_row,
+                    each,
+                )
             }
             Format::IpcFile => {
                 let reader = FileReader::try_new(BufReader::new(file), Some(wanted)).map_err(|e| broken(&e))?;
