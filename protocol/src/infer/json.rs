@@ -152,6 +152,18 @@ fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     once_with(map, slot, key, PhantomData)
 }
 
+/// The same of what servers write as null where they have nothing to say.
+fn once_or_null<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut A,
+    slot: &mut Option<T>,
+    key: &str,
+) -> Result<(), A::Error> {
+    let mut told = slot.take().map(Some);
+    once_with(map, &mut told, key, PhantomData)?;
+    *slot = told.flatten();
+    Ok(())
+}
+
 fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     map: &mut A,
     slot: &mut Option<S::Value>,
@@ -297,8 +309,8 @@ impl<'de> Visitor<'de> for Reply<'_> {
         while let Some(key) = map.next_key()? {
             match key {
                 Key::ModelName => once(&mut map, &mut model_name, "model_name")?,
-                Key::ModelVersion => once(&mut map, &mut model_version, "model_version")?,
-                Key::Id => once(&mut map, &mut id, "id")?,
+                Key::ModelVersion => once_or_null(&mut map, &mut model_version, "model_version")?,
+                Key::Id => once_or_null(&mut map, &mut id, "id")?,
                 Key::Outputs => once_with(&mut map, &mut outputs, "outputs", Tensors::<true>(self.0))?,
                 _ => skip(&mut map)?,
             }
@@ -386,6 +398,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
                 Key::Name => once(&mut map, &mut name, "name"),
                 Key::Datatype => once(&mut map, &mut dtype, "datatype"),
                 Key::Shape => once(&mut map, &mut shape, "shape"),
+                Key::Parameters if REPLY => once_or_null(&mut map, &mut parameters, "parameters"),
                 Key::Parameters => once(&mut map, &mut parameters, "parameters"),
                 Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` stands twice")),
                 Key::Data => match (dtype, &shape) {

@@ -593,3 +593,15 @@ proptest! {
         let _ = InferRequest::decode(&body.into(), Some(len));
     }
 }
+
+#[test]
+fn what_a_server_writes_as_null_is_nothing() {
+    let text = br#"{"model_name":"m","model_version":null,"id":null,"parameters":null,"outputs":[{"name":"y","shape":[1],"datatype":"FP32","parameters":null,"data":[0.5]}]}"#;
+    let reply = InferReply::decode(&bytes::Bytes::from_static(text), None).unwrap();
+    assert_eq!(
+        (reply.model_version.as_str(), reply.id, reply.outputs.len()),
+        ("", None, 1)
+    );
+    let twice = br#"{"model_name":"m","id":"a","id":null,"outputs":[]}"#;
+    assert!(InferReply::decode(&bytes::Bytes::from_static(twice), None).is_err());
+}
