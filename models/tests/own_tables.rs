@@ -13,12 +13,21 @@ use tierlab_formats::table::{KeyIndex, KeyKind, TableHeader};
 
 fn run(at: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-models"));
-    command.current_dir(at).args(args).stdin(Stdio::null()).output().unwrap()
+    command
+        .current_dir(at)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn succeed(at: &Path, args: &[&str]) -> String {
     let output = run(at, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -67,7 +76,9 @@ impl Read {
 
 fn write_parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1000)).build();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(1000))
+        .build();
     let mut writer = ArrowWriter::try_new(fs::File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
@@ -88,8 +99,16 @@ fn users(path: &Path, count: i64) {
         path,
         vec![
             ("user_id", Arc::new(StringArray::from(names)) as ArrayRef),
-            ("score", Arc::new(Float64Array::from_iter_values((0..count).map(|i| order(i) as f64 / 2.0)))),
-            ("clicks", Arc::new(Int32Array::from_iter_values((0..count).map(|i| order(i) as i32)))),
+            (
+                "score",
+                Arc::new(Float64Array::from_iter_values(
+                    (0..count).map(|i| order(i) as f64 / 2.0),
+                )),
+            ),
+            (
+                "clicks",
+                Arc::new(Int32Array::from_iter_values((0..count).map(|i| order(i) as i32))),
+            ),
             ("vector", Arc::new(vectors.finish())),
             ("seen", Arc::new(TimestampSecondArray::from_iter_values(0..count))),
         ],
@@ -103,9 +122,23 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
     users(&at.join("users.parquet"), 5003);
     let said = succeed(
         at,
-        &["import-table", "users.parquet", "--key", "user_id", "--name", "users", "--out", "f", "--as", "score=FP32"],
+        &[
+            "import-table",
+            "users.parquet",
+            "--key",
+            "user_id",
+            "--name",
+            "users",
+            "--out",
+            "f",
+            "--as",
+            "score=FP32",
+        ],
     );
-    assert!(said.contains("5003 rows") && said.contains("string keys of `user_id`"), "{said}");
+    assert!(
+        said.contains("5003 rows") && said.contains("string keys of `user_id`"),
+        "{said}"
+    );
     let table = Read::table(&at.join("f/users.rows"));
     assert_eq!(table.header.rows, 5003);
     for id in [0, 1, 777, 5002] {
@@ -124,7 +157,11 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
 
     succeed(at, &["export-table", "f/users.rows", "--to", "back.parquet"]);
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.runtime/venv/bin/python");
-    assert!(python.exists(), "{} is missing: run `scripts/setup python`", python.display());
+    assert!(
+        python.exists(),
+        "{} is missing: run `scripts/setup python`",
+        python.display()
+    );
     let script = "
 import pyarrow.parquet as pq
 a = pq.read_table('users.parquet').to_pandas() if False else pq.read_table('users.parquet')
@@ -136,7 +173,11 @@ have = {k: (s, c, v) for k, s, c, v in zip(*(b[n].to_pylist() for n in ('user_id
 assert want == have
 print('same')
 ";
-    let output = Command::new(python).current_dir(at).args(["-c", script]).output().unwrap();
+    let output = Command::new(python)
+        .current_dir(at)
+        .args(["-c", script])
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && output.stdout == b"same\n", "{stderr}");
 }
@@ -151,7 +192,21 @@ fn integers_in_any_order_and_uuids_are_keys() {
         &at.join("ids.parquet"),
         vec![("id", Arc::new(Int64Array::from(ids.to_vec()))), ("v", values)],
     );
-    succeed(at, &["import-table", "ids.parquet", "--key", "id", "--name", "ids", "--out", "f", "--as", "*=FP32"]);
+    succeed(
+        at,
+        &[
+            "import-table",
+            "ids.parquet",
+            "--key",
+            "id",
+            "--name",
+            "ids",
+            "--out",
+            "f",
+            "--as",
+            "*=FP32",
+        ],
+    );
     let table = Read::table(&at.join("f/ids.rows"));
     for (id, value) in ids.into_iter().zip([1.0, 2.0, 3.0, 4.0]) {
         assert_eq!(table.float(&id.to_le_bytes(), "v"), value);
@@ -162,11 +217,27 @@ fn integers_in_any_order_and_uuids_are_keys() {
     fs::write(at.join("u.csv"), format!("id,v\n{uuid},1.5\nno-uuid,2.5\n")).unwrap();
     let said = succeed(
         at,
-        &["import-table", "u.csv", "--key", "id", "--key-type", "uuid", "--name", "u", "--out", "f", "--as", "v=FP32"],
+        &[
+            "import-table",
+            "u.csv",
+            "--key",
+            "id",
+            "--key-type",
+            "uuid",
+            "--name",
+            "u",
+            "--out",
+            "f",
+            "--as",
+            "v=FP32",
+        ],
     );
     assert!(said.contains("1 bad rows kept aside in f/u.bad.jsonl"), "{said}");
     let bad = fs::read_to_string(at.join("f/u.bad.jsonl")).unwrap();
-    assert!(bad.contains("\"row\":2") && bad.contains("u.csv") && bad.contains("no UUID"), "{bad}");
+    assert!(
+        bad.contains("\"row\":2") && bad.contains("u.csv") && bad.contains("no UUID"),
+        "{bad}"
+    );
     let table = Read::table(&at.join("f/u.rows"));
     assert_eq!(table.float(&KeyKind::Uuid.of_text(uuid).unwrap(), "v"), 1.5);
 }
@@ -178,23 +249,46 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
     fs::write(at.join("a.csv"), "k,x,y\na,1,1\nb,,2\nc,3,\n").unwrap();
     fs::write(at.join("b.csv"), "k,x,y\nd,4,4\na,5,5\n").unwrap();
     let import = |more: &[&str]| {
-        let mut args = vec!["import-table", "a.csv", "b.csv", "--key", "k", "--name", "t", "--out", "f", "--as", "*=FP32"];
+        let mut args = vec![
+            "import-table",
+            "a.csv",
+            "b.csv",
+            "--key",
+            "k",
+            "--name",
+            "t",
+            "--out",
+            "f",
+            "--as",
+            "*=FP32",
+        ];
         args.extend_from_slice(&["--replace", "--restart"]);
         args.extend_from_slice(more);
         run(at, &args)
     };
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let refused = said(&import(&[]));
-    assert!(refused.contains("a.csv: row 2: column `x` is null") && refused.contains("--nulls zero"), "{refused}");
+    assert!(
+        refused.contains("a.csv: row 2: column `x` is null") && refused.contains("--nulls zero"),
+        "{refused}"
+    );
     let refused = said(&import(&["--nulls", "zero"]));
-    for word in ["key \"a\" stands twice", "row 1 of a.csv", "row 2 of b.csv", "--duplicates"] {
+    for word in [
+        "key \"a\" stands twice",
+        "row 1 of a.csv",
+        "row 2 of b.csv",
+        "--duplicates",
+    ] {
         assert!(refused.contains(word), "{refused}");
     }
     for (rule, value) in [("first", 1.0), ("last", 5.0)] {
         let output = import(&["--nulls", "-1", "--duplicates", rule]);
         assert!(output.status.success(), "{}", said(&output));
         let table = Read::table(&at.join("f/t.rows"));
-        assert_eq!((table.header.rows, table.float(b"a", "x"), table.float(b"b", "x")), (4, value, -1.0));
+        assert_eq!(
+            (table.header.rows, table.float(b"a", "x"), table.float(b"b", "x")),
+            (4, value, -1.0)
+        );
     }
     let output = import(&["--nulls", "aside", "--duplicates", "first"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -212,7 +306,11 @@ fn nulls_and_duplicates_follow_the_rule_or_are_refused_with_their_place() {
 fn columns_are_gathered_hashed_and_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    fs::write(at.join("t.csv"), "id,a,b,city\n007,1,2,Rome\n008,3,4,Oslo\n009,5,x,Oslo\n010,6\n").unwrap();
+    fs::write(
+        at.join("t.csv"),
+        "id,a,b,city\n007,1,2,Rome\n008,3,4,Oslo\n009,5,x,Oslo\n010,6\n",
+    )
+    .unwrap();
     let base = ["import-table", "t.csv", "--key", "id", "--name", "t", "--out", "f"];
     let with = |more: &[&str]| [&base[..], more].concat();
     for (more, words) in [
@@ -226,9 +324,23 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
     }
     let said = succeed(
         at,
-        &with(&["--columns", "city", "--vector", "v=a,b", "--as", "v=FP32", "--hash", "city=1000", "--hash", "b=5"]),
+        &with(&[
+            "--columns",
+            "city",
+            "--vector",
+            "v=a,b",
+            "--as",
+            "v=FP32",
+            "--hash",
+            "city=1000",
+            "--hash",
+            "b=5",
+        ]),
     );
-    assert!(said.contains("column v FP32 [2]") && said.contains("1 bad rows"), "{said}");
+    assert!(
+        said.contains("column v FP32 [2]") && said.contains("1 bad rows"),
+        "{said}"
+    );
     let table = Read::table(&at.join("f/t.rows"));
     assert_eq!(table.header.rows, 3);
     let city = |key: &[u8]| i64::from_le_bytes(table.column(key, "city").unwrap().try_into().unwrap());
@@ -244,11 +356,23 @@ fn however_it_is_read_the_table_is_the_same() {
     let at = folder.path();
     fs::create_dir(at.join("parts")).unwrap();
     for part in 0..70 {
-        let rows: String = (0..200).map(|i| format!("key-{},{i}.5\n", (i * 70 + part) * 31 % 14_009)).collect();
+        let rows: String = (0..200)
+            .map(|i| format!("key-{},{i}.5\n", (i * 70 + part) * 31 % 14_009))
+            .collect();
         fs::write(at.join(format!("parts/part-{part:05}.csv")), format!("k,x\n{rows}")).unwrap();
     }
     fs::write(at.join("parts/_SUCCESS"), "").unwrap();
-    let base = ["import-table", "parts", "--key", "k", "--name", "t", "--duplicates", "last", "--out"];
+    let base = [
+        "import-table",
+        "parts",
+        "--key",
+        "k",
+        "--name",
+        "t",
+        "--duplicates",
+        "last",
+        "--out",
+    ];
     let with = |out: &'static str, more: &[&'static str]| [&base[..], &[out], more].concat();
     let said = succeed(at, &with("whole", &[]));
     assert!(said.contains("_SUCCESS") && said.contains("of 32 bytes"), "{said}");
@@ -330,24 +454,65 @@ fn damaged_inputs_are_named_and_leave_no_table() {
     let good = fs::read(at.join("good.parquet")).unwrap();
     for cut in [0, 3, 100, good.len() / 2, good.len() - 1] {
         fs::write(at.join("bad.parquet"), &good[..cut]).unwrap();
-        let refused = fail(at, &["import-table", "bad.parquet", "--key", "user_id", "--name", "t", "--out", "f"]);
+        let refused = fail(
+            at,
+            &[
+                "import-table",
+                "bad.parquet",
+                "--key",
+                "user_id",
+                "--name",
+                "t",
+                "--out",
+                "f",
+            ],
+        );
         assert!(refused.contains("bad.parquet"), "{cut}: {refused}");
     }
     fs::write(at.join("bad.parquet"), "version https://git-lfs.github.com/spec/v1\n").unwrap();
-    let refused = fail(at, &["import-table", "bad.parquet", "--key", "k", "--name", "t", "--out", "f"]);
+    let refused = fail(
+        at,
+        &["import-table", "bad.parquet", "--key", "k", "--name", "t", "--out", "f"],
+    );
     assert!(refused.contains("Git LFS"), "{refused}");
     for at_byte in (8..good.len()).step_by(good.len() / 40) {
         let mut bytes = good.clone();
         bytes[at_byte] ^= 0x55;
         fs::write(at.join("bad.parquet"), &bytes).unwrap();
-        let args = ["import-table", "bad.parquet", "--key", "user_id", "--name", "t", "--out", "f", "--restart", "--replace"];
+        let args = [
+            "import-table",
+            "bad.parquet",
+            "--key",
+            "user_id",
+            "--name",
+            "t",
+            "--out",
+            "f",
+            "--restart",
+            "--replace",
+        ];
         let output = run(at, &[&args[..], &["--duplicates", "first", "--nulls", "zero"]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
         // Parquet has no checksums by default: some damage is another value.
         assert!(matches!(output.status.code(), Some(0..=2)), "byte {at_byte}: {stderr}");
-        assert!(output.status.success() || stderr.contains("bad.parquet") || stderr.contains("t.rows"), "{stderr}");
+        assert!(
+            output.status.success() || stderr.contains("bad.parquet") || stderr.contains("t.rows"),
+            "{stderr}"
+        );
     }
-    let refused = fail(at, &["import-table", "nowhere.parquet", "--key", "k", "--name", "t", "--out", "f"]);
+    let refused = fail(
+        at,
+        &[
+            "import-table",
+            "nowhere.parquet",
+            "--key",
+            "k",
+            "--name",
+            "t",
+            "--out",
+            "f",
+        ],
+    );
     assert!(refused.contains("nowhere.parquet"), "{refused}");
 }
 
@@ -357,14 +522,36 @@ fn publish_names_what_it_leaves_out() {
     let at = folder.path();
     fs::create_dir_all(at.join("f")).unwrap();
     fs::create_dir_all(at.join("tier")).unwrap();
-    fs::write(at.join("nvme.toml"), format!("kind = \"nvme\"\nroot = \"{}\"\n", at.join("tier").display())).unwrap();
+    fs::write(
+        at.join("nvme.toml"),
+        format!("kind = \"nvme\"\nroot = \"{}\"\n", at.join("tier").display()),
+    )
+    .unwrap();
     users(&at.join("f/users.parquet"), 10);
     let publish = ["publish", "--features", "f", "--to", "nvme.toml"];
     let refused = fail(at, &publish);
-    assert!(refused.contains("import-table f/users.parquet --key COLUMN --name NAME"), "{refused}");
-    succeed(at, &["import-table", "f/users.parquet", "--key", "user_id", "--name", "users", "--out", "f"]);
+    assert!(
+        refused.contains("import-table f/users.parquet --key COLUMN --name NAME"),
+        "{refused}"
+    );
+    succeed(
+        at,
+        &[
+            "import-table",
+            "f/users.parquet",
+            "--key",
+            "user_id",
+            "--name",
+            "users",
+            "--out",
+            "f",
+        ],
+    );
     let output = run(at, &publish);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && stderr.contains("left out: f/users.parquet"), "{stderr}");
+    assert!(
+        output.status.success() && stderr.contains("left out: f/users.parquet"),
+        "{stderr}"
+    );
     assert!(fs::read(at.join("tier/features/users.rows")).unwrap() == fs::read(at.join("f/users.rows")).unwrap());
 }

@@ -11,6 +11,9 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 
+/// Where feature tables are, unless another folder is named.
+pub(super) const FEATURES: &str = "models/features";
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   tierlab-models import-table users.parquet --key user_id --name users
@@ -41,7 +44,7 @@ pub struct ImportTableArgs {
     #[arg(long)]
     name: String,
     /// The folder for NAME.rows
-    #[arg(long, value_name = "DIR", default_value = super::FEATURES)]
+    #[arg(long, value_name = "DIR", default_value = FEATURES)]
     out: PathBuf,
     /// Columns to take, apart by commas [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
@@ -189,10 +192,17 @@ fn print(imported: &Imported, part: Option<Part>) {
         }
     }
     if imported.dropped > 0 {
-        println!("{} rows left out: their key stands in another row, which counts", imported.dropped);
+        println!(
+            "{} rows left out: their key stands in another row, which counts",
+            imported.dropped
+        );
     }
     if imported.bad > 0 {
-        println!("{} bad rows kept aside in {}", imported.bad, imported.bad_file.display());
+        println!(
+            "{} bad rows kept aside in {}",
+            imported.bad,
+            imported.bad_file.display()
+        );
     }
 }
 

@@ -112,7 +112,9 @@ fn table_hint(path: &Path) -> String {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if path.is_dir() || ROWS.contains(&ending) {
         let path = path.display();
-        return format!("no feature table; `tierlab-models import-table {path} --key COLUMN --name NAME` makes one of it");
+        return format!(
+            "no feature table; `tierlab-models import-table {path} --key COLUMN --name NAME` makes one of it"
+        );
     }
     format!("no feature table: it is not named NAME.{EXTENSION}, NAME being letters, digits, `.`, `_`, `-`")
 }

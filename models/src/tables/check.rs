@@ -62,7 +62,9 @@ pub fn verify(path: &Path, progress: &mut Progress, stop: &Stop) -> Result<Table
 /// # Errors
 /// An index that is damaged, and at which offset of the file.
 pub fn read_index(path: &Path, file: &File, header: &TableHeader) -> Result<Option<KeyIndex>, ModelsError> {
-    let Some(range) = header.index_range() else { return Ok(None) };
+    let Some(range) = header.index_range() else {
+        return Ok(None);
+    };
     let mut bytes = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut bytes, range.start)
         .map_err(ModelsError::io("read", path))?;
@@ -80,7 +82,9 @@ fn check_chunk(header: &TableHeader, index: Option<&KeyIndex>, chunk: &Chunk, bu
         // Rows first: their errors name the entity.
         for (id, row) in (first..).zip(bytes.chunks_exact(stride)) {
             header.check_row(id, row).map_err(|e| e.to_string())?;
-            let (Some(index), Some(column)) = (index, &header.schema.key) else { continue };
+            let (Some(index), Some(column)) = (index, &header.schema.key) else {
+                continue;
+            };
             let key = column.get(row).ok_or_else(|| format!("row {id}: its key is damaged"))?;
             if index.row(key) != u64::try_from(id).ok() {
                 let key = column.kind.for_message(key);

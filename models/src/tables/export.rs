@@ -29,7 +29,8 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
     let (file, header) = check::open(table)?;
     let schema = Arc::new(of_table(&header, "file").map_err(|e| bad(&e))?);
     let staged = StagedFile::create(to)?;
-    let unwritten = |e: parquet::errors::ParquetError| ModelsError::bad(&to.display(), &format!("cannot be written: {e}"));
+    let unwritten =
+        |e: parquet::errors::ParquetError| ModelsError::bad(&to.display(), &format!("cannot be written: {e}"));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
@@ -38,7 +39,10 @@ pub fn export(table: &Path, to: &Path, stop: &Stop) -> Result<(u64, u64), Models
         .try_clone()
         .map_err(ModelsError::io("write", staged.partial()))?;
     let mut writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(unwritten)?;
-    let mut progress = Progress::bytes(&format!("exporting {}", table.display()), header.rows_end() - header.header_len());
+    let mut progress = Progress::bytes(
+        &format!("exporting {}", table.display()),
+        header.rows_end() - header.header_len(),
+    );
     let stride = u64::from(header.stride);
     let at_once = (BATCH_BYTES / stride).clamp(1, 1 << 16);
     let mut row = 0;

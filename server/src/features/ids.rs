@@ -137,9 +137,21 @@ mod tests {
         let text = Naming::Keyed(KeyKind::String);
         let uuid = Naming::Keyed(KeyKind::Uuid);
         let integer = tensor(DataType::Int64, &[1], vec![0; 8]);
-        assert!(EntityIds::of(&integer, text).unwrap_err().contains("keys are texts: BYTES"));
-        assert!(EntityIds::of(&texts(&["a"]), Naming::Dense).unwrap_err().contains("ids are INT64"));
-        assert!(EntityIds::of(&texts(&["a"]), uuid).unwrap_err().contains("\"a\" is no UUID"));
+        assert!(
+            EntityIds::of(&integer, text)
+                .unwrap_err()
+                .contains("keys are texts: BYTES")
+        );
+        assert!(
+            EntityIds::of(&texts(&["a"]), Naming::Dense)
+                .unwrap_err()
+                .contains("ids are INT64")
+        );
+        assert!(
+            EntityIds::of(&texts(&["a"]), uuid)
+                .unwrap_err()
+                .contains("\"a\" is no UUID")
+        );
         let ids = EntityIds::of(&texts(&["6f1c0d3e-2b4a-4c5d-8e6f-708192a3b4c5"]), uuid).unwrap();
         assert_eq!(ids.key(0).len(), 16);
         assert_eq!(EntityIds::of(&texts(&["", "b"]), text).unwrap().len(), 2);

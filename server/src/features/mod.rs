@@ -239,12 +239,18 @@ impl Join {
         let what = match &open.header.schema.key {
             Some(key) => {
                 let kind = key.kind.as_str();
-                format!("no entity {entity} in {}: none of its {} {kind} keys", self.path, open.header.rows)
+                format!(
+                    "no entity {entity} in {}: none of its {} {kind} keys",
+                    self.path, open.header.rows
+                )
             }
             None => {
                 let have = open.header.ids();
                 let last = have.end - 1;
-                format!("no entity {entity} in {}: ids run from {} to {last}", self.path, have.start)
+                format!(
+                    "no entity {entity} in {}: ids run from {} to {last}",
+                    self.path, have.start
+                )
             }
         };
         Refusal::new(Reason::UnknownEntity, what)

@@ -98,7 +98,10 @@ impl OpenTable {
         if self.header.rows_per_block == 0 || self.object.size > WHOLE_BYTES {
             return Ok(true);
         }
-        let rows = tier.read(&self.object, self.first_row..self.header.rows_end()).await?.bytes;
+        let rows = tier
+            .read(&self.object, self.first_row..self.header.rows_end())
+            .await?
+            .bytes;
         let block = self.header.stride as usize * self.header.rows_per_block as usize;
         let crcs = self.header.block_crcs.clone();
         let fits = move || rows.chunks(block).map(crc32c::crc32c).eq(crcs);
@@ -167,7 +170,8 @@ impl OpenTable {
     pub(super) fn stranger(&self, ids: &EntityIds, rows: &[Bytes]) -> Option<usize> {
         let column = self.header.schema.key.as_ref()?;
         let mut rows = rows.iter().enumerate();
-        rows.find(|(at, row)| column.get(row) != Some(&*ids.key(*at))).map(|(at, _)| at)
+        rows.find(|(at, row)| column.get(row) != Some(&*ids.key(*at)))
+            .map(|(at, _)| at)
     }
 
     /// An entity as it stands in messages.

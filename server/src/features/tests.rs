@@ -86,7 +86,10 @@ async fn join(tier: FeatureTier) -> Result<Join, LoadError> {
 async fn rows_become_tensors_in_the_order_of_the_ids() {
     let join = join(tier_with(table(100)).await).await.unwrap();
     let mut watch = Stopwatch::start();
-    let joined = join.rows(&EntityIds::Int64(vec![12, 109, 10, 12]), &mut watch).await.unwrap();
+    let joined = join
+        .rows(&EntityIds::Int64(vec![12, 109, 10, 12]), &mut watch)
+        .await
+        .unwrap();
     assert_eq!(joined.len(), 2);
     let (input, part) = &joined[0];
     assert_eq!((*input, &part.shape[..]), (0, &[4, 2][..]));
@@ -116,11 +119,17 @@ async fn unknown_ids_and_damaged_rows_are_named_and_never_served() {
     let join = join(tier_with(bytes).await).await.unwrap();
     let mut watch = Stopwatch::start();
     for id in [9, 110, i64::MIN, i64::MAX] {
-        let refusal = join.rows(&EntityIds::Int64(vec![11, id]), &mut watch).await.unwrap_err();
+        let refusal = join
+            .rows(&EntityIds::Int64(vec![11, id]), &mut watch)
+            .await
+            .unwrap_err();
         assert_eq!(refusal.reason, Reason::UnknownEntity);
         assert!(refusal.message.contains(&id.to_string()), "{refusal}");
     }
-    let refusal = join.rows(&EntityIds::Int64(vec![11, 107]), &mut watch).await.unwrap_err();
+    let refusal = join
+        .rows(&EntityIds::Int64(vec![11, 107]), &mut watch)
+        .await
+        .unwrap_err();
     assert_eq!(refusal.reason, Reason::Corrupt);
     for part in ["features/t.rows", "107", &damaged.to_string()] {
         assert!(refusal.message.contains(part), "{refusal} should name {part}");
@@ -183,7 +192,10 @@ async fn a_damaged_row_is_dropped_from_the_cache_and_read_once_more() {
     let mut watch = Stopwatch::start();
     // Damaged on its way into the cache, and right when read again: nobody notices but the metrics.
     flipping.flips.store(1, Ordering::SeqCst);
-    let joined = join.rows(&EntityIds::Int64(vec![12, 12, 109]), &mut watch).await.unwrap();
+    let joined = join
+        .rows(&EntityIds::Int64(vec![12, 12, 109]), &mut watch)
+        .await
+        .unwrap();
     let data = joined[0].1.data.host().unwrap().whole();
     let seconds = data.chunks_exact(4).step_by(2);
     let seconds: Vec<f32> = seconds.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
@@ -311,7 +323,9 @@ async fn a_request_is_one_read_and_a_slow_row_holds_up_its_own_request_only() {
         tokio::task::yield_now().await;
     }
     for ids in [&[10, 11, 12, 13][..], &[16, 17], &[99]] {
-        join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start()).await.unwrap();
+        join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start())
+            .await
+            .unwrap();
     }
     assert!(!held.is_finished());
     slow.go.add_permits(1);

@@ -79,7 +79,9 @@ async fn join((tier, tables): &(FeatureTier, Arc<LiveTables>)) -> Join {
 
 /// The versions of the rows of a reply, each once.
 async fn versions(join: &Join, ids: &[i64]) -> Result<Vec<u32>, Refusal> {
-    let joined = join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start()).await?;
+    let joined = join
+        .rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start())
+        .await?;
     let data = joined[0].1.data.host().unwrap().whole();
     let mut versions: Vec<u32> = data
         .chunks_exact(4)

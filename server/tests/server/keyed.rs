@@ -86,7 +86,10 @@ async fn text_keys_are_looked_up_over_http() {
     for tier in ["nvme", "memory"] {
         let server = Server::start(&on_tier(&data, tier), &[]);
         let joined = server.get("/v2/models/ctr").await.json()["joined"].clone();
-        assert_eq!((joined["key"]["kind"].as_str(), joined["key"]["datatype"].as_str()), (Some("string"), Some("BYTES")));
+        assert_eq!(
+            (joined["key"]["kind"].as_str(), joined["key"]["datatype"].as_str()),
+            (Some("string"), Some("BYTES"))
+        );
         for binary in [false, true] {
             let reply = match binary {
                 true => server.infer("ctr", keys(&asked)).await,
@@ -101,12 +104,20 @@ async fn text_keys_are_looked_up_over_http() {
         }
         let unknown = server.infer("ctr", keys(&[asked[0], "no\n\"such\" user"])).await;
         assert_eq!(unknown.status, 404);
-        assert!(unknown.error().contains(r#""no\n\"such\" user" in features/ctr.rows"#), "{}", unknown.error());
+        assert!(
+            unknown.error().contains(r#""no\n\"such\" user" in features/ctr.rows"#),
+            "{}",
+            unknown.error()
+        );
         let long = server.infer("ctr", keys(&[&"x".repeat(100_000)])).await;
         assert!(long.status == 404 && long.error().len() < 400, "{}", long.error());
         let wrong = server.infer("ctr", entity_ids(&[7])).await;
         assert_eq!(wrong.status, 400);
-        assert!(wrong.error().contains("INT64") && wrong.error().contains("keys are texts: BYTES"), "{}", wrong.error());
+        assert!(
+            wrong.error().contains("INT64") && wrong.error().contains("keys are texts: BYTES"),
+            "{}",
+            wrong.error()
+        );
     }
 }
 
@@ -116,12 +127,21 @@ async fn text_keys_are_looked_up_over_grpc() {
     import(&data, |id| format!("user-{id}"), "string");
     let server = grpc::serve(&data, "nvme", &[]);
     let over_http = server.infer("ctr", keys(&["user-7", "user-3"])).await.inferred();
-    let reply = grpc::infer(&server, grpc::raw("ctr", keys(&["user-7", "user-3"]))).await.unwrap();
-    assert_eq!(reply.into_inner().raw_output_contents[0][..], over_http.outputs[0].data.whole()[..]);
-    let unknown = grpc::infer(&server, grpc::raw("ctr", keys(&["nobody"]))).await.unwrap_err();
+    let reply = grpc::infer(&server, grpc::raw("ctr", keys(&["user-7", "user-3"])))
+        .await
+        .unwrap();
+    assert_eq!(
+        reply.into_inner().raw_output_contents[0][..],
+        over_http.outputs[0].data.whole()[..]
+    );
+    let unknown = grpc::infer(&server, grpc::raw("ctr", keys(&["nobody"])))
+        .await
+        .unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
     assert!(unknown.message().contains("no entity \"nobody\""), "{unknown}");
-    let wrong = grpc::infer(&server, grpc::raw("ctr", entity_ids(&[7]))).await.unwrap_err();
+    let wrong = grpc::infer(&server, grpc::raw("ctr", entity_ids(&[7])))
+        .await
+        .unwrap_err();
     assert_eq!(wrong.code(), tonic::Code::InvalidArgument, "{wrong}");
 }
 
@@ -137,16 +157,28 @@ async fn uuids_and_scattered_integers_are_keys_too() {
     let upper = uuid(3).to_uppercase();
     assert_eq!(server.infer("ctr", keys(&[&uuid(7), &upper])).await.floats(), dense);
     let unknown = server.infer("ctr", keys(&[&uuid(9_999)])).await;
-    assert!(unknown.status == 404 && unknown.error().contains(&uuid(9_999)), "{}", unknown.error());
+    assert!(
+        unknown.status == 404 && unknown.error().contains(&uuid(9_999)),
+        "{}",
+        unknown.error()
+    );
     let none = server.infer("ctr", keys(&["seven"])).await;
-    assert!(none.status == 400 && none.error().contains("no UUID"), "{}", none.error());
+    assert!(
+        none.status == 400 && none.error().contains("no UUID"),
+        "{}",
+        none.error()
+    );
     drop(server);
     import(&data, |id| (id * 1_000_003 - 17).to_string(), "int64");
     let server = Server::start(&on_tier(&data, "nvme"), &[]);
     let asked = [7 * 1_000_003 - 17, 3 * 1_000_003 - 17];
     assert_eq!(server.infer("ctr", entity_ids(&asked)).await.floats(), dense);
     let unknown = server.infer("ctr", entity_ids(&[7])).await;
-    assert!(unknown.status == 404 && unknown.error().contains("no entity 7"), "{}", unknown.error());
+    assert!(
+        unknown.status == 404 && unknown.error().contains("no entity 7"),
+        "{}",
+        unknown.error()
+    );
 }
 
 #[tokio::test]
@@ -156,5 +188,8 @@ async fn a_damaged_index_is_refused_with_its_offset() {
     data.damage("features/ctr.rows", -3);
     let output = crate::harness::refused(&on_tier(&data, "nvme"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("features/ctr.rows") && said.contains("index of keys, offset 8"), "{said}");
+    assert!(
+        said.contains("features/ctr.rows") && said.contains("index of keys, offset 8"),
+        "{said}"
+    );
 }

@@ -52,7 +52,10 @@ impl BadRows {
             return Err(ModelsError::bad(&file, &what));
         }
         state.bytes += line.len() as u64;
-        state.file.write_all(line.as_bytes()).map_err(ModelsError::io("write", &self.path))
+        state
+            .file
+            .write_all(line.as_bytes())
+            .map_err(ModelsError::io("write", &self.path))
     }
 
     /// Rows kept, and bytes of the file.

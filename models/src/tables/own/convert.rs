@@ -137,7 +137,11 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
                 match kind.of_text(text) {
                     Ok(key) if key.len() <= rules.max_key_bytes => rows.keys.extend_from_slice(&key),
                     Ok(key) => rows.spoil(row, || {
-                        named(&format!("{} bytes, the most is {} (--max-key-bytes)", key.len(), rules.max_key_bytes))
+                        named(&format!(
+                            "{} bytes, the most is {} (--max-key-bytes)",
+                            key.len(),
+                            rules.max_key_bytes
+                        ))
                     }),
                     Err(what) => rows.spoil(row, || named(&what)),
                 }
@@ -159,13 +163,21 @@ fn take_keys(rules: Rules<'_>, array: &ArrayRef, rows: &mut Rows) -> Result<(), 
         return Ok(());
     }
     if kind != KeyKind::Int64 || !array.data_type().is_integer() {
-        return Err(named(&format!("it is {} in this file, {} before", array.data_type(), kind.as_str())));
+        return Err(named(&format!(
+            "it is {} in this file, {} before",
+            array.data_type(),
+            kind.as_str()
+        )));
     }
     let ids = arrow_cast::cast(array, &Arrow::Int64).map_err(|e| named(&e.to_string()))?;
     let ids = ids.as_primitive::<Int64Type>();
     for row in 0..count {
         if ids.is_null(row) {
-            let what = if array.is_null(row) { "it is null" } else { "it is above the largest INT64" };
+            let what = if array.is_null(row) {
+                "it is null"
+            } else {
+                "it is above the largest INT64"
+            };
             rows.spoil(row, || named(what));
         } else {
             rows.keys.extend_from_slice(&ids.value(row).to_le_bytes());
@@ -188,7 +200,9 @@ impl Target<'_> {
                 Number::Int(int) => int.to_string(),
                 Number::Float(float) => float.to_string(),
             };
-            rows.spoil(row, || format!("column `{}`: {value} is no {}", self.column, self.dtype));
+            rows.spoil(row, || {
+                format!("column `{}`: {value} is no {}", self.column, self.dtype)
+            });
         }
     }
 
@@ -207,7 +221,9 @@ impl Target<'_> {
                 return Ok(());
             }
             NullRule::Nan if !self.dtype.as_str().contains("FP") && self.dtype != DataType::Bf16 => {
-                rows.spoil(row, || format!("column `{}` is null, and {} has no NaN", self.column, self.dtype));
+                rows.spoil(row, || {
+                    format!("column `{}` is null, and {} has no NaN", self.column, self.dtype)
+                });
                 return Ok(());
             }
             NullRule::Nan => Number::Float(f64::NAN),
@@ -220,7 +236,10 @@ impl Target<'_> {
     }
 
     fn take_hashed(&self, array: &ArrayRef, buckets: u64, rows: &mut Rows) -> Result<(), Stopped> {
-        let stop = |why: String| Stopped { row: 0, why: format!("column `{}`: {why}", self.column) };
+        let stop = |why: String| Stopped {
+            row: 0,
+            why: format!("column `{}`: {why}", self.column),
+        };
         if !is_text(array.data_type()) {
             return Err(stop(format!("it is {} in this file, text before", array.data_type())));
         }
@@ -284,7 +303,10 @@ impl Target<'_> {
 
     fn spoil_width(&self, rows: &mut Rows, row: usize, found: usize) {
         rows.spoil(row, || {
-            format!("column `{}`: a list of {found}, the first one has {}", self.column, self.width)
+            format!(
+                "column `{}`: a list of {found}, the first one has {}",
+                self.column, self.width
+            )
         });
     }
 
@@ -323,7 +345,10 @@ impl Target<'_> {
             }
             other => Err(Stopped {
                 row: 0,
-                why: format!("column `{}` is {other} in this file, which has no place in a row", self.column),
+                why: format!(
+                    "column `{}` is {other} in this file, which has no place in a row",
+                    self.column
+                ),
             }),
         }
     }

@@ -1,7 +1,7 @@
 //! CSV as batches: types from the first rows, empty fields as nulls, and rows that do not fit set apart. In: a file and how it is written. Out:
 //! batches. Knows nothing of keys or tables.
 
-use super::read::{Batch, Numbers};
+use super::batch::{Batch, Numbers};
 use super::request::CsvOptions;
 use arrow_array::builder::{Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
@@ -34,7 +34,9 @@ impl CsvFile {
             .from_path(path)
             .map_err(|e| format!("cannot open it: {e}"))?;
         let names: Vec<String> = if has_header {
-            let header = reader.headers().map_err(|e| format!("its header cannot be read: {e}"))?;
+            let header = reader
+                .headers()
+                .map_err(|e| format!("its header cannot be read: {e}"))?;
             header.iter().map(str::to_owned).collect()
         } else {
             options.names.clone()
@@ -143,8 +145,16 @@ impl CsvFile {
             let text = std::str::from_utf8(&record[at]).map_err(|_| bad("no UTF-8"))?;
             values.push(match field.data_type() {
                 _ if text.is_empty() => Value::Null,
-                Arrow::Int64 => Value::Int(text.trim().parse().map_err(|_| bad("no integer, as the rows before it"))?),
-                Arrow::Float64 => Value::Float(text.trim().parse().map_err(|_| bad("no number, as the rows before it"))?),
+                Arrow::Int64 => Value::Int(
+                    text.trim()
+                        .parse()
+                        .map_err(|_| bad("no integer, as the rows before it"))?,
+                ),
+                Arrow::Float64 => Value::Float(
+                    text.trim()
+                        .parse()
+                        .map_err(|_| bad("no number, as the rows before it"))?,
+                ),
                 _ => Value::Text(text),
             });
         }
@@ -163,7 +173,10 @@ fn builder(delimiter: u8, has_header: bool) -> ReaderBuilder {
 
 /// A bad record as text.
 fn kept(record: &ByteRecord, delimiter: u8) -> String {
-    let fields: Vec<String> = record.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();
+    let fields: Vec<String> = record
+        .iter()
+        .map(|field| String::from_utf8_lossy(field).into_owned())
+        .collect();
     let text = fields.join(&char::from(delimiter).to_string());
     text.chars().take(KEPT_CHARS).collect()
 }

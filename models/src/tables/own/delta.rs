@@ -1,7 +1,7 @@
 //! Tables of Delta: which files are in the newest version. In: the names below a table's folder, and the files of its log. Out: the
 //! files that were added and not removed. Source: the Delta Lake protocol, "Actions".
 
-use super::inputs::{Chosen, Listing};
+use super::listing::{Chosen, Listing};
 use crate::error::ModelsError;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -53,8 +53,8 @@ pub(super) fn choose(
             if text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let action: Action = serde_json::from_slice(text)
-                .map_err(|e| bad(&format!("{name}, line {}: no action: {e}", line + 1)))?;
+            let action: Action =
+                serde_json::from_slice(text).map_err(|e| bad(&format!("{name}, line {}: no action: {e}", line + 1)))?;
             if let Some(remove) = action.remove {
                 live.remove(&decoded(&remove.path));
             }
@@ -75,7 +75,10 @@ pub(super) fn choose(
     if let Some(missing) = live.iter().find(|name| !folder.names.contains(name)) {
         return Err(bad(&format!("its log names {missing}, which is not there")));
     }
-    let left = folder.names.iter().filter(|name| !name.starts_with(LOG) && !live.contains(*name));
+    let left = folder
+        .names
+        .iter()
+        .filter(|name| !name.starts_with(LOG) && !live.contains(*name));
     let left = left.count();
     Ok(Chosen {
         names: live.into_iter().collect(),
@@ -120,7 +123,10 @@ mod tests {
             let at = (0..logs.len()).find(|&version| name(version) == wanted).unwrap();
             Ok(logs[at].as_bytes().to_vec())
         };
-        let listing = Listing { name: "t".into(), names };
+        let listing = Listing {
+            name: "t".into(),
+            names,
+        };
         choose(&listing, &read).map_err(|e| e.to_string())
     }
 
@@ -132,7 +138,11 @@ mod tests {
         ]);
         let chosen = chosen.unwrap();
         assert_eq!(chosen.names, ["b.parquet", "d=x y/c.parquet"]);
-        assert!(chosen.left_out[0].contains("version 1: 1 files"), "{:?}", chosen.left_out);
+        assert!(
+            chosen.left_out[0].contains("version 1: 1 files"),
+            "{:?}",
+            chosen.left_out
+        );
     }
 
     #[test]
@@ -140,7 +150,10 @@ mod tests {
         for (log, word) in [
             ("{\"add\":{\"path\":\"z.parquet\"}}", "z.parquet"),
             ("no json", "line 1"),
-            ("{\"add\":{\"path\":\"a.parquet\",\"deletionVector\":{}}}", "deletion vector"),
+            (
+                "{\"add\":{\"path\":\"a.parquet\",\"deletionVector\":{}}}",
+                "deletion vector",
+            ),
         ] {
             let error = follow(&[log]).unwrap_err();
             assert!(error.contains(word), "{error}");

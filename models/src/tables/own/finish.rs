@@ -54,7 +54,11 @@ impl Finishing<'_> {
     pub(super) fn run(&self, stop: &Stop) -> Result<Finished, ModelsError> {
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&self.target.display(), what);
         let longest = self.parts.iter().map(|part| part.longest_key).max().unwrap_or(0).max(1);
-        let schema = self.plan.layout.schema(&self.plan.columns.name, longest).map_err(|e| bad(&e))?;
+        let schema = self
+            .plan
+            .layout
+            .schema(&self.plan.columns.name, longest)
+            .map_err(|e| bad(&e))?;
         let at_most: u64 = self.parts.iter().map(|part| part.rows).sum();
         if at_most == 0 {
             return Err(bad(&"no row is left to write: every one was bad, or there was none"));
@@ -113,7 +117,10 @@ impl Finishing<'_> {
         each: &mut dyn FnMut(BucketRows) -> Result<(), ModelsError>,
     ) -> Result<(), ModelsError> {
         let buckets = 1_usize << self.plan.bucket_bits;
-        let workers = thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS).min(buckets);
+        let workers = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(MAX_WORKERS)
+            .min(buckets);
         thread::scope(|scope| {
             let mut receivers = Vec::new();
             for worker in 0..workers {
@@ -155,7 +162,8 @@ impl Finishing<'_> {
             let path = bucket_file(folder, bucket);
             let found = fs::read(&path).map_err(ModelsError::io("read", &path))?;
             let whole = found.get(..part.lengths[bucket] as usize);
-            let whole = whole.ok_or_else(|| ModelsError::bad(&path.display(), &"it is shorter than it was: use --restart"))?;
+            let whole =
+                whole.ok_or_else(|| ModelsError::bad(&path.display(), &"it is shorter than it was: use --restart"))?;
             bytes.extend_from_slice(whole);
         }
         let bad = |what: &dyn std::fmt::Display| ModelsError::bad(&format!("bucket {bucket} of the import"), what);

@@ -2,10 +2,11 @@
 //! part that is this process's. Out: a part's folder with its buckets, its bad rows, and a journal. Knows nothing of the table's file.
 
 use super::bad_rows::{BadRows, values_of};
+use super::batch::Batch;
 use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
 use super::plan::{Journal, Plan, Progressed};
-use super::read::{self, Batch, Opened, Stretch};
+use super::read::{self, Opened, Stretch};
 use super::request::{CsvOptions, Part};
 use super::spill::{Spill, SpillBuffers};
 use crate::error::ModelsError;
@@ -56,7 +57,12 @@ impl From<String> for Halt {
 }
 
 /// The units of all inputs, in order. Files on disk are cut where they can be; others are read whole.
-pub(super) fn units(inputs: &[Input], csv: &CsvOptions, schema: &Schema, stop: &Stop) -> Result<Vec<Unit>, ModelsError> {
+pub(super) fn units(
+    inputs: &[Input],
+    csv: &CsvOptions,
+    schema: &Schema,
+    stop: &Stop,
+) -> Result<Vec<Unit>, ModelsError> {
     let mut units = Vec::new();
     for (at, input) in inputs.iter().enumerate() {
         stop.check()?;
@@ -141,7 +147,10 @@ impl Gathering<'_> {
         progress: &mut Progress,
         stop: &Stop,
     ) -> Result<(u64, usize), ModelsError> {
-        let workers = thread::available_parallelism().map_or(1, usize::from).min(units.len()).min(16);
+        let workers = thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(units.len())
+            .min(16);
         let next = AtomicUsize::new(0);
         let first_error = Mutex::new(None);
         let (sender, receiver) = mpsc::channel::<u64>();
@@ -152,7 +161,8 @@ impl Gathering<'_> {
         };
         let done = thread::scope(|scope| {
             let of_worker = |sender: mpsc::Sender<u64>| {
-                let mut buffers = SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
+                let mut buffers =
+                    SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
                 while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
                         fail(e);
@@ -177,7 +187,10 @@ impl Gathering<'_> {
             }
             let sums = workers.into_iter().map(|worker| {
                 worker.join().unwrap_or_else(|_| {
-                    fail(ModelsError::bad(&self.folder.display(), &"a thread that reads rows broke off"));
+                    fail(ModelsError::bad(
+                        &self.folder.display(),
+                        &"a thread that reads rows broke off",
+                    ));
                     (0, 0)
                 })
             });
@@ -247,12 +260,17 @@ impl Gathering<'_> {
             max_key_bytes: self.plan.columns.max_key_bytes,
         };
         let rows = convert(rules, &batch.rows).map_err(|stopped| {
-            let row = if batch.rows.num_rows() == 0 { 0 } else { batch.numbers.of(stopped.row) };
+            let row = if batch.rows.num_rows() == 0 {
+                0
+            } else {
+                batch.numbers.of(stopped.row)
+            };
             Halt::File(format!("row {}: {}", row + 1, stopped.why))
         })?;
         for (&row, why) in &rows.bad {
             let values = values_of(&batch.rows, row);
-            bad.keep(name, batch.numbers.of(row), why, &values).map_err(Halt::Other)?;
+            bad.keep(name, batch.numbers.of(row), why, &values)
+                .map_err(Halt::Other)?;
         }
         buffers.add(&rows, input, &batch.numbers).map_err(Halt::Other)
     }

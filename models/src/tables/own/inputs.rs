@@ -2,6 +2,7 @@
 //! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
 
 use super::delta;
+use super::listing::{Chosen, Listing};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::spill::MAX_INPUTS;
@@ -38,21 +39,6 @@ pub(super) enum Origin {
     Store { store: Arc<Remote>, key: String },
 }
 
-/// A folder, on disk or in a store, as a list of what lies below it.
-pub(super) struct Listing {
-    /// As it is named in messages.
-    pub(super) name: String,
-    /// Names below it with slashes, sorted.
-    pub(super) names: Vec<String>,
-}
-
-/// What of a folder is read.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Chosen {
-    pub(super) names: Vec<String>,
-    pub(super) left_out: Vec<String>,
-}
-
 impl Inputs {
     /// Finds the files of all inputs.
     ///
@@ -68,7 +54,10 @@ impl Inputs {
             }
         }
         if inputs.files.len() > MAX_INPUTS {
-            return Err(ModelsError::Usage(format!("{} files, at most {MAX_INPUTS} are read", inputs.files.len())));
+            return Err(ModelsError::Usage(format!(
+                "{} files, at most {MAX_INPUTS} are read",
+                inputs.files.len()
+            )));
         }
         Ok(inputs)
     }
@@ -154,7 +143,10 @@ fn file_url(url: &str) -> Result<PathBuf, ModelsError> {
 
 fn list(root: &Path, folder: &Path, depth: usize, names: &mut Vec<String>) -> Result<(), ModelsError> {
     if depth > MAX_DEPTH {
-        return Err(ModelsError::bad(&folder.display(), &format!("more than {MAX_DEPTH} folders inside each other")));
+        return Err(ModelsError::bad(
+            &folder.display(),
+            &format!("more than {MAX_DEPTH} folders inside each other"),
+        ));
     }
     for entry in fs::read_dir(folder).map_err(ModelsError::io("list", folder))? {
         let path = entry.map_err(ModelsError::io("list", folder))?.path();
@@ -203,10 +195,13 @@ pub(super) fn choose(
                 1 => String::new(),
                 count => format!(" and {} more", count - 1),
             };
-            chosen.left_out.push(format!("{}: {first}{more}: {reason}", folder.name));
+            chosen
+                .left_out
+                .push(format!("{}: {first}{more}: {reason}", folder.name));
         }
         if is_iceberg {
-            let what = "a table of Iceberg: every file in data/ is read as it lies; snapshots and deletes are not looked at";
+            let what =
+                "a table of Iceberg: every file in data/ is read as it lies; snapshots and deletes are not looked at";
             chosen.left_out.push(format!("{}: {what}", folder.name));
         }
     }
@@ -238,7 +233,10 @@ fn reason_against(name: &str, is_iceberg: bool) -> Option<&'static str> {
 /// The column of a folder `column=value`.
 fn partition_column(name: &str) -> Option<&str> {
     let (folders, _) = name.rsplit_once('/')?;
-    folders.split('/').find_map(|step| step.split_once('=')).map(|(column, _)| column)
+    folders
+        .split('/')
+        .find_map(|step| step.split_once('='))
+        .map(|(column, _)| column)
 }
 
 #[cfg(test)]
@@ -248,12 +246,25 @@ mod tests {
     fn choose_of(names: &[&str]) -> Result<Chosen, ModelsError> {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let read = |_: &str| unreachable!();
-        choose(&Listing { name: "f".into(), names }, &read)
+        choose(
+            &Listing {
+                name: "f".into(),
+                names,
+            },
+            &read,
+        )
     }
 
     #[test]
     fn what_spark_writes_is_read_and_the_rest_is_named() {
-        let chosen = choose_of(&["_SUCCESS", ".part-0.crc", "a=1/part-0.snappy.parquet", "part-1.parquet", "x.txt"]).unwrap();
+        let chosen = choose_of(&[
+            "_SUCCESS",
+            ".part-0.crc",
+            "a=1/part-0.snappy.parquet",
+            "part-1.parquet",
+            "x.txt",
+        ])
+        .unwrap();
         assert_eq!(chosen.names, ["a=1/part-0.snappy.parquet", "part-1.parquet"]);
         let said = chosen.left_out.join("\n");
         for word in ["_SUCCESS and 1 more", "x.txt", "`a`"] {

@@ -57,7 +57,12 @@ impl Layout {
         for hashed in &request.hashed {
             find(schema, &hashed.column, "--hash")?;
         }
-        let gathered = |name: &str| request.vectors.iter().any(|vector| vector.columns.iter().any(|c| c == name));
+        let gathered = |name: &str| {
+            request
+                .vectors
+                .iter()
+                .any(|vector| vector.columns.iter().any(|c| c == name))
+        };
         let mut columns = Vec::new();
         for vector in &request.vectors {
             let sources = vector.columns.iter().map(|name| {
@@ -89,9 +94,8 @@ impl Layout {
             if name == &request.key || gathered(name) || !wanted {
                 continue;
             }
-            let (source, native) = source(name, field.data_type(), request, measured).map_err(|what| {
-                format!("column `{name}`: {what}; or leave it out: --columns names those to take")
-            })?;
+            let (source, native) = source(name, field.data_type(), request, measured)
+                .map_err(|what| format!("column `{name}`: {what}; or leave it out: --columns names those to take"))?;
             let shape = match field.data_type() {
                 arrow if is_list(arrow) => vec![source.width as i64],
                 _ => Vec::new(),
@@ -117,7 +121,10 @@ impl Layout {
             return Err("there is no column beside the key".to_owned());
         }
         if self.columns.len() > MAX_COLUMNS {
-            return Err(format!("{} columns, a table has {MAX_COLUMNS} at most", self.columns.len()));
+            return Err(format!(
+                "{} columns, a table has {MAX_COLUMNS} at most",
+                self.columns.len()
+            ));
         }
         for named in &request.types {
             if named.column != "*" && !self.columns.iter().any(|column| column.name == named.column) {
@@ -177,7 +184,10 @@ fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Arrow, Str
 
 /// Whether values are lists, of a fixed length or not.
 pub(super) fn is_list(arrow: &Arrow) -> bool {
-    matches!(arrow, Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..) | Arrow::FixedSizeBinary(_))
+    matches!(
+        arrow,
+        Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..) | Arrow::FixedSizeBinary(_)
+    )
 }
 
 /// Whether values are text, encoded in whatever way.
@@ -213,7 +223,12 @@ fn key_kind(name: &str, arrow: &Arrow, wanted: Option<KeyKind>) -> Result<KeyKin
 }
 
 /// A column's part of a row, and its own element type.
-fn source(name: &str, arrow: &Arrow, request: &ColumnRequest, measured: Measured<'_>) -> Result<(Source, DataType), String> {
+fn source(
+    name: &str,
+    arrow: &Arrow,
+    request: &ColumnRequest,
+    measured: Measured<'_>,
+) -> Result<(Source, DataType), String> {
     let hashed = request.hashed.iter().find(|hashed| hashed.column == name);
     let buckets = hashed.map(|hashed| hashed.buckets);
     if buckets.is_some() != is_text(arrow) {
@@ -225,7 +240,8 @@ fn source(name: &str, arrow: &Arrow, request: &ColumnRequest, measured: Measured
     let (element, width) = match arrow {
         Arrow::FixedSizeList(item, count) => (item.data_type(), usize::try_from(*count).unwrap_or(0)),
         Arrow::List(item) | Arrow::LargeList(item) => {
-            let width = measured(name).ok_or("its first value is null or there is no row, so its length is not known")?;
+            let width =
+                measured(name).ok_or("its first value is null or there is no row, so its length is not known")?;
             (item.data_type(), width)
         }
         Arrow::FixedSizeBinary(count) => (&Arrow::UInt8, usize::try_from(*count).unwrap_or(0)),

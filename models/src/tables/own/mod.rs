@@ -5,6 +5,7 @@
 //! become the table, one by one ([`finish`]). Memory stays bounded, whatever the number of rows.
 
 mod bad_rows;
+mod batch;
 mod convert;
 mod csv_file;
 mod delta;
@@ -12,6 +13,7 @@ mod finish;
 mod gather;
 mod inputs;
 mod layout;
+mod listing;
 mod numbers;
 mod plan;
 mod read;
@@ -87,7 +89,10 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
     }
     let target = request.out.join(format!("{name}.{EXTENSION}"));
     if target.exists() && !request.replace {
-        return Err(ModelsError::bad(&target.display(), &"there is a table already; --replace writes it anew"));
+        return Err(ModelsError::bad(
+            &target.display(),
+            &"there is a table already; --replace writes it anew",
+        ));
     }
     let folder = plan::folder(&request.out, name);
     if request.restart && folder.exists() {
@@ -181,8 +186,8 @@ impl Sample {
         let opened = gather::open(&path, name, &csv, None)?;
         let lengths = gather::list_lengths(&opened, &path, name)?;
         let measured = |column: &str| Some(lengths.iter().find(|(name, _)| name == column)?.1);
-        let layout = Layout::of(opened.schema(), &request.columns, &measured)
-            .map_err(|what| ModelsError::bad(name, &what))?;
+        let layout =
+            Layout::of(opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
         let stretches = opened.stretches(first.about.bytes);
         let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
         // Of text and IPC: no row is shorter than its key.

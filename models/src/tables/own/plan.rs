@@ -64,7 +64,14 @@ impl Plan {
         };
         let what = match () {
             // How many buckets there are, the first process has decided.
-            () if found == (Self { bucket_bits: found.bucket_bits, ..self.clone() }) => return Ok(found),
+            () if found
+                == (Self {
+                    bucket_bits: found.bucket_bits,
+                    ..self.clone()
+                }) =>
+            {
+                return Ok(found);
+            }
             () if found.inputs != self.inputs => "its inputs are other files, or were written since",
             () if found.parts != self.parts => "it is cut into another number of parts",
             () if found.columns != self.columns || found.csv != self.csv => "it has other columns or rules",
@@ -144,7 +151,12 @@ impl Journal {
         let lengths = match progressed.lengths.len() {
             0 => vec![0; buckets],
             len if len == buckets => progressed.lengths.clone(),
-            _ => return Err(ModelsError::bad(&path.display(), &"it is of another number of buckets: use --restart")),
+            _ => {
+                return Err(ModelsError::bad(
+                    &path.display(),
+                    &"it is of another number of buckets: use --restart",
+                ));
+            }
         };
         Ok((Self { file, path }, Progressed { lengths, ..progressed }))
     }
@@ -153,9 +165,7 @@ impl Journal {
     pub(super) fn note(&mut self, progressed: &Progressed) -> Result<(), ModelsError> {
         let mut line = serde_json::to_vec(progressed).map_err(|e| ModelsError::bad(&self.path.display(), &e))?;
         line.push(b'\n');
-        self.file
-            .write_all(&line)
-            .map_err(ModelsError::io("write", &self.path))
+        self.file.write_all(&line).map_err(ModelsError::io("write", &self.path))
     }
 }
 
@@ -169,7 +179,11 @@ pub(super) fn progressed(folder: &Path) -> Result<Option<Progressed>, ModelsErro
     };
     // What a killed process left behind the last line end is no line.
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at);
-    let Some(last) = text[..whole].split(|&byte| byte == b'\n').next_back().filter(|line| !line.is_empty()) else {
+    let Some(last) = text[..whole]
+        .split(|&byte| byte == b'\n')
+        .next_back()
+        .filter(|line| !line.is_empty())
+    else {
         return Ok(Some(Progressed::default()));
     };
     serde_json::from_slice(last)

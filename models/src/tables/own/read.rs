@@ -1,6 +1,7 @@
 //! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV. In: a local file and what of it is wanted. Out: its schema, its
 //! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
+use super::batch::{Batch, Numbers};
 use super::csv_file::CsvFile;
 use super::request::CsvOptions;
 use arrow_array::RecordBatch;
@@ -40,32 +41,6 @@ pub(super) struct Stretch {
     pub(super) bytes: u64,
 }
 
-/// Some rows of a file.
-pub(super) struct Batch {
-    pub(super) rows: RecordBatch,
-    /// The number in the file of each row, from 0.
-    pub(super) numbers: Numbers,
-    /// Rows that could not be read: their number, what is wrong, and the text.
-    pub(super) bad: Vec<(u64, String, String)>,
-    /// Bytes of the file that they took, about.
-    pub(super) bytes: u64,
-}
-
-/// The numbers of a batch's rows.
-pub(super) enum Numbers {
-    From(u64),
-    These(Vec<u64>),
-}
-
-impl Numbers {
-    pub(super) fn of(&self, row: usize) -> u64 {
-        match self {
-            Self::From(first) => first + row as u64,
-            Self::These(numbers) => numbers[row],
-        }
-    }
-}
-
 /// A file that was looked at.
 pub(super) struct Opened {
     format: Format,
@@ -95,13 +70,17 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
         }
         Format::IpcFile => Opened {
             format,
-            schema: FileReader::try_new(BufReader::new(file), None).map_err(broken)?.schema(),
+            schema: FileReader::try_new(BufReader::new(file), None)
+                .map_err(broken)?
+                .schema(),
             parquet: None,
             csv: None,
         },
         Format::IpcStream => Opened {
             format,
-            schema: StreamReader::try_new(BufReader::new(file), None).map_err(broken)?.schema(),
+            schema: StreamReader::try_new(BufReader::new(file), None)
+                .map_err(broken)?
+                .schema(),
             parquet: None,
             csv: None,
         },
@@ -202,7 +181,9 @@ impl Opened {
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self.format {
             Format::Parquet => {
-                let Some(metadata) = self.parquet.clone() else { return Ok(()) };
+                let Some(metadata) = self.parquet.clone() else {
+                    return Ok(());
+                };
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
                 let reader = builder
@@ -212,7 +193,12 @@ impl Opened {
                     .build()
                     .map_err(|e| broken(&e))?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
-                numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), stretch.first_row, per_row, each)
+                numbered(
+                    reader.map(|batch| batch.map_err(|e| broken(&e))),
+                    stretch.first_row,
+                    per_row,
+                    each,
+                )
             }
             Format::IpcFile => {
                 let reader = FileReader::try_new(BufReader::new(file), Some(wanted)).map_err(|e| broken(&e))?;

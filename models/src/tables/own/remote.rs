@@ -47,7 +47,11 @@ impl Remote {
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
             .build()
-            .map_err(|e| ModelsError::Usage(format!("{url}: {e}; AWS_ENDPOINT, AWS_REGION and keys come from the environment")))?;
+            .map_err(|e| {
+                ModelsError::Usage(format!(
+                    "{url}: {e}; AWS_ENDPOINT, AWS_REGION and keys come from the environment"
+                ))
+            })?;
         let prefix = Key::parse(prefix.trim_end_matches('/')).map_err(|e| ModelsError::Usage(format!("{url}: {e}")))?;
         Ok(Self {
             url: url.trim_end_matches('/').to_owned(),

@@ -134,8 +134,14 @@ impl CsvOptions {
         if matches!(columns.key_kind, Some(KeyKind::String | KeyKind::Uuid)) {
             options.texts.push(columns.key.clone());
         }
-        options.texts.extend(columns.hashed.iter().map(|hashed| hashed.column.clone()));
-        for of in columns.types.iter().filter(|of| of.dtype.as_str().contains("FP") || of.dtype == DataType::Bf16) {
+        options
+            .texts
+            .extend(columns.hashed.iter().map(|hashed| hashed.column.clone()));
+        for of in columns
+            .types
+            .iter()
+            .filter(|of| of.dtype.as_str().contains("FP") || of.dtype == DataType::Bf16)
+        {
             let vector = columns.vectors.iter().find(|vector| vector.name == of.column);
             match vector {
                 Some(vector) => options.floats.extend(vector.columns.iter().cloned()),
@@ -178,7 +184,9 @@ impl FromStr for Part {
             .and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match parsed {
             Some((number, of)) if (1..=of).contains(&number) && of <= MAX_PARTS => Ok(Self { number, of }),
-            _ => Err(format!("write it as 2/8, the second of eight parts; {MAX_PARTS} at most")),
+            _ => Err(format!(
+                "write it as 2/8, the second of eight parts; {MAX_PARTS} at most"
+            )),
         }
     }
 }

@@ -94,11 +94,12 @@ impl BucketIndex {
         while !left.is_empty() {
             let level = level_words.len();
             if level == MAX_LEVELS {
-                return Err(index_error(0, "two keys have the same 128-bit hash, or one stands twice"));
+                return Err(index_error(
+                    0,
+                    "two keys have the same 128-bit hash, or one stands twice",
+                ));
             }
-            let count = (left.len() * BITS_PER_KEY)
-                .div_ceil(64)
-                .next_multiple_of(RANK_WORDS);
+            let count = (left.len() * BITS_PER_KEY).div_ceil(64).next_multiple_of(RANK_WORDS);
             level_words.push(u32::try_from(count).map_err(|_| index_error(0, "too many keys in one bucket"))?);
             let (mut seen, mut again) = (vec![0_u64; count], vec![0_u64; count]);
             for hash in &left {
@@ -178,7 +179,8 @@ impl IndexWriter {
             .extend_from_slice(&(bucket.level_words.len() as u32).to_le_bytes());
         self.levels
             .extend(bucket.level_words.iter().flat_map(|words| words.to_le_bytes()));
-        self.words.extend(bucket.words.iter().flat_map(|word| word.to_le_bytes()));
+        self.words
+            .extend(bucket.words.iter().flat_map(|word| word.to_le_bytes()));
         self.count += 1;
         self.rows += rows;
     }
@@ -203,7 +205,10 @@ impl IndexWriter {
         out.extend_from_slice(&self.levels);
         out.extend_from_slice(&self.words);
         if out.len() as u64 > MAX_INDEX_BYTES {
-            return Err(index_error(0, "the index would be larger than 1 GiB: cut the table in two"));
+            return Err(index_error(
+                0,
+                "the index would be larger than 1 GiB: cut the table in two",
+            ));
         }
         let crc = crc32c::crc32c(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -333,7 +338,10 @@ impl KeyIndex {
         if self.end() == (self.rows, self.level_words.len(), self.words.len()) {
             return Ok(());
         }
-        Err(index_error(PRELUDE, "the last bucket does not end where the index does"))
+        Err(index_error(
+            PRELUDE,
+            "the last bucket does not end where the index does",
+        ))
     }
 
     /// The row that can hold a key; `None` where the table surely does not have it. The row's own key tells the rest.
@@ -344,12 +352,7 @@ impl KeyIndex {
         let levels = bucket.first_level as usize..(bucket.first_level + bucket.levels) as usize;
         let words = bucket.first_word..bucket.first_word + bucket.words;
         let ranks = words.start / RANK_WORDS..words.end / RANK_WORDS;
-        let row = row_in(
-            &self.level_words[levels],
-            &self.words[words],
-            &self.ranks[ranks],
-            hash,
-        )?;
+        let row = row_in(&self.level_words[levels], &self.words[words], &self.ranks[ranks], hash)?;
         Some(bucket.first_row + row)
     }
 

@@ -223,7 +223,13 @@ mod tests {
         for other in [text.to_uppercase(), text.replace('-', "")] {
             assert_eq!(*KeyKind::Uuid.of_text(&other).unwrap(), *bytes);
         }
-        for bad in ["", "6f1c", &text.replace('-', "_"), &text.replace('f', "g"), &"é".repeat(18)] {
+        for bad in [
+            "",
+            "6f1c",
+            &text.replace('-', "_"),
+            &text.replace('f', "g"),
+            &"é".repeat(18),
+        ] {
             assert!(KeyKind::Uuid.of_text(bad).is_err(), "{bad}");
         }
     }

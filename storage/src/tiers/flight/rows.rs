@@ -1,7 +1,9 @@
 //! Rows of a feature table as columns of Arrow arrays, and columns as rows. In: either, with the table's header. Out: the
 //! other. Rows are proven before their values are sent, and sealed once they are laid out. Knows nothing of the wire.
 
-use arrow_array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
+};
 use arrow_buffer::{BooleanBuffer, MutableBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType as Arrow, SchemaRef};

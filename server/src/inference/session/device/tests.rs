@@ -7,9 +7,9 @@ mod standin;
 
 use super::*;
 use crate::features::destination::RowDestination;
+use crate::features::ids::EntityIds;
 use crate::features::live::LiveTables;
 use crate::features::tier::FeatureTier;
-use crate::features::ids::EntityIds;
 use crate::features::{Join, WantedColumn};
 use crate::inference::session::engine::Engine;
 use crate::inference::session::error::{Fault, RunError};
@@ -155,7 +155,9 @@ fn payloads(ids: &[i64]) -> Vec<u8> {
 }
 
 async fn rows(join: &Join, ids: &[i64]) -> Result<Part, Refusal> {
-    let joined = join.rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start()).await?;
+    let joined = join
+        .rows(&EntityIds::Int64(ids.to_vec()), &mut Stopwatch::start())
+        .await?;
     Ok(joined.into_iter().next().unwrap().1)
 }
 
