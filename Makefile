@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
+.PHONY: help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -118,6 +118,21 @@ bench-loadgen: ## the load generator and seven others against a server whose lat
 	scripts/setup load-peers
 	$(CARGO) build --release --workspace --bin tierlab-loadgen --example scripted --locked
 	scripts/bench/loadgen
+
+bench-compare: ## how often `compare` finds +10 % in live runs, and calls nothing worse; results go to BENCH_OUT
+	scripts/setup onnxruntime
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/bench/compare --out $(BENCH_OUT)
+
+bench-perf-analyzer: ## our sweep beside perf_analyzer on the same Triton, rate and inputs; results go to BENCH_OUT
+	scripts/setup onnxruntime triton perf_analyzer
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/bench/perf-analyzer --out $(BENCH_OUT)
+
+check-peers: ## sweeps Triton, MLServer, KServe, FastAPI, and this server behind nginx, as their users run them
+	scripts/setup onnxruntime triton mlserver kserve peers nginx
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/check-peers --bin $(BIN)
 
 simulate-lab: ## how often a lab's answer is right, by simulation; the table goes to results/decisions
 	$(CARGO) build --release --workspace --bin tierlab-loadgen --locked

@@ -1,5 +1,6 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
+use crate::commands::target_options::TargetOptions;
 use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace};
 use crate::error::RunError;
 use crate::runner::load_process;
@@ -96,19 +97,21 @@ impl JudgedAnswer {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measures one running server over every load of a plan
+    ///
+    /// Any server of the Open Inference Protocol v2 over HTTP or gRPC (Triton, KServe, MLServer, tierlab-server), and with
+    /// `[target] kind = "http"` in the plan any HTTP endpoint.
     #[command(
-        after_help = "Example:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
-            tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first"
+        after_help = "Examples:\n  tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --name first\n  \
+            tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first\n  \
+            tierlab-loadgen sweep plan.toml --url http://triton:8000 --metrics-url http://triton:8002/metrics\n  \
+            tierlab-loadgen sweep plan.toml --url https://models.example/serving --token-env TOKEN --ca ca.pem \\\n    \
+            --metrics-url http://replica-a:8002 --metrics-url http://replica-b:8002"
     )]
     Sweep {
         /// The plan, a TOML file without `[lab]`
         plan: PathBuf,
-        /// The server's address, http://HOST:PORT
-        #[arg(long)]
-        url: String,
-        /// Where it speaks gRPC, http://HOST:PORT; for plans with `protocol = "grpc"`
-        #[arg(long, value_name = "URL")]
-        grpc_url: Option<Url>,
+        #[command(flatten)]
+        target: TargetOptions,
         /// The folder that results go to
         #[arg(long, default_value = "results")]
         out: PathBuf,
@@ -218,7 +221,8 @@ enum Command {
     /// meets the objective.
     #[command(
         after_help = "Examples:\n  tierlab-loadgen advise results/quick-20261122T120000Z --demand-rps 900\n  \
-        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json"
+        tierlab-loadgen advise results/a results/b --slo 'p99 < 20 ms' --slo 'errors < 0.1 %' --minimise usd_per_10k --json\n  \
+        tierlab-loadgen advise results/quick-20261122T120000Z --prices my-prices.toml --instance aws/c7i.xlarge"
     )]
     Advise {
         /// Folders of runs that were asked a question, of one model and one kind of request; their variants are put together
@@ -371,8 +375,7 @@ impl Command {
         match self {
             Self::Sweep {
                 plan,
-                url,
-                grpc_url,
+                target,
                 out,
                 name,
                 resume,
@@ -383,8 +386,7 @@ impl Command {
             } => {
                 let options = sweep::Options {
                     plan,
-                    url,
-                    grpc_url,
+                    target,
                     out,
                     name,
                     resume,

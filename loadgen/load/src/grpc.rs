@@ -4,20 +4,20 @@
 //! hyper's own, without a client library's queue between the user and the wire, so that what is measured is the server.
 //! Knows nothing of tensors nor of when a call is due.
 
+use crate::endpoint::{Alpn, Endpoint};
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use reqwest::Url;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::grpc::SERVER_TIMING;
-use tierlab_protocol::grpc::client::{infer_path, unframed};
+use tierlab_protocol::grpc::client::{PREFIX_BYTES, infer_path, unframed};
 use tierlab_protocol::timing::StageTimings;
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 /// Users on one connection: a server takes a bounded number of calls at a time on each (often 100), beyond which they
@@ -30,7 +30,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The connections of a step.
 #[derive(Debug)]
 pub struct Connections {
-    authority: String,
+    endpoint: Arc<Endpoint>,
     uri: Uri,
     senders: Vec<Mutex<Option<SendRequest<Full<Bytes>>>>>,
     next: AtomicUsize,
@@ -48,24 +48,23 @@ impl Connections {
     /// As many as so many users need; each is made when it is first used, and again when it broke.
     ///
     /// # Errors
-    /// No `http://HOST:PORT`.
-    pub fn new(url: &Url, users: usize) -> Result<Self, String> {
-        let shown = crate::redact::urls(url.as_str());
-        let refuse =
-            || format!("{shown}: no address of a gRPC server; give one as http://127.0.0.1:8001, and nothing more");
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-            return Err(refuse());
+    /// An address with a path: gRPC has its own.
+    pub fn new(endpoint: Arc<Endpoint>, users: usize) -> Result<Self, String> {
+        let address = endpoint.address();
+        if !address.prefix.is_empty() {
+            return Err(format!(
+                "{}: no address of a gRPC server; give one as http://127.0.0.1:8001 or https://host:8001, without a path: its calls \
+                 have their own",
+                address.url()
+            ));
         }
-        let (Some(host), Some(port), "http", "/") =
-            (url.host_str(), url.port_or_known_default(), url.scheme(), url.path())
-        else {
-            return Err(refuse());
-        };
-        let authority = format!("{host}:{port}");
-        let uri = format!("http://{authority}{}", infer_path());
+        let called = endpoint.authority().to_str().unwrap_or(&address.authority);
+        let uri = format!("{}://{called}{}", address.scheme(), infer_path());
         Ok(Self {
-            uri: uri.parse().map_err(|_| refuse())?,
-            authority,
+            uri: uri
+                .parse()
+                .map_err(|_| format!("`{called}` cannot be the name of a server"))?,
+            endpoint,
             senders: (0..users.div_ceil(USERS_PER_CONNECTION).max(1))
                 .map(|_| Mutex::new(None))
                 .collect(),
@@ -73,10 +72,21 @@ impl Connections {
         })
     }
 
-    /// HOST:PORT.
+    /// The server.
     #[must_use]
-    pub fn authority(&self) -> &str {
-        &self.authority
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Makes all of them where that costs a handshake. One that cannot be made is tried again by the call that needs it.
+    pub async fn warm(&self) {
+        if self.endpoint.address().secure {
+            for place in 0..self.senders.len() {
+                if self.sender(place).await.is_err() {
+                    return;
+                }
+            }
+        }
     }
 
     /// Sends a framed message and reads the whole reply.
@@ -111,33 +121,57 @@ impl Connections {
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
+        headers.clone_from(self.endpoint.headers());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         request
     }
 
-    async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn sender(&self, place: usize) -> Result<SendRequest<Full<Bytes>>, NoReply> {
         let mut kept = self.senders[place].lock().await;
         if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let stream = TcpStream::connect(&self.authority)
-            .await
-            .map_err(|_| Failure::Connect)?;
-        // Else small requests wait for the server's acknowledgement.
-        stream.set_nodelay(true).map_err(|_| Failure::Connect)?;
+        let refused = |says: String| NoReply {
+            failure: Failure::Connect,
+            says: Some(says),
+        };
+        let stream = self.endpoint.connect(Alpn::Http2).await.map_err(refused)?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|_| Failure::Connect)?;
+            .map_err(|error| refused(error.to_string()))?;
         // Ends with its last sender. Each call on it returns its own error.
         tokio::spawn(connection);
         *kept = Some(sender.clone());
         Ok(sender)
     }
+}
+
+/// A framed infer message that asks for a version of its model.
+#[must_use]
+pub fn with_model_version(framed: &Bytes, version: &str) -> Bytes {
+    /// `model_version`, a string, in the messages of the protocol.
+    const FIELD: u8 = 2 << 3 | 2;
+    let message = framed.get(PREFIX_BYTES..).unwrap_or_default();
+    let mut field = vec![FIELD];
+    let mut len = version.len();
+    while len >= 0x80 {
+        field.push((len & 0x7f) as u8 | 0x80);
+        len >>= 7;
+    }
+    field.push(len as u8);
+    field.extend_from_slice(version.as_bytes());
+    let mut out = BytesMut::with_capacity(framed.len() + field.len());
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len() + field.len()).unwrap_or(u32::MAX));
+    // Behind the others: of a field that comes twice, the last one counts.
+    out.extend_from_slice(message);
+    out.extend_from_slice(&field);
+    out.freeze()
 }
 
 impl GrpcReply {
@@ -201,7 +235,11 @@ impl GrpcReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Access;
+    use prost::Message as _;
     use tierlab_analysis::record::Outcome;
+    use tierlab_protocol::grpc::client::framed;
+    use tierlab_protocol::grpc::messages::ModelInferRequest;
 
     fn reply(status: u16, headers: &[(&'static str, &'static str)], body: &'static [u8]) -> GrpcReply {
         let mut trailers = HeaderMap::new();
@@ -242,16 +280,78 @@ mod tests {
         assert_eq!(reply(200, &ok, whole).judge(&expected).timings.unwrap().batch_rows, 2);
     }
 
+    fn connections(url: &str, users: usize) -> Result<Connections, String> {
+        Connections::new(Arc::new(Endpoint::new(url, &Access::default())?), users)
+    }
+
     #[test]
     fn only_addresses_are_taken() {
-        for bad in ["https://h:1", "http://h:1/x", "grpc://h:1"] {
-            let error = Connections::new(&bad.parse().unwrap(), 1).unwrap_err();
-            assert!(error.contains(bad), "{error}");
+        let error = connections("http://h:1/x", 1).unwrap_err();
+        assert!(
+            error.contains("http://h:1/x") && error.contains("without a path"),
+            "{error}"
+        );
+        assert_eq!(connections("http://127.0.0.1:9", 200).unwrap().senders.len(), 4);
+    }
+
+    #[test]
+    fn a_version_is_asked_for_in_the_message() {
+        for version in ["3", &"9".repeat(300)] {
+            let framed = framed(&ModelInferRequest::of(
+                "m",
+                tierlab_protocol::infer::InferRequest::default(),
+            ));
+            let message = unframed(&with_model_version(&framed, version)).unwrap();
+            let read = ModelInferRequest::decode(message).unwrap();
+            assert_eq!((read.model_name.as_str(), read.model_version.as_str()), ("m", version));
         }
-        let with = Connections::new(&"http://u:S3CRET@h:1/?token=S3CRET".parse().unwrap(), 1).unwrap_err();
-        assert!(!with.contains("S3CRET"), "{with}");
-        let many = Connections::new(&"http://127.0.0.1:9".parse().unwrap(), 200).unwrap();
-        assert_eq!(many.senders.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn calls_go_over_tls_with_what_was_given() {
+        use crate::endpoint::{Header, tests};
+        use hyper::service::service_fn;
+        let folder = tempfile::tempdir().unwrap();
+        let acceptor = tests::acceptor(folder.path(), "models.internal", &[b"h2"]);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = acceptor.accept(stream).await.unwrap();
+            let answer = |request: Request<hyper::body::Incoming>| async move {
+                let named = request
+                    .uri()
+                    .authority()
+                    .is_some_and(|authority| authority == "models.internal");
+                let status = if named && request.headers()["x-key"] == "v" {
+                    "0"
+                } else {
+                    "16"
+                };
+                let mut reply = hyper::Response::new(Full::new(Bytes::from_static(b"\0\0\0\0\x03\x0a\x01m")));
+                reply
+                    .headers_mut()
+                    .insert("grpc-status", HeaderValue::from_static(status));
+                Ok::<_, std::convert::Infallible>(reply)
+            };
+            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await
+        });
+        let mut access = tests::trusting(folder.path(), "models.internal");
+        access.headers = vec![Header {
+            name: "X-Key".into(),
+            value: "v".into(),
+        }];
+        let endpoint = Endpoint::new(&url, &access.open().unwrap()).unwrap();
+        let connections = Connections::new(Arc::new(endpoint), 1).unwrap();
+        connections.warm().await;
+        // The one connection that the server takes is there already.
+        let reply = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap();
+        assert_eq!(
+            (reply.metadata("grpc-status"), reply.message().unwrap().len()),
+            (Some("0"), 3)
+        );
     }
 
     #[tokio::test]
@@ -260,8 +360,9 @@ mod tests {
             .unwrap()
             .local_addr()
             .unwrap();
-        let connections = Connections::new(&format!("http://{closed}").parse().unwrap(), 8).unwrap();
+        let connections = connections(&format!("http://{closed}"), 8).unwrap();
         let missing = connections.call(Bytes::new(), &Limit::of(100)).await.unwrap_err();
         assert_eq!(missing.failure, Failure::Connect);
+        assert!(missing.says.unwrap().contains("refused"));
     }
 }

@@ -45,20 +45,62 @@ pub fn urls(text: &str) -> String {
 /// The same of a plan or config in TOML, and the strings behind keys that name secrets.
 #[must_use]
 pub fn toml(text: &str) -> String {
-    let lines = urls(text).split_inclusive('\n').map(hide_value).collect::<Vec<_>>();
-    lines.concat()
+    let text = urls(text);
+    let (mut out, mut headers) = (String::with_capacity(text.len()), Headers::default());
+    for line in text.split_inclusive('\n') {
+        match headers.is_inside(line) {
+            true if line.contains('=') && !line.trim_start().starts_with(['#', '[']) => out += &hidden(line),
+            // Of a table over several lines, whose every line may hold a value.
+            true if headers.is_open && !line.contains('}') => {}
+            _ => out += &hide_value(line),
+        }
+    }
+    out
+}
+
+/// Whether a line of TOML is within a table of headers, whose values are credentials as often as not.
+#[derive(Default)]
+struct Headers {
+    /// A `[....headers]`.
+    in_table: bool,
+    /// A `headers = {` that is not closed yet.
+    is_open: bool,
+}
+
+impl Headers {
+    fn is_inside(&mut self, line: &str) -> bool {
+        let trimmed = line.trim();
+        if self.is_open {
+            self.is_open = !trimmed.ends_with('}');
+            return true;
+        }
+        if let Some(name) = trimmed.strip_prefix('[') {
+            self.in_table = name.trim_end_matches([']', ' ']).ends_with("headers");
+            return false;
+        }
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let is_headers = line.contains('=') && key.rsplit('.').next().is_some_and(|key| key == "headers");
+        let is_one = line.contains('=') && key.contains("headers.");
+        self.is_open = is_headers && trimmed.contains('{') && !trimmed.contains('}');
+        self.in_table || is_headers || is_one
+    }
+}
+
+fn hidden(line: &str) -> String {
+    let key = line.split('=').next().unwrap_or_default();
+    let end = if line.ends_with('\n') { "\n" } else { "" };
+    format!("{key}= \"{HIDDEN}\"{end}")
 }
 
 fn hide_value(line: &str) -> String {
-    let Some((key, value)) = line.split_once('=') else {
+    let Some((key, _)) = line.split_once('=') else {
         return line.to_owned();
     };
     let name = key.to_ascii_lowercase();
     if key.trim_start().starts_with('#') || !SECRET_KEYS.iter().any(|secret| name.contains(secret)) {
         return line.to_owned();
     }
-    let end = if value.ends_with('\n') { "\n" } else { "" };
-    format!("{key}= \"{HIDDEN}\"{end}")
+    hidden(line)
 }
 
 #[cfg(test)]
@@ -94,6 +136,26 @@ mod tests {
             "name = \"a\"\n[lab.tier.s3.set]\nendpoint = \"http://***@h:1\"\nsecret_access_key = \"***\"\n# token = 1\nrates = [1, 2]\n"
         );
         assert_eq!(toml(&kept), kept);
+    }
+
+    #[test]
+    fn values_of_headers_are_hidden_however_they_are_written() {
+        for (plan, kept) in [
+            (
+                "headers = { X-Key = \"S3CRET\" }\na = 1\n",
+                "headers = \"***\"\na = 1\n",
+            ),
+            (
+                "[target.headers]\nX-Key = \"S3CRET\"\n[x]\na = 1\n",
+                "[target.headers]\nX-Key = \"***\"\n[x]\na = 1\n",
+            ),
+            ("headers.X-Key = \"S3CRET\"\n", "headers.X-Key = \"***\"\n"),
+        ] {
+            assert_eq!(toml(plan), kept);
+            assert_eq!(toml(kept), kept);
+        }
+        let several = toml("headers = {\n  X-Key = \"S3CRET\",\n  Y = \"S3CRET\"\n}\na = 1\n");
+        assert!(!several.contains("S3CRET") && several.ends_with("a = 1\n"), "{several}");
     }
 
     proptest! {

@@ -4,10 +4,11 @@
 use super::answer::{FailOn, exit_code};
 use crate::error::RunError;
 use crate::plan::Reasked;
+use crate::pricing;
 use crate::store::folder;
 use clap::Args;
-use std::path::PathBuf;
-use tierlab_analysis::record::{Run, Variant};
+use std::path::{Path, PathBuf};
+use tierlab_analysis::record::{Pricing, Run, Variant};
 
 /// What is asked in place of what the first run was asked; what is left out stays.
 #[derive(Debug, Args)]
@@ -36,6 +37,12 @@ pub struct Asked {
     /// Instances that there must be in any case
     #[arg(long, value_name = "N")]
     least_instances: Option<u32>,
+    /// Another price list, with an entry for every instance, tier and price that the variants name
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// The instance of the price list, for variants that name none of their own
+    #[arg(long, value_name = "NAME", requires = "prices")]
+    instance: Option<String>,
 }
 
 /// Answers and says so; 3 where what was measured does not decide, 4 where no variant meets the objective.
@@ -51,6 +58,9 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
     let Some(before) = &run.question else {
         return Err(RunError::Usage(format!("{}: the run was asked no question", run.name)));
     };
+    if let Some(file) = &asked.prices {
+        run.pricing = Some(priced_by(&run, file, asked.instance.as_deref())?);
+    }
     let again = Reasked {
         slo: asked.slo.clone(),
         demand_rps: asked
@@ -73,6 +83,41 @@ pub fn run(folders: &[PathBuf], asked: &Asked, json: bool) -> Result<u8, RunErro
         print!("{}", tierlab_report::answer_text(&run).unwrap_or_default());
     }
     Ok(exit_code(&run, &[FailOn::Unmet, FailOn::Undecided]))
+}
+
+/// What the variants of another run are priced by, beside what those of the first are.
+fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, new: &[&str]) {
+    let (Some(all), Some(more)) = (&mut prices.priced, &others.priced) else {
+        prices.priced = None;
+        return;
+    };
+    if all.stored != more.stored {
+        eprintln!("{name} and {first} keep tables of different sizes: `--prices` takes that of {first} for both");
+    }
+    let more = more.variants.iter().filter(|variant| new.contains(&variant.name.as_str()));
+    all.variants.extend(more.cloned());
+}
+
+/// What a run's variants cost by another price list.
+fn priced_by(run: &Run, file: &Path, instance: Option<&str>) -> Result<Pricing, RunError> {
+    let before = run.pricing.as_ref();
+    let Some(instance) = instance.or_else(|| before.map(|pricing| pricing.instance.as_str())) else {
+        return Err(RunError::Usage(format!(
+            "{}: the run names no instance: say which one of {} it is, with `--instance`",
+            run.name,
+            file.display()
+        )));
+    };
+    let Some(priced) = before.and_then(|pricing| pricing.priced.as_ref()) else {
+        return Err(RunError::Usage(format!(
+            "{}: the run does not say what its variants are priced by: it was measured without prices or by an earlier version; \
+             measure it again for `--prices`",
+            run.name
+        )));
+    };
+    let mut pricing = pricing::load(file, instance, &[])?;
+    pricing::add_variants(&mut pricing, file, &priced.variants, priced.stored)?;
+    Ok(pricing)
 }
 
 /// One run of the variants of all: those of one name come from the first that has them.
@@ -110,6 +155,7 @@ fn together(runs: Vec<(String, Run)>) -> Result<Run, RunError> {
             prices
                 .terms_by_variant
                 .extend(terms.map(|(name, terms)| (name.clone(), terms.clone())));
+            join_priced(&name, &first, prices, others, &names);
         }
         all.environment.origins.extend(run.environment.origins.clone());
         all.variants.extend(more);

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod answer;
 pub mod coverage;
+pub mod foreign;
 pub mod lab;
 pub mod merge;
 pub mod prices;
@@ -10,4 +11,5 @@ pub mod report;
 pub mod selfcheck;
 pub mod simulate_lab;
 pub mod sweep;
+pub mod target_options;
 pub mod trace;

@@ -2,24 +2,23 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
 
+use crate::commands::foreign;
+use crate::commands::target_options::TargetOptions;
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{NO_TIER, Plan, TargetPlan};
 use crate::runner::check_reply::check_reply;
 use crate::runner::target::{Content, Target};
 use crate::runner::{Runner, Senders};
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::prove::prove;
-use crate::server::control::Control;
 use crate::server::scrape::Scrape;
 use crate::store::new_folder::{new_folder, sha256};
 use crate::store::preamble::Preamble;
 use crate::store::resume::StoppedRun;
 use crate::{environment, pricing};
-use reqwest::Url;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tierlab_analysis::record::Pricing;
 use tierlab_load::interrupt::Interrupt;
-use tierlab_protocol::metadata::ModelMetadata;
 use tierlab_protocol::metrics;
 
 /// What `sweep` is told.
@@ -27,10 +26,8 @@ use tierlab_protocol::metrics;
 pub struct Options {
     /// The plan's file.
     pub plan: PathBuf,
-    /// The server's address.
-    pub url: String,
-    /// Where it speaks gRPC.
-    pub grpc_url: Option<Url>,
+    /// The server, and how it is asked.
+    pub target: TargetOptions,
     /// Where results go.
     pub out: PathBuf,
     /// The result's folder there; made from plan and time when absent.
@@ -64,20 +61,18 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         .as_deref()
         .map(|folder| StoppedRun::open(folder, &plan))
         .transpose()?;
-    let control = Control::new(&options.url).map_err(|error| RunError::Usage(error.to_string()))?;
-    let model = control.model(&plan.model).await?;
-    let scrape = control.scrape().await?;
-    let target = Target {
-        grpc: options.grpc_url.clone(),
-        ..target(&plan, control, &model, &scrape)
-    };
+    let server = options.target.over(plan.target.clone())?;
+    let found = foreign::open(&plan, &server).await?;
+    foreign::say(&found.notes);
+    let (table_bytes, scrape) = (found.table_bytes, found.scrape);
+    let target = named(found.target, &server, &scrape, table_bytes);
     let target = with_others(&plan, target).await?;
     check_reply(&plan, &target, &plan.model).await?;
-    for model in target.others.keys() {
-        check_reply(&plan, &target, model).await?;
+    for other in plan.other_models() {
+        check_reply(&plan, &target, other).await?;
     }
     let pricing = match &plan.prices {
-        Some((file, instance)) => Some(pricing::load(file, instance, std::slice::from_ref(&target.tier))?),
+        Some((file, instance)) => Some(prices(file, instance, &server, &target)?),
         None => None,
     };
     let folder = match &earlier {
@@ -88,7 +83,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     environment::add_server(
         &mut environment,
         &target.tier,
-        &format!("served at {}", options.url),
+        &format!("served at {}", target.control.base()),
         &scrape,
     );
     environment.shared_cores = vec![
@@ -97,6 +92,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     ];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
+    let bodies = server.files();
+    configs.extend(bodies.iter().map(PathBuf::as_path));
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
     let preamble = Preamble {
         environment,
@@ -123,33 +120,30 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     Box::pin(runner.run(preamble)).await.map(|_| ())
 }
 
-/// What a running server is, from its own words.
-fn target(plan: &Plan, control: Control, model: &ModelMetadata, scrape: &Scrape) -> Target {
-    let tier = scrape
-        .label(metrics::BUILD_INFO, "feature_tier")
-        .filter(|tier| !tier.is_empty())
-        .unwrap_or("unknown");
-    let table_bytes = model
-        .joined
-        .as_ref()
-        .map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
+/// A running server with the names that its results are kept by: the plan's, or its own words.
+fn named(target: Target, server: &TargetPlan, scrape: &Scrape, table_bytes: u64) -> Target {
+    let own = scrape.label(metrics::BUILD_INFO, "feature_tier");
+    let tier = server.tier.as_deref().or(own.filter(|tier| !tier.is_empty()));
     let capacity = scrape.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
     let share = if table_bytes > 0 {
         capacity / table_bytes as f64
     } else {
         0.0
     };
+    let is_own = scrape.has(metrics::BUILD_INFO);
     Target {
-        variant: String::new(),
-        tier: tier.to_owned(),
-        cache: if share > 0.0 { "as-is" } else { "off" }.into(),
+        tier: tier.unwrap_or(NO_TIER).to_owned(),
+        cache: if share > 0.0 || !is_own { "as-is" } else { "off" }.into(),
         cache_share: share,
-        control,
-        grpc: None,
-        content: Content::of(plan, model),
-        others: BTreeMap::new(),
-        outputs: BTreeMap::from([(plan.model.clone(), model.outputs.clone())]),
+        ..target
     }
+}
+
+/// The prices of a run. A server that names no tier, and whose storage the plan does not price, is paid by its instance.
+fn prices(file: &Path, instance: &str, server: &TargetPlan, target: &Target) -> Result<Pricing, RunError> {
+    let tier = Some(target.tier.as_str()).filter(|tier| *tier != NO_TIER);
+    let priced = pricing::load_server(file, instance, tier, server.price.as_deref(), &target.tier)?;
+    Ok(priced)
 }
 
 /// A target with what the other models of a plan's mixes are asked.

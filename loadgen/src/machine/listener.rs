@@ -22,8 +22,27 @@ pub(super) enum Server {
     Hidden,
 }
 
+/// Who serves some addresses: all that are found here, unless one hides.
+pub(super) fn servers_at(urls: &[String]) -> Server {
+    let mut here = Vec::new();
+    for url in urls {
+        match server_at(url) {
+            Server::Elsewhere => {}
+            Server::Here(found) => here.extend(found),
+            Server::Hidden => return Server::Hidden,
+        }
+    }
+    here.sort_unstable();
+    here.dedup();
+    if here.is_empty() {
+        Server::Elsewhere
+    } else {
+        Server::Here(here)
+    }
+}
+
 /// Who serves an address.
-pub(super) fn server_at(url: &str) -> Server {
+fn server_at(url: &str) -> Server {
     let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
         Some((
             url.host_str()?.trim_matches(['[', ']']).to_owned(),

@@ -5,7 +5,7 @@
 //! writes nothing and computes nothing before the step is over.
 
 use super::between::machine_use;
-use super::listener::{Server, server_at};
+use super::listener::{Server, servers_at};
 use super::look::Look;
 use super::processes::Processes;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -45,17 +45,16 @@ pub struct Watched {
 }
 
 impl MachineWatch {
-    /// Begins to look; `None` where the system has no thread to spare. `server` is the address of the server, whose processes
-    /// are the lab's own whoever started them; `longest` is how long the step may take.
+    /// Begins to look; `None` where the system has no thread to spare. `servers` are the addresses of the server and its replicas,
+    /// whose processes are the lab's own whoever started them; `longest` is how long the step may take.
     #[must_use]
-    pub fn begin(server: &str, longest: Duration) -> Option<Self> {
+    pub fn begin(servers: Vec<String>, longest: Duration) -> Option<Self> {
         let (stop, told) = mpsc::channel();
         let every = EVERY.max(longest / MOST_LOOKS);
-        let server = server.to_owned();
         let began = (SystemTime::now(), Instant::now());
         let look = move || {
             let mut roots = vec![i32::try_from(std::process::id()).unwrap_or(0)];
-            let server = server_at(&server);
+            let server = servers_at(&servers);
             let server_is_known = server != Server::Hidden;
             if let Server::Here(processes) = server {
                 roots.extend(processes);
@@ -103,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_watch_tells_of_its_window() {
-        let watch = MachineWatch::begin("http://192.0.2.1:1", Duration::from_secs(10)).unwrap();
+        let watch = MachineWatch::begin(vec!["http://192.0.2.1:1".into()], Duration::from_secs(10)).unwrap();
         std::thread::sleep(Duration::from_millis(400));
         let began = SystemTime::now();
         // Something of our own to do.

@@ -9,8 +9,11 @@ use super::tier::TierPlan;
 use super::variant::{self, RawVariant, VariantPlan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tierlab_analysis::record::{ColdWay, PageCache};
+use tierlab_analysis::record::{ColdWay, PageCache, Question};
 use tierlab_formats::model::is_plain_name;
+use tierlab_load::keys::KeyDistribution;
+use tierlab_load::load::Load;
+use tierlab_load::wire::Protocol;
 
 /// A validated `[lab]`.
 #[derive(Debug, Clone)]
@@ -47,6 +50,8 @@ pub struct ColdStartPlan {
 /// Models and tables of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
+    /// None: every server runs already.
+    None,
     /// Made by `tierlab-models` below the lab's folder.
     Generated {
         /// Rows of the feature table.
@@ -78,8 +83,11 @@ pub(super) struct Around<'a> {
     pub(super) base: &'a Path,
     pub(super) variants: &'a [RawVariant],
     pub(super) has_prices: bool,
-    /// Whether the plan has a question, whose answer calls every variant by its name.
-    pub(super) is_asked: bool,
+    /// The plan's question, whose answer calls every variant by its name.
+    pub(super) question: Option<&'a Question>,
+    pub(super) protocol: Protocol,
+    pub(super) keys: &'a KeyDistribution,
+    pub(super) loads: &'a [Load],
 }
 
 pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, String> {
@@ -89,7 +97,14 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         return Err(format!("`lab.tier.{stray}` is not in `lab.tiers`"));
     }
     within("lab.ready_timeout_s", raw.ready_timeout_s as f64, 1.0, 3_600.0)?;
-    let server_config = below(base, &raw.server_config);
+    let starts_servers = around.variants.is_empty() || around.variants.iter().any(|variant| !variant.is_running());
+    let server_config = match &raw.server_config {
+        Some(file) => below(base, file),
+        None if starts_servers => {
+            return Err("`lab.server_config` is missing: the config of the servers that the lab starts".into());
+        }
+        None => PathBuf::new(),
+    };
     let tiers = names
         .iter()
         .map(|name| tier(name, kind(&server_config, name), raw.tier.get(name)))
@@ -102,22 +117,36 @@ pub(super) fn validate(raw: RawLab, around: &Around<'_>) -> Result<LabPlan, Stri
         has_files_here(&tiers)?;
     }
     let server_set = overlays("lab.server", &raw.server)?;
+    let asked = around.question.iter().map(|question| question.batch_size);
+    let batch_sizes: Vec<u32> = around.loads.iter().map(|load| load.batch_size).chain(asked).collect();
     let known = variant::Known {
         tiers: &tiers,
         caches: &caches,
         has_prices: around.has_prices,
+        base,
+        protocol: around.protocol,
+        keys: around.keys,
+        batch_sizes: &batch_sizes,
     };
     let variants = if around.variants.is_empty() {
-        every_pair(&tiers, &caches, around.is_asked)
+        every_pair(&tiers, &caches, around.question.is_some())
     } else {
         variant::validate(around.variants, &known)?
     };
     leave_capacity(&tiers, &variants, &server_set)?;
+    let variants_start_nothing = variants.iter().all(|variant| variant.target.is_some());
+    if variants_start_nothing && cold_start.is_some() {
+        return Err("`lab.cold_start` is of servers that the lab starts, and every variant runs already".into());
+    }
     Ok(LabPlan {
         tiers,
         variants,
         cold_start,
-        data: data(raw.data, base)?,
+        data: if variants_start_nothing {
+            Data::None
+        } else {
+            data(raw.data, base)?
+        },
         work: below(base, &raw.work),
         server_config,
         ready_timeout: Duration::from_secs(raw.ready_timeout_s),
@@ -138,7 +167,8 @@ fn tier_names(raw: &RawLab, variants: &[RawVariant]) -> Result<Vec<String>, Stri
         names.push(name.clone());
     }
     if raw.tiers.is_empty() {
-        for RawVariant { tier, .. } in variants {
+        let started = variants.iter().filter(|variant| !variant.is_running());
+        for tier in started.filter_map(|variant| variant.tier.as_ref()) {
             if !is_plain_name(tier) {
                 return Err(format!("`variant.tier` = `{tier}` is no plain name"));
             }
@@ -147,7 +177,8 @@ fn tier_names(raw: &RawLab, variants: &[RawVariant]) -> Result<Vec<String>, Stri
             }
         }
     }
-    if names.is_empty() {
+    // Servers that run already need none.
+    if names.is_empty() && variants.is_empty() {
         return Err("`lab.tiers` is empty, and there is no `[[variant]]`".into());
     }
     Ok(names)
@@ -184,6 +215,7 @@ fn every_pair(tiers: &[TierPlan], caches: &[CacheState], are_named: bool) -> Vec
         price: None,
         instance: None,
         set: Vec::new(),
+        target: None,
     };
     tiers
         .iter()

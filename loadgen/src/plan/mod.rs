@@ -17,6 +17,7 @@ mod overlays;
 mod question;
 mod raw;
 mod search;
+mod target;
 mod tier;
 mod variant;
 mod words;
@@ -27,8 +28,9 @@ pub use mix::{Mix, Part};
 pub use origin::Origin;
 pub use question::Reasked;
 pub use search::SearchPlan;
+pub use target::TargetPlan;
 pub use tier::TierPlan;
-pub use variant::{Stage, VariantPlan};
+pub use variant::{NO_TIER, Stage, VariantPlan};
 
 use check::{below, within};
 use std::collections::BTreeSet;
@@ -108,6 +110,8 @@ pub struct Plan {
     pub search: Option<SearchPlan>,
     /// What the lab is asked; absent where it measures the plan's loads and says nothing.
     pub question: Option<Question>,
+    /// The server that a sweep measures, as far as the plan says; absent in a lab.
+    pub target: Option<TargetPlan>,
     /// The lab around it; absent in a sweep.
     pub lab: Option<LabPlan>,
 }
@@ -243,7 +247,30 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
     if raw.load.is_empty() && mixes.is_empty() && question.is_none() {
         return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, or a `[question]`".into());
     }
-    let loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
+    let mut loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
+    let place = target::Place {
+        at: "target",
+        base,
+        protocol: raw.protocol,
+        keys: &keys,
+    };
+    let target = raw
+        .target
+        .map(|given| sweep_target(given, raw.lab.is_some(), &place))
+        .transpose()?;
+    if let Some(target) = &target {
+        target::loads_of(target, &mut loads)?;
+        if target.custom.is_some() && !mixes.is_empty() {
+            return Err(
+                "`mix` and `target.kind` = \"http\" do not go together: a mix asks models of one server".into(),
+            );
+        }
+        if target.custom.is_some() && raw.encoding.is_some() {
+            return Err(
+                "`encoding` does not belong to `target.kind` = \"http\", whose bodies are the plan's own".into(),
+            );
+        }
+    }
     let steps = search::Steps {
         warmup_s: raw.warmup_s,
         step_s: raw.step_s,
@@ -265,14 +292,19 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         base,
         variants: &raw.variant,
         has_prices: prices.is_some(),
-        is_asked: question.is_some(),
+        question: question.as_ref(),
+        protocol: raw.protocol,
+        keys: &keys,
+        loads: &loads,
     };
+    let lab = raw.lab.map(|lab| lab::validate(lab, &around)).transpose()?;
     Ok(Plan {
         search,
         question,
         loads,
         mixes,
-        lab: raw.lab.map(|lab| lab::validate(lab, &around)).transpose()?,
+        target,
+        lab,
         file: file.to_owned(),
         text: text.to_owned(),
         name: raw.name,
@@ -294,6 +326,17 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         prices,
         limits,
     })
+}
+
+/// `[target]`, which a lab has in its variants.
+fn sweep_target(given: target::RawTarget, has_lab: bool, place: &target::Place<'_>) -> Result<TargetPlan, String> {
+    if has_lab {
+        return Err(
+            "`target` is of a sweep; a lab measures servers that run already as variants: `[[variant]] url = ...`"
+                .into(),
+        );
+    }
+    target::validate(given, place)
 }
 
 /// The plan's question, which takes a lab, its own steps, and no search beside it.

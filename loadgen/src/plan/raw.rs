@@ -57,6 +57,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) variant: Vec<super::variant::RawVariant>,
     #[serde(default)]
+    pub(super) target: Option<super::target::RawTarget>,
+    #[serde(default)]
     pub(super) lab: Option<RawLab>,
 }
 
@@ -104,7 +106,8 @@ pub(super) struct RawLab {
     #[serde(default)]
     pub(super) tiers: Vec<String>,
     pub(super) work: PathBuf,
-    pub(super) server_config: PathBuf,
+    #[serde(default)]
+    pub(super) server_config: Option<PathBuf>,
     #[serde(default = "default_ready_timeout_s")]
     pub(super) ready_timeout_s: u64,
     #[serde(default)]

@@ -5,17 +5,25 @@ use super::cache_state::CacheState;
 use super::check::within;
 use super::origin::Origin;
 use super::overlays::overlays;
+use super::target::{self, RawTarget, TargetPlan};
 use super::tier::TierPlan;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
 use tierlab_analysis::record::StageFill;
 use tierlab_formats::model::is_plain_name;
+use tierlab_load::endpoint::Address;
+use tierlab_load::keys::KeyDistribution;
+use tierlab_load::wire::Protocol;
 
 /// Bytes that a stage may hold where the plan does not say: more than the lab's own tables.
 const STAGED_BYTES: u64 = 1 << 30;
 /// More variants are a mistake in the factors.
 const MOST: usize = 64;
+
+/// The tier of a server that has none, or does not say.
+pub const NO_TIER: &str = "none";
 
 /// One variant of a lab: a server that is measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +46,8 @@ pub struct VariantPlan {
     pub instance: Option<String>,
     /// Keys of the server's config, as `KEY=VALUE`.
     pub set: Vec<String>,
+    /// The server, where somebody runs it already and the lab starts none.
+    pub target: Option<Box<TargetPlan>>,
 }
 
 impl VariantPlan {
@@ -76,7 +86,14 @@ pub struct Stage {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVariant {
     name: String,
-    pub(super) tier: String,
+    #[serde(default)]
+    pub(super) tier: Option<String>,
+    /// The address of a server that runs already, in place of `tier`: the lab starts none for it. How it is asked stands in
+    /// [variant.target].
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    pub(super) target: Option<RawTarget>,
     #[serde(default)]
     emulated: Option<Factor<String>>,
     #[serde(default)]
@@ -156,6 +173,21 @@ pub(super) struct Known<'a> {
     pub(super) tiers: &'a [TierPlan],
     pub(super) caches: &'a [CacheState],
     pub(super) has_prices: bool,
+    /// The plan's folder.
+    pub(super) base: &'a Path,
+    /// What the plan sends over.
+    pub(super) protocol: Protocol,
+    /// Which entities it asks for.
+    pub(super) keys: &'a KeyDistribution,
+    /// Rows that every request is to have: those of the question and of the loads.
+    pub(super) batch_sizes: &'a [u32],
+}
+
+impl RawVariant {
+    /// Whether somebody runs its server already.
+    pub(super) const fn is_running(&self) -> bool {
+        self.url.is_some() || self.target.is_some()
+    }
 }
 
 /// Every variant, factors crossed, in the plan's order.
@@ -193,8 +225,11 @@ pub(super) fn validate(raw: &[RawVariant], known: &Known<'_>) -> Result<Vec<Vari
 
 fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<VariantPlan>, String> {
     let at = |key: &str| format!("variant[{index}].{key}");
-    let tier = known.tiers.iter().find(|tier| tier.name == raw.tier);
-    let tier = tier.ok_or_else(|| format!("`{}` = `{}` is not in `lab.tiers`", at("tier"), raw.tier))?;
+    let target = target(raw, index, known)?.map(Box::new);
+    let tier = &match &target {
+        Some(target) => tier_of(target),
+        None => known_tier(raw, &at("tier"), known)?,
+    };
     let set = overlays(&at("set"), &raw.set)?;
     let mut variants = Vec::new();
     for cache in levels(&at("cache"), raw.cache.as_ref())? {
@@ -220,6 +255,7 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
                             price: raw.price.clone(),
                             instance: instance.value.clone(),
                             set: set.clone(),
+                            target: target.clone(),
                         });
                     }
                 }
@@ -230,6 +266,85 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
         check(variant, raw, index, known)?;
     }
     Ok(variants)
+}
+
+fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, String> {
+    let Some(name) = &raw.tier else {
+        return Err(format!(
+            "`{at}` is missing: the tier that a server is started with, or `url` of one that runs already"
+        ));
+    };
+    let tier = known.tiers.iter().find(|tier| tier.name == *name);
+    tier.cloned()
+        .ok_or_else(|| format!("`{at}` = `{name}` is not in `lab.tiers`"))
+}
+
+/// What the results of a running server are kept by.
+fn tier_of(target: &TargetPlan) -> TierPlan {
+    let name = target.tier.clone().unwrap_or_else(|| NO_TIER.to_owned());
+    TierPlan {
+        kind: name.clone(),
+        name,
+        origin: Origin::Real,
+        publish: false,
+        set: Vec::new(),
+    }
+}
+
+/// The server of a variant that somebody runs already.
+fn target(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Option<TargetPlan>, String> {
+    if !raw.is_running() {
+        return Ok(None);
+    }
+    let at = |key: &str| format!("`variant[{index}].{key}`");
+    let of_started = [
+        ("emulated", raw.emulated.is_some()),
+        ("staged", raw.staged.is_some()),
+        ("staged_bytes", raw.staged_bytes.is_some()),
+        ("cache", raw.cache.is_some()),
+        ("sessions", raw.sessions.is_some()),
+        ("set", !raw.set.is_empty()),
+    ];
+    if let Some((key, _)) = of_started.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(format!(
+            "{}: variant `{}` is a server that runs already, by its `url`; the lab starts none for it and changes nothing of it",
+            at(key),
+            raw.name
+        ));
+    }
+    let place = target::Place {
+        at: &format!("variant[{index}].target"),
+        base: known.base,
+        protocol: known.protocol,
+        keys: known.keys,
+    };
+    let given = target::validate(raw.target.clone().unwrap_or_default(), &place)?;
+    if given.url.is_some() && raw.url.is_some() {
+        return Err(format!("{} and {}: one of them", at("url"), at("target.url")));
+    }
+    if raw.tier.is_some() && given.tier.is_some() {
+        return Err(format!("{} and {}: one of them", at("tier"), at("target.tier")));
+    }
+    if let Some(url) = &raw.url {
+        Address::parse(url).map_err(|error| format!("{}: {error}", at("url")))?;
+    }
+    let given = given.with(TargetPlan {
+        url: raw.url.clone(),
+        tier: raw.tier.clone(),
+        price: raw.price.clone(),
+        ..TargetPlan::default()
+    });
+    if given.url.is_none() {
+        return Err(format!("{} is missing: where is the server?", at("url")));
+    }
+    if known.protocol == Protocol::Grpc && given.grpc_url.is_none() {
+        return Err(format!(
+            "{} is missing: the plan's `protocol` is \"grpc\", and the lab does not know where this server speaks it",
+            at("target.grpc_url")
+        ));
+    }
+    target::carries(&given, known.batch_sizes).map_err(|what| format!("{}: {what}", at("target")))?;
+    Ok(Some(given))
 }
 
 fn cache_state(at: &str, name: Option<&str>, known: &Known<'_>) -> Result<CacheState, String> {
@@ -278,12 +393,12 @@ fn check(variant: &VariantPlan, raw: &RawVariant, index: usize, known: &Known<'_
     }
     if variant.emulated.is_some()
         && variant.tier.origin == Origin::Real
-        && matches!(raw.tier.as_str(), "s3" | "nfs" | "flight")
+        && matches!(variant.tier.name.as_str(), "s3" | "nfs" | "flight")
     {
         return Err(format!(
             "`{}`: variant `{name}` would emulate a service over the real tier `{}`, whose own latency adds to it",
             at("emulated"),
-            raw.tier
+            variant.tier.name
         ));
     }
     if variant.staged.is_some() && variant.tier.kind == "memory" {
@@ -334,6 +449,10 @@ mod tests {
                 ],
                 caches: &[warm],
                 has_prices: true,
+                base: Path::new(""),
+                protocol: Protocol::Http,
+                keys: &KeyDistribution::Uniform,
+                batch_sizes: &[1],
             },
         )
     }
@@ -366,8 +485,37 @@ mod tests {
     }
 
     #[test]
+    fn a_running_server_is_a_variant_by_its_address() {
+        let all = read(
+            "[[variant]]\nname = \"triton\"\nurl = \"http://h:8000\"\ninstance = [\"a\", \"b\"]\n[variant.target]\nmetrics = []\n\
+             [[variant]]\nname = \"local\"\ntier = \"nvme\"",
+        )
+        .unwrap();
+        let names: Vec<&str> = all.iter().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(names, ["triton-a", "triton-b", "local"]);
+        let target = all[0].target.as_deref().unwrap();
+        assert_eq!(
+            (target.url.as_deref(), &target.metrics),
+            (Some("http://h:8000"), &Some(vec![]))
+        );
+        assert_eq!(all[0].tier.name, NO_TIER);
+        assert!(all[2].target.is_none());
+    }
+
+    #[test]
     fn contradictions_are_refused_by_name() {
         for (text, says) in [
+            ("name = \"a\"", "`url` of one that runs already"),
+            ("name = \"a\"\nurl = \"h\"", "`variant[0].url`"),
+            ("name = \"a\"\nurl = \"http://h\"\ncache = \"warm\"", "runs already"),
+            (
+                "name = \"a\"\n[variant.target]\nca = \"x\"",
+                "`variant[0].url` is missing",
+            ),
+            (
+                "name = \"a\"\nurl = \"http://h\"\n[variant.target]\nkind = \"http\"\npath = \"/p\"\nrows_per_request = 4",
+                "rows_per_request",
+            ),
             ("name = \"a\"\ntier = \"tape\"", "`tape` is not in `lab.tiers`"),
             ("name = \"a\"\ntier = \"s3\"\ncache = \"hot\"", "no `[[lab.cache]]`"),
             ("name = \"a b\"\ntier = \"s3\"", "no plain name"),

@@ -11,7 +11,7 @@ use std::path::Path;
 use tierlab_analysis::record::InstancePrice;
 
 /// What `[tiers]` says of a tier that costs nothing beyond the instance.
-pub(super) const INCLUDED: &str = "included";
+pub const INCLUDED: &str = "included";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -154,6 +154,19 @@ impl PriceFile {
             .filter(|(_, entry)| self.lacks(&entry.price, tier, is_paid).is_none())
             .map(|(name, _)| name.clone())
             .collect()
+    }
+
+    /// An entry of `[storage]` by its name, for who is named `label`.
+    pub(super) fn storage_entry<'a>(&self, path: &Path, label: &str, name: &'a str) -> Result<&'a str, PricingError> {
+        if self.storage.contains_key(name) {
+            return Ok(name);
+        }
+        Err(PricingError::UnknownPrice {
+            path: path.to_owned(),
+            variant: label.to_owned(),
+            storage: name.to_owned(),
+            known: names(&self.storage),
+        })
     }
 
     /// The storage price of a tier; `None` where the instance's price includes it.

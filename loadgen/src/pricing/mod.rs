@@ -13,8 +13,9 @@ mod storage;
 mod variants;
 
 pub use error::PricingError;
-pub use variants::{PricedVariant, Stored, add_variants, terms};
+pub use variants::{add_variants, terms};
 
+pub use file::INCLUDED;
 use file::{PriceFile, Priced};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,32 +43,60 @@ pub fn load(path: &Path, instance: &str, tiers: &[String]) -> Result<Pricing, Pr
         usd_per_request: BTreeMap::new(),
         usd_per_byte: BTreeMap::new(),
         terms_by_variant: BTreeMap::new(),
+        priced: None,
         sources: vec![priced.line(instance)],
     };
     pricing.sources.extend(file.memory.as_ref().map(Priced::memory_line));
     for tier in tiers {
-        pricing
-            .instances_by_tier
-            .insert(tier.clone(), file.instances_for(tier, false));
-        let Some(storage) = file.storage_of(path, tier)? else {
-            continue;
-        };
-        let priced = &file.storage[storage];
-        let entry = &priced.price;
-        let mut put = |prices: fn(&mut Pricing) -> &mut BTreeMap<String, f64>, price: f64| {
-            if price > 0.0 {
-                prices(&mut pricing).insert(tier.clone(), price);
-            }
-        };
-        put(|pricing| &mut pricing.usd_per_hour_by_tier, entry.usd_per_hour);
-        put(|pricing| &mut pricing.usd_per_request, entry.usd_per_request());
-        put(|pricing| &mut pricing.usd_per_byte, entry.usd_per_byte());
-        let source = priced.line(tier, storage);
-        if !pricing.sources.contains(&source) {
-            pricing.sources.push(source);
-        }
+        let storage = file.storage_of(path, tier)?;
+        add_tier(&mut pricing, &file, tier, storage);
     }
     Ok(pricing)
+}
+
+/// Reads the prices of one instance type and of a server that runs already. What its storage costs is said by `price`, an entry of
+/// `[storage]` or `included`; where neither that nor a tier is named, it is paid by its instance.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_server(
+    path: &Path,
+    instance: &str,
+    tier: Option<&str>,
+    price: Option<&str>,
+    label: &str,
+) -> Result<Pricing, PricingError> {
+    let mut pricing = load(path, instance, &[])?;
+    let file = PriceFile::read(path)?;
+    let storage = match (price, tier) {
+        (Some(INCLUDED), _) | (None, None) => None,
+        (Some(name), _) => Some(file.storage_entry(path, label, name)?),
+        (None, Some(tier)) => file.storage_of(path, tier)?,
+    };
+    add_tier(&mut pricing, &file, label, storage);
+    Ok(pricing)
+}
+
+/// What a tier's storage costs, and the instances that it can be had on.
+fn add_tier(pricing: &mut Pricing, file: &PriceFile, tier: &str, storage: Option<&str>) {
+    let instances = file.instances_for(tier, false);
+    pricing.instances_by_tier.insert(tier.to_owned(), instances);
+    let Some(storage) = storage else { return };
+    let priced = &file.storage[storage];
+    let entry = &priced.price;
+    for (prices, price) in [
+        (&mut pricing.usd_per_hour_by_tier, entry.usd_per_hour),
+        (&mut pricing.usd_per_request, entry.usd_per_request()),
+        (&mut pricing.usd_per_byte, entry.usd_per_byte()),
+    ] {
+        if price > 0.0 {
+            prices.insert(tier.to_owned(), price);
+        }
+    }
+    let source = priced.line(tier, storage);
+    if !pricing.sources.contains(&source) {
+        pricing.sources.push(source);
+    }
 }
 
 #[cfg(test)]

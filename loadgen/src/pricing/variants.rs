@@ -8,33 +8,7 @@ use super::file::{INCLUDED, Instance, PriceFile, Priced, names};
 use super::storage::{BYTES_PER_GB, Storage};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tierlab_analysis::record::{CostTerms, Pricing};
-
-/// A variant of a lab, as far as it decides what is paid.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PricedVariant {
-    /// Its name.
-    pub name: String,
-    /// The kind of its tier.
-    pub tier: String,
-    /// An entry of `[storage]`, or `included`; what `[tiers]` says of the tier where it is absent.
-    pub price: Option<String>,
-    /// An entry of `[instances]`; the plan's where it is absent.
-    pub instance: Option<String>,
-    /// Bytes that its copy on a local disk may hold; 0 without one.
-    pub staged_bytes: u64,
-    /// Bytes of its cache in memory; 0 without one.
-    pub cache_bytes: u64,
-}
-
-/// What is kept on the storage, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stored {
-    /// Feature tables.
-    pub table_bytes: u64,
-    /// Models.
-    pub model_bytes: u64,
-}
+use tierlab_analysis::record::{CostTerms, PricedVariant, PricedVariants, Pricing, StoredBytes};
 
 /// A variant with what it is priced by.
 struct Found<'a> {
@@ -54,7 +28,7 @@ pub fn terms(
     path: &Path,
     variants: &[PricedVariant],
     default_instance: &str,
-    data: Stored,
+    data: StoredBytes,
 ) -> Result<BTreeMap<String, CostTerms>, PricingError> {
     let file = PriceFile::read(path)?;
     let all = variants.iter().map(|variant| {
@@ -74,7 +48,7 @@ pub fn add_variants(
     pricing: &mut Pricing,
     path: &Path,
     variants: &[PricedVariant],
-    data: Stored,
+    data: StoredBytes,
 ) -> Result<(), PricingError> {
     let file = PriceFile::read(path)?;
     let default_instance = pricing.instance.clone();
@@ -108,6 +82,10 @@ pub fn add_variants(
         }
         pricing.terms_by_variant.insert(name.clone(), terms);
     }
+    pricing.priced = Some(PricedVariants {
+        variants: variants.to_vec(),
+        stored: data,
+    });
     Ok(())
 }
 
@@ -163,7 +141,7 @@ fn find<'a>(
     })
 }
 
-fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: Stored) -> Result<CostTerms, PricingError> {
+fn terms_of(file: &PriceFile, path: &Path, found: &Found<'_>, data: StoredBytes) -> Result<CostTerms, PricingError> {
     let Found { variant, instance, .. } = found;
     let mut usd_per_instance_month = 0.0;
     if variant.staged_bytes > 0 && !instance.price.local_disk {
@@ -233,7 +211,7 @@ mod tests {
     );
     const STAGING: (&str, &str) = ("staging", "usd_per_gb_month = 0.1");
     const GB: u64 = 1 << 30;
-    const DATA: Stored = Stored {
+    const DATA: StoredBytes = StoredBytes {
         table_bytes: 90 * GB,
         model_bytes: 10 * GB,
     };

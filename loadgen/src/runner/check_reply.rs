@@ -5,7 +5,10 @@ use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::{self, ControlError};
+use tierlab_load::custom::Custom;
 use tierlab_load::driver::Route;
+use tierlab_load::grpc;
+use tierlab_load::keys::Population;
 use tierlab_load::payload;
 use tierlab_load::reply::{Expected, Limit};
 use tierlab_load::wire::Protocol;
@@ -32,6 +35,14 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
             )));
         }
         Content::Joined(population) => population.body(&[population.by_rank(0)], plan.form(model)),
+        Content::Custom { custom, ids } => return check_custom(target, custom, ids.as_ref(), plan).await,
+        Content::Inline(specs) if specs.is_empty() => {
+            return Err(RunError::Usage(format!(
+                "{}: the server does not say which inputs `{model}` takes, so that no request can be made of it; ask it by the plan's own \
+                 bodies: `[target] kind = \"http\"` with `path` = \"/v2/models/{model}/infer\" and `body`",
+                target.control.base()
+            )));
+        }
         Content::Inline(specs) => payload::inline(specs, 1, plan.form(model), plan.seed)
             .map_err(RunError::Usage)?
             .swap_remove(0),
@@ -41,12 +52,18 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
     let limit = Limit::of_replies(plan.reply_limit_bytes, &target.expected(model, 1));
     let reply = match route(plan, target, model)? {
         Route::Http(_) => target.control.infer(model, &body, &expected, &limit).await?,
-        Route::Grpc(connections) => control::infer_over_grpc(&connections, body, &expected, &limit).await?,
+        Route::Grpc(connections) => {
+            let message = match target.control.model_version() {
+                Some(version) => grpc::with_model_version(&body.bytes, version),
+                None => body.bytes,
+            };
+            control::infer_over_grpc(&connections, message, &expected, &limit).await?
+        }
     };
     let refuse = |what: String| {
-        let url = match &target.grpc {
-            Some(url) if plan.protocol == Protocol::Grpc => url.to_string(),
-            _ => target.control.infer_url(model).to_string(),
+        let url = match target.control.grpc() {
+            Some(endpoint) if plan.protocol == Protocol::Grpc => endpoint.address().url(),
+            _ => target.control.route(model)?.shown(),
         };
         Err(ControlError { url, what }.into())
     };
@@ -60,4 +77,12 @@ pub async fn check_reply(plan: &Plan, target: &Target, model: &str) -> Result<()
         )),
         None => Ok(()),
     }
+}
+
+/// One request of the plan's own, held against the plan's rule.
+async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
+    let ids: Vec<i64> = ids.iter().map(|ids| ids.by_rank(0)).collect();
+    let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
+    let limit = Limit::of_replies(plan.reply_limit_bytes, &Expected::default());
+    Ok(target.control.ask_custom(custom, &body, &limit).await?)
 }

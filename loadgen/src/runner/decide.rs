@@ -150,8 +150,7 @@ fn steps(ledger: &Ledger) -> u32 {
 const fn told(phase: Phase) -> &'static str {
     match phase {
         Phase::Scout => "scouting: one short step of each variant",
-        Phase::Bracket => "bracketing: rates double until the objective does not hold",
-        Phase::Decide => "deciding: the best and its strongest rival in turn",
+        Phase::Decide => "deciding: the likeliest answer and its strongest rival in turn",
         Phase::Confirm => "confirming: fresh steps of the best",
         Phase::Pictures => "answered; the time that is left goes to curves and percentiles",
     }

@@ -31,7 +31,7 @@ pub async fn serve() -> Result<Infallible, RunError> {
     loop {
         let order: StepOrder = next(&mut orders).await?;
         let target = match known.take() {
-            Some(target) if target.control.base() == order.url => target,
+            Some(target) if *target.control.spec() == order.target => target,
             _ => ask(&plan, &order).await?,
         };
         let requests = Requests {
@@ -58,19 +58,14 @@ pub async fn serve() -> Result<Infallible, RunError> {
 
 /// What a server is asked. Its tier and cache are the run's to know.
 async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
-    let control = Control::new(&order.url)?;
+    let control = Control::of(&order.target)?;
+    if let (Some(spec), Some(custom)) = (&order.target.custom, control.custom()) {
+        let content = Content::custom(plan, spec, custom);
+        return Ok(Target::of(control, content, BTreeMap::new()));
+    }
     let model = control.model(&plan.model).await?;
-    Ok(Target {
-        variant: String::new(),
-        tier: String::new(),
-        cache: String::new(),
-        cache_share: 0.0,
-        grpc: order.grpc.as_deref().and_then(|url| url.parse().ok()),
-        content: Content::of(plan, &model),
-        others: BTreeMap::new(),
-        outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
-        control,
-    })
+    let outputs = BTreeMap::from([(plan.model.clone(), model.outputs.clone())]);
+    Ok(Target::of(control, Content::of(plan, &model), outputs))
 }
 
 fn hand_over(finished: &Finished) -> Result<(), RunError> {

@@ -9,13 +9,12 @@ use super::disturbed::{beside, is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
-use super::send::{self, Requests};
+use super::send::{self, Around, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
 use crate::machine::watch::MachineWatch;
 use crate::plan::{Mix, Plan};
-use crate::server::delta::delta_of;
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
 use tierlab_analysis::mix_shares;
@@ -140,7 +139,7 @@ impl Runner<'_> {
             let of_load = (1 << 20) + step * 64 + share.place;
             host_seed(seed_of(plan.seed, index, number, of_load), host)
         };
-        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
+        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
         let measuring = parts.iter().map(|share| {
             let requests = Requests {
                 plan,
@@ -152,7 +151,8 @@ impl Runner<'_> {
             let (together, watch, interrupt) = (&together, &watch, &self.interrupt);
             Box::pin(async move { send::measure_part(&requests, together, watch, interrupt).await })
         });
-        let before = target.control.scrape().await.ok();
+        let models = models(&parts);
+        let around = Around::begin(&target.control, &models).await;
         let measured = futures::future::try_join_all(measuring).await?;
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(RunError::Interrupted(self.folder.clone()));
@@ -161,13 +161,12 @@ impl Runner<'_> {
         let watched = machine
             .zip(began)
             .and_then(|(machine, began)| machine.end(began, plan.window));
-        let after = target.control.scrape().await.ok();
-        let server = before
-            .zip(after)
-            .map(|(before, after)| delta_of(&before, &after, &models(&parts)));
-        if server.is_none() {
+        let samples = || measured.iter().flat_map(|(finished, _)| &finished.samples);
+        let answered = samples().filter(|sample| sample.is_ok()).count() as u64;
+        let (server, is_unread) = around.end(&target.control, &models, answered).await;
+        if is_unread || answered == 0 {
             self.still_there(position, index, &parts[0].factors).await?;
-            ledger.unanswered += 1;
+            ledger.unanswered += usize::from(is_unread);
         }
         let repeats: Vec<Repeat> = parts
             .iter()

@@ -24,6 +24,8 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
         keys: match target.content_of(model) {
             Content::Joined(_) => plan.keys.to_string(),
             Content::Inline(_) => "inline".into(),
+            Content::Custom { ids: Some(_), .. } => plan.keys.to_string(),
+            Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,
     }
@@ -77,8 +79,12 @@ pub(super) fn line(factors: &Factors, repeat: &Repeat) -> String {
         if lookups > 0.0 {
             line += &format!(", {:.0} % hits", server.cache_hits / lookups * 100.0);
         }
-    } else {
-        line += ", the server's metrics were not there";
+        if let Some(doubt) = &server.doubt {
+            line += &format!(", its counters are left out: {doubt}");
+        }
+        if server.restarts > 0 {
+            line += &format!(", {} of its servers started anew", server.restarts);
+        }
     }
     if let Some(disturbed) = &repeat.disturbed {
         line += &format!(", disturbed: {disturbed}");

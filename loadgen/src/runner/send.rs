@@ -5,12 +5,14 @@
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
-use crate::server::delta::delta;
+use crate::server::control::Control;
+use crate::server::delta::Between;
+use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::ServerDelta;
+use tierlab_analysis::record::{Sample, ServerDelta};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
-use tierlab_load::grpc::Connections;
+use tierlab_load::grpc::{self, Connections};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
@@ -113,13 +115,23 @@ impl Requests<'_> {
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             route: route(plan, target, model)?,
-            bodies: Arc::new(self.bodies(schedule.due_us.len())?),
+            bodies: Arc::new(self.versioned(self.bodies(schedule.due_us.len())?)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
         })
+    }
+
+    /// Over gRPC the version of the model stands in the message.
+    fn versioned(&self, mut bodies: Vec<Body>) -> Vec<Body> {
+        if let (Protocol::Grpc, Some(version)) = (self.plan.protocol, self.target.control.model_version()) {
+            for body in &mut bodies {
+                body.bytes = grpc::with_model_version(&body.bytes, version);
+            }
+        }
+        bodies
     }
 
     fn bodies(&self, requests: usize) -> Result<Vec<Body>, RunError> {
@@ -133,6 +145,17 @@ impl Requests<'_> {
             Content::Inline(specs) => {
                 payload::inline(specs, self.load.batch_size, form, self.seed).map_err(RunError::Usage)
             }
+            Content::Custom { custom, ids } => {
+                let per_request = if custom.wants_ids() {
+                    self.load.batch_size as usize
+                } else {
+                    1
+                };
+                let ids = ids.as_ref().map(|ids| ids.draw(requests * per_request, self.seed));
+                custom
+                    .bodies(requests, &ids.unwrap_or_default(), per_request)
+                    .map_err(RunError::Usage)
+            }
         }
     }
 }
@@ -144,8 +167,49 @@ pub struct Measured {
     pub finished: Finished,
     /// What the samples are held against.
     pub schedule: Arc<Schedule>,
-    /// The server's counters; absent where the server did not answer before and after.
+    /// The server's counters; absent where the server says nothing of itself, or did not answer before and after.
     pub server: Option<ServerDelta>,
+    /// Whether the server should have said what it counted, and did not.
+    pub is_unread: bool,
+}
+
+impl Measured {
+    /// Whether not one request was answered well.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        !self.finished.samples.iter().any(Sample::is_ok)
+    }
+}
+
+/// What a server said before and after a step.
+#[derive(Debug)]
+pub(super) struct Around {
+    before: Option<Reading>,
+}
+
+impl Around {
+    /// Asks before the step.
+    pub(super) async fn begin(control: &Control, models: &[&str]) -> Self {
+        Self {
+            before: control.read(models).await.ok(),
+        }
+    }
+
+    /// Asks after the step, in which so many requests were answered well. The second part is whether the server should have
+    /// answered, and did not.
+    pub(super) async fn end(self, control: &Control, models: &[&str], answered: u64) -> (Option<ServerDelta>, bool) {
+        let after = control.read(models).await.ok();
+        let (Some(before), Some(after)) = (&self.before, &after) else {
+            return (None, control.tells());
+        };
+        let between = Between {
+            before,
+            after,
+            models,
+            answered,
+        };
+        (between.delta(), false)
+    }
 }
 
 /// One step against one target, sent by this process; `None` when interrupted.
@@ -163,22 +227,16 @@ pub(super) async fn measure_with(
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let Requests {
-        plan,
-        target,
-        load,
-        seed,
-        ..
-    } = *requests;
+    let Requests { target, load, seed, .. } = *requests;
     let schedule = requests.schedule();
-    let before = target.control.scrape().await.ok();
+    let models = [requests.model];
+    let around = Around::begin(&target.control, &models).await;
     let finished = match workers {
         None => driver::run(requests.step(&schedule, watch)?, interrupt).await?,
         Some(workers) => {
             watch.sent_by(workers.size());
             let order = StepOrder {
-                url: target.control.base().to_owned(),
-                grpc: target.grpc.as_ref().map(ToString::to_string),
+                target: target.control.spec().clone(),
                 load,
                 seed,
             };
@@ -191,14 +249,13 @@ pub(super) async fn measure_with(
     let Some(finished) = finished else {
         return Ok(None);
     };
-    let after = target.control.scrape().await.ok();
-    let server = before
-        .zip(after)
-        .map(|(before, after)| delta(&before, &after, &plan.model));
+    let answered = finished.samples.iter().filter(|sample| sample.is_ok()).count();
+    let (server, is_unread) = around.end(&target.control, &models, answered as u64).await;
     Ok(Some(Measured {
         finished,
         schedule,
         server,
+        is_unread,
     }))
 }
 
@@ -225,15 +282,15 @@ pub(super) async fn measure_part(
 /// # Errors
 /// A plan over gRPC and a target whose gRPC address is not known, or is none.
 pub(super) fn route(plan: &Plan, target: &Target, model: &str) -> Result<Route, RunError> {
-    match (plan.protocol, &target.grpc) {
-        (Protocol::Http, _) => Ok(Route::Http(target.control.infer_url(model))),
-        (Protocol::Grpc, Some(url)) => {
-            let connections = Connections::new(url, plan.max_in_flight).map_err(RunError::Usage)?;
+    match (plan.protocol, target.control.grpc()) {
+        (Protocol::Http, _) => Ok(Route::Http(target.control.route(model)?)),
+        (Protocol::Grpc, Some(endpoint)) => {
+            let connections = Connections::new(Arc::clone(endpoint), plan.max_in_flight).map_err(RunError::Usage)?;
             Ok(Route::Grpc(Arc::new(connections)))
         }
         (Protocol::Grpc, None) => Err(RunError::Usage(format!(
-            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT (the server says \
-             `grpc_listen` when it is started with --grpc-listen)",
+            "{}: `protocol` = \"grpc\": say where the server speaks it, by --grpc-url http://HOST:PORT or `target.grpc_url` \
+             (tierlab-server says `grpc_listen` when it is started with --grpc-listen)",
             plan.file.display()
         ))),
     }

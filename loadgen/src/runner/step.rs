@@ -83,15 +83,15 @@ impl Runner<'_> {
             model: &self.plan.model,
             seed,
         };
-        let machine = MachineWatch::begin(target.control.base(), self.plan.step_limit());
+        let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
         let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
         let Some(measured) = Box::pin(step).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
-        if measured.server.is_none() {
+        if measured.is_unread || measured.is_unanswered() {
             self.still_there(position, index, &factors).await?;
-            ledger.unanswered += 1;
+            ledger.unanswered += usize::from(measured.is_unread);
         }
         let label = Label {
             index,
@@ -105,7 +105,10 @@ impl Runner<'_> {
         };
         let earlier = ledger.points.step(&factors, index);
         let repeat = beside(repeat, watched.as_ref(), earlier, &self.plan.limits);
-        let line = line(&factors, &repeat);
+        let mut line = line(&factors, &repeat);
+        if measured.is_unread {
+            line += ", the server's metrics were not there";
+        }
         let step = FinishedStep {
             position,
             factors,
@@ -131,8 +134,8 @@ impl Runner<'_> {
         for _ in 0..ASKED_AGAIN {
             // A lab knows more of its own processes.
             (self.alive)()?;
-            match control.scrape().await {
-                Ok(_) => return Ok(()),
+            match control.is_there().await {
+                Ok(()) => return Ok(()),
                 Err(error) => last = Some(error),
             }
             tokio::time::sleep(ASKED_AFTER).await;

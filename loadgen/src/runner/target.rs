@@ -2,8 +2,9 @@
 
 use crate::plan::Plan;
 use crate::server::control::Control;
-use reqwest::Url;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierlab_load::custom::{Custom, CustomSpec};
 use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
 use tierlab_protocol::metadata::ModelMetadata;
@@ -16,9 +17,30 @@ pub enum Content {
     Joined(Population),
     /// Tensors sent along.
     Inline(Vec<TensorSpec>),
+    /// The plan's own bodies, for an endpoint that does not speak the Open Inference Protocol.
+    Custom {
+        /// What is sent.
+        custom: Arc<Custom>,
+        /// Whose ids stand in it; absent where none do.
+        ids: Option<Population>,
+    },
 }
 
 impl Content {
+    /// What an endpoint is asked that does not speak the Open Inference Protocol.
+    #[must_use]
+    pub fn custom(plan: &Plan, spec: &CustomSpec, custom: &Arc<Custom>) -> Self {
+        let has_ids = custom.wants_an_id() || custom.wants_ids();
+        let ids = spec.entities.filter(|_| has_ids).map(|entities| {
+            let count = entities.count.max(1);
+            Population::new(entities.first_id, count, plan.keys.clone(), plan.seed)
+        });
+        Self::Custom {
+            custom: Arc::clone(custom),
+            ids,
+        }
+    }
+
     /// What a model is asked: entities where it joins, else its own inputs.
     #[must_use]
     pub fn of(plan: &Plan, model: &ModelMetadata) -> Self {
@@ -46,8 +68,6 @@ pub struct Target {
     pub cache_share: f64,
     /// The server.
     pub control: Control,
-    /// Where it speaks gRPC; wanted by plans over gRPC.
-    pub grpc: Option<Url>,
     /// What it is asked.
     pub content: Content,
     /// What its other models are asked, by name, where a plan's mixes ask for them.
@@ -57,6 +77,21 @@ pub struct Target {
 }
 
 impl Target {
+    /// A server that its tier and cache state say all of, asked for one model.
+    #[must_use]
+    pub fn of(control: Control, content: Content, outputs: BTreeMap<String, Vec<TensorSpec>>) -> Self {
+        Self {
+            variant: String::new(),
+            tier: String::new(),
+            cache: String::new(),
+            cache_share: 0.0,
+            control,
+            content,
+            others: BTreeMap::new(),
+            outputs,
+        }
+    }
+
     /// What prices, origins and labels are kept by: the variant, or the tier where there are no variants.
     #[must_use]
     pub fn label(&self) -> &str {

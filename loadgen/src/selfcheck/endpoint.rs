@@ -49,18 +49,12 @@ impl NullEndpoint {
         })
     }
 
-    /// Where it speaks gRPC: at the same address.
-    #[must_use]
-    pub fn grpc_url(&self) -> Option<reqwest::Url> {
-        self.address.parse().ok()
-    }
-
-    /// How it is asked.
+    /// How it is asked; gRPC at the same address.
     ///
     /// # Errors
     /// Its address is none.
     pub fn control(&self) -> Result<Control, RunError> {
-        Ok(Control::new(&self.address)?)
+        Ok(Control::own(&self.address, Some(self.address.clone()))?)
     }
 }
 

@@ -99,7 +99,6 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         cache: "off".into(),
         cache_share: 0.0,
         control: endpoint.control()?,
-        grpc: endpoint.grpc_url(),
         content: Content::Joined(Population::new(0, null_endpoint::ROWS, floor_keys(plan), plan.seed)),
         others: BTreeMap::new(),
         outputs: BTreeMap::from([(plan.model.clone(), null_endpoint::outputs())]),

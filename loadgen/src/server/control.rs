@@ -1,34 +1,29 @@
 //! Everything asked of a server outside a step: its model, a checked reply, its metrics.
 //!
-//! In: an address. Out: typed answers, or an error that names the address and says what to do. Never used while the
+//! In: a server, and how it is asked. Out: typed answers, or an error that names the address and says what to do. Never used while the
 //! clock runs.
 
+pub use super::asked::ControlError;
+use super::asked::{TIMEOUT, answered, fetched, refusal, scrape, several};
+use super::metadata;
+use super::reading::Reading;
 use super::scrape::Scrape;
+use super::statistics::Statistics;
 use bytes::Bytes;
-use prost::Message as _;
-use reqwest::{Client, Response, Url};
-use std::time::Duration;
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
 use tierlab_analysis::record::{Failure, Outcome};
-use tierlab_load::driver::headers;
+use tierlab_load::custom::Custom;
+use tierlab_load::driver::HttpRoute;
+use tierlab_load::endpoint::{Access, Alpn, Answer, Ask, Endpoint, TargetSpec};
 use tierlab_load::grpc::Connections;
 use tierlab_load::payload::Body;
-use tierlab_load::redact;
-use tierlab_load::reply::{self, BodyError, Expected, Limit, METADATA_BYTES, METRICS_BYTES, NoReply};
+use tierlab_load::reply::{Expected, Limit, METADATA_BYTES, NoReply};
 use tierlab_protocol::grpc::messages::ModelInferResponse;
 use tierlab_protocol::infer::{HEADER_LENGTH, InferReply};
 use tierlab_protocol::metadata::{LoadDocument, ModelMetadata};
-
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A server that could not be asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url}: {what}")]
-pub struct ControlError {
-    /// What was asked for.
-    pub url: String,
-    /// What happened, and what to do.
-    pub what: String,
-}
 
 /// Whether an address has more in it than where it leads.
 #[must_use]
@@ -36,58 +31,204 @@ pub fn carries_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some()
 }
 
-/// One server.
+/// One server, or several behind one address.
 #[derive(Debug, Clone)]
 pub struct Control {
-    base: Url,
-    client: Client,
+    spec: Arc<TargetSpec>,
+    base: String,
+    endpoint: Arc<Endpoint>,
+    grpc: Option<Arc<Endpoint>>,
+    custom: Option<Arc<Custom>>,
+    /// Where metrics are read, one for each replica.
+    metrics: Vec<Arc<Endpoint>>,
+    /// Whether its statistics by model are read.
+    has_statistics: bool,
 }
 
 impl Control {
-    /// A server at `http://HOST:PORT`.
+    /// A server of the project's own at `http://HOST:PORT`, with `/metrics` there.
     ///
     /// # Errors
     /// What is no such address.
     pub fn new(url: &str) -> Result<Self, ControlError> {
-        let refuse = |what: &str| ControlError {
-            url: redact::urls(url),
-            what: what.to_owned(),
-        };
-        let base: Url = url
-            .parse()
-            .map_err(|_| refuse("no URL; give one as http://127.0.0.1:8000"))?;
-        if base.scheme() != "http" || base.host_str().is_none() {
-            return Err(refuse("only http://HOST:PORT is measured"));
-        }
-        if carries_credentials(&base) {
-            return Err(refuse(
-                "give the server's address without a name, a password or a token: requests carry none, and the address is kept \
-                 in the result",
-            ));
-        }
-        if base.path() != "/" {
-            return Err(refuse("give the server's address without a path"));
-        }
-        let client = Client::builder()
-            .timeout(TIMEOUT)
-            .no_proxy()
-            // Another server is not the one that is measured.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| refuse(&error.to_string()))?;
-        Ok(Self { base, client })
+        Self::own(url, None)
     }
 
-    /// Its address, `http://HOST:PORT/`.
+    /// The same, which speaks gRPC too.
+    ///
+    /// # Errors
+    /// What is no such address.
+    pub fn own(url: &str, grpc_url: Option<String>) -> Result<Self, ControlError> {
+        let mut control = Self::of(&TargetSpec::plain(url, grpc_url))?;
+        control.metrics = vec![control.metrics_below()?];
+        Ok(control)
+    }
+
+    /// Any server, whose metrics are not read.
+    ///
+    /// # Errors
+    /// What is no address, tokens and certificates that cannot be read, bodies that cannot be made.
+    pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
+        let refuse = |what: String| ControlError {
+            url: tierlab_load::redact::urls(&spec.url),
+            what,
+        };
+        let access = spec.access.open().map_err(refuse)?;
+        let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
+        let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
+        let custom = spec.custom.as_ref().map(Custom::open).transpose().map_err(refuse)?;
+        Ok(Self {
+            base: endpoint.address().url(),
+            endpoint: Arc::new(endpoint),
+            grpc: grpc.transpose().map_err(refuse)?.map(Arc::new),
+            custom: custom.map(Arc::new),
+            metrics: Vec::new(),
+            has_statistics: false,
+            spec: Arc::new(spec.clone()),
+        })
+    }
+
+    /// Any server, with whatever it says of itself: metrics at `given` addresses, where none are named at `/metrics` behind its own,
+    /// and statistics of `model` where there are no metrics of inference. The second part says in words what was not found.
+    ///
+    /// # Errors
+    /// As [`Control::of`]; an address of metrics that was named and has none, or where several servers take turns.
+    pub async fn open(
+        spec: &TargetSpec,
+        given: Option<&[String]>,
+        model: &str,
+    ) -> Result<(Self, Vec<String>), ControlError> {
+        let mut control = Self::of(spec)?;
+        let mut notes = Vec::new();
+        match given {
+            Some(urls) => {
+                let access = control.access()?;
+                for url in urls {
+                    let endpoint = control.metrics_at(url, &access)?;
+                    if let Some(several) = several(&endpoint).await? {
+                        return Err(refusal(&endpoint.address().url(), &several));
+                    }
+                    control.metrics.push(Arc::new(endpoint));
+                }
+            }
+            // Of an endpoint that is no inference server nothing is known.
+            None if control.custom.is_some() => {}
+            None => {
+                let endpoint = control.metrics_below()?;
+                match several(&endpoint).await {
+                    Ok(None) => control.metrics.push(endpoint),
+                    Ok(Some(several)) => notes.push(format!("{}: {several}", endpoint.address().url())),
+                    Err(error) => notes.push(format!(
+                        "no metrics: {error}; where they are elsewhere, name them by --metrics-url (each replica's), and where there are \
+                         none, say --no-metrics"
+                    )),
+                }
+            }
+        }
+        if control.custom.is_none() && !control.tells_inference().await {
+            control.has_statistics = control.statistics(model).await.is_some();
+            if !control.has_statistics {
+                notes.push(
+                    "neither metrics nor statistics of this server say where its time goes; of its stages is known what its replies \
+                     tell, if they do"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok((control, notes))
+    }
+
+    /// Whether a replica's metrics have counters of inference.
+    async fn tells_inference(&self) -> bool {
+        let Ok(reading) = self.read(&[]).await else {
+            return false;
+        };
+        reading.replicas.iter().any(|scrape| {
+            scrape.has(tierlab_protocol::metrics::BUILD_INFO) || scrape.has("nv_inference_request_success")
+        })
+    }
+
+    fn access(&self) -> Result<Access, ControlError> {
+        self.spec.access.open().map_err(|what| refusal(&self.base, &what))
+    }
+
+    fn metrics_below(&self) -> Result<Arc<Endpoint>, ControlError> {
+        self.metrics_at(&format!("{}/metrics", self.base), &self.access()?)
+            .map(Arc::new)
+    }
+
+    fn metrics_at(&self, url: &str, access: &Access) -> Result<Endpoint, ControlError> {
+        let refuse = |what: String| refusal(&tierlab_load::redact::urls(url), &what);
+        let endpoint = self.endpoint.beside(url, access).map_err(refuse)?;
+        if endpoint.address().prefix.is_empty() {
+            let below = format!("{}/metrics", endpoint.address().url());
+            return self.endpoint.beside(&below, access).map_err(refuse);
+        }
+        Ok(endpoint)
+    }
+
+    /// Its address, `http://HOST:PORT` with its prefix.
     #[must_use]
     pub fn base(&self) -> &str {
-        self.base.as_str()
+        &self.base
     }
 
-    /// Where infer requests are posted.
+    /// All that a load process has to be told of it.
     #[must_use]
-    pub fn infer_url(&self, model: &str) -> Url {
-        self.at(&format!("/v2/models/{model}/infer"))
+    pub fn spec(&self) -> &TargetSpec {
+        &self.spec
+    }
+
+    /// Every address of it, replicas included.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        let more = self.grpc.iter().chain(&self.metrics);
+        let more = more.map(|endpoint| endpoint.address().url());
+        std::iter::once(self.base.clone()).chain(more).collect()
+    }
+
+    /// Where it speaks gRPC.
+    #[must_use]
+    pub fn grpc(&self) -> Option<&Arc<Endpoint>> {
+        self.grpc.as_ref()
+    }
+
+    /// What it is asked, where that is not the Open Inference Protocol.
+    #[must_use]
+    pub fn custom(&self) -> Option<&Arc<Custom>> {
+        self.custom.as_ref()
+    }
+
+    /// The version of the model that is asked for.
+    #[must_use]
+    pub fn model_version(&self) -> Option<&str> {
+        self.spec.model_version.as_deref()
+    }
+
+    /// Whether it says anything of itself.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        !self.metrics.is_empty() || self.has_statistics
+    }
+
+    /// Where requests to a model are sent.
+    ///
+    /// # Errors
+    /// What is no path.
+    pub fn route(&self, model: &str) -> Result<HttpRoute, ControlError> {
+        let endpoint = Arc::clone(&self.endpoint);
+        let route = match &self.custom {
+            Some(custom) => HttpRoute::custom(endpoint, custom),
+            None => HttpRoute::infer(endpoint, &format!("{}/infer", self.model_path(model))),
+        };
+        route.map_err(|what| refusal(&self.base, &what))
+    }
+
+    fn model_path(&self, model: &str) -> String {
+        match self.model_version() {
+            Some(version) => format!("/v2/models/{model}/versions/{version}"),
+            None => format!("/v2/models/{model}"),
+        }
     }
 
     /// Asks for a model's metadata.
@@ -95,11 +236,9 @@ impl Control {
     /// # Errors
     /// No server, no such model, or an answer that is no metadata.
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
-        let url = self.at(&format!("/v2/models/{model}"));
-        let (_, body) = self
-            .fetch(self.client.get(url.clone()), &url, &Limit::of(METADATA_BYTES))
-            .await?;
-        serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no model metadata: {error}")))
+        let path = self.model_path(model);
+        let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await?;
+        metadata::read(model, &answer.body).map_err(|what| refusal(&self.shown(&path), &what))
     }
 
     /// Has a model loaded, and says where the time went.
@@ -107,11 +246,10 @@ impl Control {
     /// # Errors
     /// No server, one that does not let itself be told (`repository.control`, `admin.enabled`), or a model that is refused.
     pub async fn load(&self, model: &str) -> Result<LoadDocument, ControlError> {
-        let url = self.at(&format!("/v2/repository/models/{model}/load"));
-        let (_, body) = self
-            .fetch(self.client.post(url.clone()), &url, &Limit::of(METADATA_BYTES))
-            .await?;
-        serde_json::from_slice(&body).map_err(|error| refusal(&url, &format!("no times of a load: {error}")))
+        let path = format!("/v2/repository/models/{model}/load");
+        let answer = self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES)).await?;
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| refusal(&self.shown(&path), &format!("no times of a load: {error}")))
     }
 
     /// Has a model unloaded.
@@ -119,25 +257,61 @@ impl Control {
     /// # Errors
     /// As [`Control::load`].
     pub async fn unload(&self, model: &str) -> Result<(), ControlError> {
-        let url = self.at(&format!("/v2/repository/models/{model}/unload"));
-        self.fetch(self.client.post(url.clone()), &url, &Limit::of(METADATA_BYTES))
+        let path = format!("/v2/repository/models/{model}/unload");
+        self.fetch(Ask::post(&path), &Limit::of(METADATA_BYTES))
             .await
             .map(|_| ())
     }
 
-    /// Reads `/metrics`.
+    /// Reads the metrics of the first replica; none where none are read.
     ///
     /// # Errors
     /// No server, no such route, or text that is no exposition.
     pub async fn scrape(&self) -> Result<Scrape, ControlError> {
-        let url = self.at("/metrics");
-        let (_, body) = self
-            .fetch(self.client.get(url.clone()), &url, &Limit::of(METRICS_BYTES))
-            .await?;
-        Scrape::parse(&String::from_utf8_lossy(&body)).map_err(|error| refusal(&url, &error.to_string()))
+        match self.metrics.first() {
+            Some(endpoint) => scrape(endpoint).await,
+            None => Ok(Scrape::default()),
+        }
     }
 
-    /// Sends one request and reads the whole reply.
+    /// Reads everything that the server says of itself.
+    ///
+    /// # Errors
+    /// As [`Control::scrape`], of any replica; statistics that are gone.
+    pub async fn read(&self, models: &[&str]) -> Result<Reading, ControlError> {
+        let replicas = futures::future::try_join_all(self.metrics.iter().map(|endpoint| scrape(endpoint))).await?;
+        let mut statistics = BTreeMap::new();
+        for model in models.iter().filter(|_| self.has_statistics) {
+            let read = self.statistics(model).await;
+            let read = read.ok_or_else(|| refusal(&self.base, "its statistics cannot be read any more"))?;
+            statistics.insert((*model).to_owned(), read);
+        }
+        Ok(Reading {
+            at: SystemTime::now(),
+            replicas,
+            statistics,
+        })
+    }
+
+    async fn statistics(&self, model: &str) -> Option<Statistics> {
+        let path = format!("{}/stats", self.model_path(model));
+        let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await.ok()?;
+        Statistics::parse(model, &answer.body)
+    }
+
+    /// Whether somebody is there.
+    ///
+    /// # Errors
+    /// Nobody is.
+    pub async fn is_there(&self) -> Result<(), ControlError> {
+        if self.tells() {
+            return self.read(&[]).await.map(|_| ());
+        }
+        let connected = self.endpoint.connect(Alpn::Http1).await;
+        connected.map(|_| ()).map_err(|what| refusal(&self.base, &what))
+    }
+
+    /// Sends one infer request and reads the whole reply.
     ///
     /// # Errors
     /// No server, an error reply, or a reply that cannot be decoded.
@@ -148,46 +322,62 @@ impl Control {
         expected: &Expected,
         limit: &Limit,
     ) -> Result<InferReply, ControlError> {
-        let url = self.infer_url(model);
-        let request = self
-            .client
-            .post(url.clone())
-            .headers(headers(body))
-            .body(body.bytes.clone());
-        let (json_len, reply) = self.fetch(request, &url, limit).await?;
+        let path = format!("{}/infer", self.model_path(model));
+        let ask = Ask {
+            headers: self.route(model)?.headers(body),
+            body: body.bytes.clone(),
+            ..Ask::post(&path)
+        };
+        let Answer { headers, body, .. } = self.fetch(ask, limit).await?;
+        let json_len = headers
+            .get(HEADER_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let refuse = |what: String| refusal(&self.shown(&path), &what);
         // Before it is decoded: what passes holds no more than was asked for.
         expected
-            .check_http(&reply, json_len)
-            .map_err(|wrong| refusal(&url, &format!("no infer reply: {wrong}")))?;
-        InferReply::decode(&reply, json_len).map_err(|error| refusal(&url, &format!("no infer reply: {error}")))
+            .check_http(&body, json_len)
+            .map_err(|wrong| refuse(format!("no infer reply: {wrong}")))?;
+        InferReply::decode(&body, json_len).map_err(|error| refuse(format!("no infer reply: {error}")))
     }
 
-    async fn fetch(
-        &self,
-        request: reqwest::RequestBuilder,
-        url: &Url,
-        limit: &Limit,
-    ) -> Result<(Option<usize>, Bytes), ControlError> {
-        let response = request.send().await.map_err(|error| unreachable(url, &error))?;
-        let status = response.status();
-        let json_len = json_len(&response);
-        let received = reply::read(reqwest::Body::from(response), limit).await;
-        let body = received.map_err(|cut| match cut {
-            BodyError::Lost(error) => unreachable(url, &error),
-            BodyError::TooLarge(what) => refusal(url, &format!("{what}; that is no answer of an inference server")),
-        })?;
-        let body = body.bytes;
-        if status.is_success() {
-            return Ok((json_len, body));
+    /// Sends one request of any kind, and holds the reply against the plan's rule.
+    ///
+    /// # Errors
+    /// No server, or what is no success by the rule.
+    pub async fn ask_custom(&self, custom: &Custom, body: &Body, limit: &Limit) -> Result<(), ControlError> {
+        let route = self.route("")?;
+        let ask = Ask {
+            method: custom.method.clone(),
+            path: &custom.path,
+            headers: route.headers(body),
+            body: body.bytes.clone(),
+        };
+        let refuse = |what: String| refusal(&route.shown(), &what);
+        let answer = self
+            .endpoint
+            .ask(ask, limit, TIMEOUT)
+            .await
+            .map_err(|error| refuse(error.to_string()))?;
+        if !custom.success.has_status(answer.status.as_u16()) {
+            return Err(refuse(format!(
+                "{}; `target.success.status` is {:?}",
+                answered(&answer),
+                custom.success.status
+            )));
         }
-        let said: String = String::from_utf8_lossy(&body).chars().take(500).collect();
-        Err(refusal(url, &format!("answered {status}: {said}")))
+        custom
+            .success
+            .check_body(&answer.body)
+            .map_err(|wrong| refuse(format!("no success by `target.success`: {wrong}")))
     }
 
-    fn at(&self, path: &str) -> Url {
-        let mut url = self.base.clone();
-        url.set_path(path);
-        url
+    async fn fetch(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, ControlError> {
+        let url = self.shown(ask.path);
+        fetched(&self.endpoint, &url, ask, limit).await
+    }
+
+    fn shown(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
     }
 }
 
@@ -197,22 +387,23 @@ impl Control {
 /// No server, another status than OK, or a reply that cannot be decoded.
 pub async fn infer_over_grpc(
     connections: &Connections,
-    body: Body,
+    body: Bytes,
     expected: &Expected,
     limit: &Limit,
 ) -> Result<InferReply, ControlError> {
-    let refuse = |what: String| ControlError {
-        url: format!("http://{}", connections.authority()),
-        what,
-    };
-    let calling = tokio::time::timeout(TIMEOUT, connections.call(body.bytes, limit));
+    use prost::Message as _;
+    let refuse = |what: String| refusal(&connections.endpoint().address().url(), &what);
+    let calling = tokio::time::timeout(TIMEOUT, connections.call(body, limit));
     let reply = match calling.await {
         Ok(Ok(reply)) => reply,
-        Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
         Ok(Err(NoReply {
             failure: Failure::Connect,
-            ..
-        })) => return Err(refuse("no connection; does a server speak gRPC there?".into())),
+            says,
+        })) => {
+            let why = says.unwrap_or_else(|| "no connection".into());
+            return Err(refuse(format!("{why}; does a server speak gRPC there?")));
+        }
+        Ok(Err(NoReply { says: Some(says), .. })) => return Err(refuse(says)),
         Ok(Err(NoReply { failure, .. })) => {
             return Err(refuse(format!(
                 "no answer over gRPC ({failure}); does a server speak it there?"
@@ -235,33 +426,13 @@ pub async fn infer_over_grpc(
         .map_err(|error| refuse(format!("no infer reply: {error}")))
 }
 
-fn json_len(response: &Response) -> Option<usize> {
-    response.headers().get(HEADER_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-fn refusal(url: &Url, what: &str) -> ControlError {
-    ControlError {
-        url: url.to_string(),
-        what: what.to_owned(),
-    }
-}
-
-fn unreachable(url: &Url, error: &reqwest::Error) -> ControlError {
-    // reqwest's own text leaves out why; the innermost cause says it.
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    refusal(url, &format!("no answer ({cause}); is the server running there?"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_addresses_are_taken() {
-        for bad in ["127.0.0.1:8000", "https://h:1", "http://h:1/v2", "nonsense", ""] {
+    fn only_addresses_are_taken() {
+        for bad in ["127.0.0.1:8000", "ftp://h:1", "nonsense", ""] {
             assert!(Control::new(bad).is_err(), "{bad}");
         }
         for with in [
@@ -273,11 +444,18 @@ mod tests {
             let error = Control::new(with).unwrap_err().to_string();
             assert!(!error.contains("S3CRET"), "{error}");
         }
-        let control = Control::new("http://127.0.0.1:8000").unwrap();
+        let control = Control::new("http://127.0.0.1:8000/p/").unwrap();
         assert_eq!(
-            control.infer_url("ctr").as_str(),
-            "http://127.0.0.1:8000/v2/models/ctr/infer"
+            control.route("ctr").unwrap().shown(),
+            "http://127.0.0.1:8000/p/v2/models/ctr/infer"
         );
+        assert_eq!(control.addresses()[1], "http://127.0.0.1:8000/p/metrics");
+        let versioned = TargetSpec {
+            model_version: Some("3".into()),
+            ..TargetSpec::plain("http://h", None)
+        };
+        let route = Control::of(&versioned).unwrap().route("ctr").unwrap();
+        assert_eq!(route.shown(), "http://h/v2/models/ctr/versions/3/infer");
     }
 
     #[tokio::test]

@@ -1,60 +1,224 @@
-//! What a server counted over a step. In: two readings of `/metrics`. Out: their difference, as a [`ServerDelta`].
+//! What a server counted over a step. In: two readings. Out: their difference, as a [`ServerDelta`].
+//!
+//! Each replica is compared with itself, and their differences are added. A replica that was started anew counts from zero; an address
+//! behind which several servers take turns counts nothing, since nobody knows whose counters they are, and says so.
 
 use super::gpu;
+use super::reading::Reading;
 use super::scrape::Scrape;
-use std::collections::BTreeMap;
-use tierlab_analysis::record::ServerDelta;
+use super::statistics::Statistics;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tierlab_analysis::record::{ServerDelta, ServerStages};
 use tierlab_protocol::metrics;
 
-/// What a server counted for `model` between two readings. A counter that went down belongs to a server that
-/// was started anew, and counts from zero.
-#[must_use]
-pub fn delta(before: &Scrape, after: &Scrape, model: &str) -> ServerDelta {
-    delta_of(before, after, &[model])
+/// How far the clocks of two machines may be apart: a start so long before the first reading is no restart after it.
+const CLOCKS_APART_S: f64 = 5.0;
+/// Start times of one process as it tells them.
+const SAME_START_S: f64 = 1.0;
+/// Statistics of one step count its requests; of so many times more or fewer they count something else.
+const MOST_TIMES: f64 = 2.0;
+/// Fewer requests than this tell nothing of what is counted.
+const FEWEST_REQUESTS: u64 = 20;
+
+/// Triton's counters of a model's requests: how many, and microseconds of all of them by part.
+const TRITON_REQUESTS: &str = "nv_inference_request_success";
+const TRITON_INFERENCES: &str = "nv_inference_count";
+const TRITON_PARTS: [&str; 4] = [
+    "nv_inference_queue_duration_us",
+    "nv_inference_compute_input_duration_us",
+    "nv_inference_compute_infer_duration_us",
+    "nv_inference_compute_output_duration_us",
+];
+
+/// What a server counted between two readings.
+#[derive(Debug, Clone, Copy)]
+pub struct Between<'a> {
+    /// The first.
+    pub before: &'a Reading,
+    /// The second.
+    pub after: &'a Reading,
+    /// Models that were asked, each once.
+    pub models: &'a [&'a str],
+    /// Requests that were answered well in between.
+    pub answered: u64,
 }
 
-/// The same for several models together, each named once.
-#[must_use]
-pub fn delta_of(before: &Scrape, after: &Scrape, models: &[&str]) -> ServerDelta {
-    let between = |name: &str, labels: &[(&str, &str)]| {
-        let (before, after) = (before.sum(name, labels), after.sum(name, labels));
-        if after >= before { after - before } else { after }
-    };
-    let of_models = |name: &str| {
-        models
-            .iter()
-            .map(|model| between(name, &[("model", model)]))
-            .sum::<f64>()
-    };
-    let of_features: &[(&str, &str)] = &[("role", "feature")];
-    let runs = of_models(&format!("{}_count", metrics::BATCH_ROWS));
-    let rows = of_models(&format!("{}_sum", metrics::BATCH_ROWS));
-    let mut session_seconds: BTreeMap<String, f64> = BTreeMap::new();
-    for model in models {
-        let of_model = &[("model", *model)];
-        for state in after.label_values(metrics::SESSION_SECONDS, of_model, "state") {
-            let labels = [("model", *model), ("state", state)];
-            *session_seconds.entry(state.to_owned()).or_default() += between(metrics::SESSION_SECONDS, &labels);
+impl Between<'_> {
+    /// Their difference; `None` where the server says nothing of itself.
+    #[must_use]
+    pub fn delta(&self) -> Option<ServerDelta> {
+        let Self {
+            before, after, models, ..
+        } = *self;
+        if after.replicas.is_empty() && after.statistics.is_empty() {
+            return None;
         }
+        let mut sum = Sum::default();
+        let pairs = before.replicas.iter().zip(&after.replicas);
+        for (before_one, after_one) in pairs {
+            let is_alone = after.replicas.len() == 1;
+            match continuity(before_one, after_one, before.at, is_alone, models) {
+                Continuity::Same => sum.add(before_one, after_one, models),
+                Continuity::Restarted => {
+                    sum.delta.restarts += 1;
+                    sum.add(&Scrape::default(), after_one, models);
+                }
+                Continuity::Unknown(why) => return Some(doubtful(why)),
+            }
+        }
+        for model in models {
+            let (Some(then), Some(now)) = (before.statistics.get(*model), after.statistics.get(*model)) else {
+                continue;
+            };
+            match now.since(then) {
+                Some(grown) => sum.told.add(&grown),
+                None => return Some(doubtful(FELL.to_owned())),
+            }
+        }
+        Some(sum.whole(self.answered))
     }
+}
+
+const FELL: &str = "its counters fell: it was started anew, or several servers answer at one address; name each replica's metrics by \
+                    --metrics-url (`target.metrics`)";
+
+fn doubtful(why: String) -> ServerDelta {
     ServerDelta {
-        inferences: of_models(metrics::INFERENCES),
-        tier_requests: between(metrics::TIER_REQUESTS, of_features),
-        tier_wire_bytes: between(metrics::TIER_WIRE_BYTES, of_features),
-        tier_retries: between(metrics::TIER_RETRIES, of_features),
-        cache_hits: between(metrics::CACHE_HITS, &[]),
-        cache_misses: between(metrics::CACHE_MISSES, &[]),
-        cache_capacity_bytes: after.sum(metrics::CACHE_CAPACITY_BYTES, &[]),
-        session_seconds,
-        mean_batch_rows: if runs > 0.0 { rows / runs } else { 0.0 },
-        device_reads: gpu::device_reads(before, after),
-        gpus: gpu::gpus(before, after),
+        doubt: Some(why),
+        ..ServerDelta::default()
+    }
+}
+
+/// Whether two readings are of one process.
+enum Continuity {
+    Same,
+    Restarted,
+    Unknown(String),
+}
+
+fn continuity(before: &Scrape, after: &Scrape, before_at: SystemTime, is_alone: bool, models: &[&str]) -> Continuity {
+    let fell = has_fallen(before, after, models);
+    let before_at_s = before_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    match (before.started_s(), after.started_s()) {
+        (Some(then), Some(now)) if (now - then).abs() < SAME_START_S => {
+            if fell {
+                Continuity::Unknown("its counters fell though its process is the same".to_owned())
+            } else {
+                Continuity::Same
+            }
+        }
+        (Some(_), Some(now)) if now + CLOCKS_APART_S >= before_at_s => Continuity::Restarted,
+        (Some(_), Some(_)) => Continuity::Unknown(
+            "several servers, started at different times, answer at one address of metrics; name each replica's by --metrics-url \
+             (`target.metrics`)"
+                .to_owned(),
+        ),
+        _ if !fell => Continuity::Same,
+        // Whoever names several addresses names the replicas themselves.
+        _ if !is_alone => Continuity::Restarted,
+        _ => Continuity::Unknown(FELL.to_owned()),
+    }
+}
+
+/// Whether anything that only grows has become less.
+fn has_fallen(before: &Scrape, after: &Scrape, models: &[&str]) -> bool {
+    let less = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) < before.sum(name, labels);
+    let of_models = models.iter().any(|model| {
+        [metrics::INFERENCES, TRITON_REQUESTS, TRITON_INFERENCES]
+            .iter()
+            .any(|name| less(name, &[("model", model)]))
+    });
+    let of_server = [
+        metrics::TIER_REQUESTS,
+        metrics::TIER_WIRE_BYTES,
+        metrics::CACHE_HITS,
+        metrics::CACHE_MISSES,
+    ];
+    of_models || of_server.iter().any(|name| less(name, &[]))
+}
+
+/// What the replicas counted together.
+#[derive(Default)]
+struct Sum {
+    delta: ServerDelta,
+    runs: f64,
+    rows: f64,
+    told: Statistics,
+}
+
+impl Sum {
+    fn add(&mut self, before: &Scrape, after: &Scrape, models: &[&str]) {
+        let between = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
+        let of_models = |name: &str| {
+            models
+                .iter()
+                .map(|model| between(name, &[("model", model)]))
+                .sum::<f64>()
+        };
+        let of_features: &[(&str, &str)] = &[("role", "feature")];
+        let delta = &mut self.delta;
+        self.runs += of_models(&format!("{}_count", metrics::BATCH_ROWS));
+        self.rows += of_models(&format!("{}_sum", metrics::BATCH_ROWS));
+        for model in models {
+            let of_model = &[("model", *model)];
+            for state in after.label_values(metrics::SESSION_SECONDS, of_model, "state") {
+                let labels = [("model", *model), ("state", state)];
+                *delta.session_seconds.entry(state.to_owned()).or_default() +=
+                    between(metrics::SESSION_SECONDS, &labels);
+            }
+        }
+        delta.inferences += of_models(metrics::INFERENCES) + of_models(TRITON_INFERENCES);
+        delta.tier_requests += between(metrics::TIER_REQUESTS, of_features);
+        delta.tier_wire_bytes += between(metrics::TIER_WIRE_BYTES, of_features);
+        delta.tier_retries += between(metrics::TIER_RETRIES, of_features);
+        delta.cache_hits += between(metrics::CACHE_HITS, &[]);
+        delta.cache_misses += between(metrics::CACHE_MISSES, &[]);
+        delta.cache_capacity_bytes += after.sum(metrics::CACHE_CAPACITY_BYTES, &[]);
+        delta.device_reads = delta.device_reads.take().or_else(|| gpu::device_reads(before, after));
+        delta.gpus.extend(gpu::gpus(before, after));
+        self.told.add(&Statistics {
+            requests: of_models(TRITON_REQUESTS),
+            parts_ns: TRITON_PARTS.map(|part| of_models(part) * 1e3),
+        });
+    }
+
+    fn whole(self, answered: u64) -> ServerDelta {
+        let Self {
+            mut delta,
+            runs,
+            rows,
+            told,
+        } = self;
+        if runs > 0.0 {
+            delta.mean_batch_rows = rows / runs;
+        }
+        if told.requests <= 0.0 {
+            return delta;
+        }
+        let times = told.requests / answered.max(1) as f64;
+        if answered >= FEWEST_REQUESTS && !(1.0 / MOST_TIMES..=MOST_TIMES).contains(&times) {
+            return doubtful(format!(
+                "it counted {:.0} requests where {answered} were answered here: others use it too, or several servers answer at one \
+                 address; name each replica's metrics by --metrics-url (`target.metrics`)",
+                told.requests
+            ));
+        }
+        let mean_us = |at: usize| told.parts_ns[at] / 1e3 / told.requests;
+        delta.stages = Some(ServerStages {
+            requests: told.requests,
+            queue_us: mean_us(0),
+            input_us: mean_us(1),
+            infer_us: mean_us(2),
+            output_us: mean_us(3),
+        });
+        delta
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     const TEXT: &str = "# HELP tierlab_inferences_total Rows inferred\n# TYPE tierlab_inferences_total counter\n\
         tierlab_inferences_total{model=\"ctr\"} 10\n\
@@ -65,27 +229,111 @@ mod tests {
         tierlab_batch_rows_sum{model=\"ctr\"} 10\ntierlab_batch_rows_count{model=\"ctr\"} 5\n\
         tierlab_batch_rows_bucket{model=\"ctr\",le=\"+Inf\"} 5\n";
 
-    #[test]
-    fn a_delta_counts_this_model_and_the_feature_role() {
-        let after = Scrape::parse(
-            &TEXT
-                .replace("} 10", "} 30")
-                .replace("_count{model=\"ctr\"} 5", "_count{model=\"ctr\"} 15"),
-        )
-        .unwrap();
-        let delta = delta(&Scrape::parse(TEXT).unwrap(), &after, "ctr");
-        assert_eq!(delta.inferences, 20.0);
-        assert_eq!(delta.tier_requests, 0.0);
-        assert_eq!(delta.mean_batch_rows, 2.0);
-        assert_eq!(delta.session_seconds, BTreeMap::from([("compute".into(), 0.0)]));
-        let fresh = super::delta(&Scrape::default(), &after, "ctr");
-        assert_eq!(fresh.tier_requests, 4.0);
-        assert_eq!(fresh.session_seconds["compute"], 1.5);
+    fn reading(texts: &[&str]) -> Reading {
+        Reading {
+            at: UNIX_EPOCH + std::time::Duration::from_secs(1_000),
+            replicas: texts.iter().map(|text| Scrape::parse(text).unwrap()).collect(),
+            statistics: BTreeMap::new(),
+        }
+    }
+
+    fn delta(before: &[&str], after: &[&str], answered: u64) -> ServerDelta {
+        let between = Between {
+            before: &reading(before),
+            after: &reading(after),
+            models: &["ctr"],
+            answered,
+        };
+        between.delta().unwrap()
+    }
+
+    fn inferred(count: u32, started_s: u32) -> String {
+        format!("tierlab_inferences_total{{model=\"ctr\"}} {count}\nprocess_start_time_seconds {started_s}\n")
     }
 
     #[test]
-    fn a_restarted_server_counts_from_zero() {
-        let after = Scrape::parse(&TEXT.replace("} 10", "} 3")).unwrap();
-        assert_eq!(delta(&Scrape::parse(TEXT).unwrap(), &after, "ctr").inferences, 3.0);
+    fn a_delta_counts_this_model_and_the_feature_role() {
+        let after = TEXT
+            .replace("} 10", "} 30")
+            .replace("_count{model=\"ctr\"} 5", "_count{model=\"ctr\"} 15");
+        let grown = delta(&[TEXT], &[&after], 0);
+        assert_eq!(grown.inferences, 20.0);
+        assert_eq!(grown.tier_requests, 0.0);
+        assert_eq!(grown.mean_batch_rows, 2.0);
+        assert_eq!(grown.session_seconds, BTreeMap::from([("compute".into(), 0.0)]));
+        let fresh = delta(&[""], &[&after], 0);
+        assert_eq!(fresh.tier_requests, 4.0);
+        assert_eq!(fresh.session_seconds["compute"], 1.5);
+        assert_eq!(fresh.restarts, 0);
+    }
+
+    #[test]
+    fn replicas_are_added_and_one_that_restarted_counts_from_zero() {
+        let before = [inferred(100, 10), inferred(5_000, 20), inferred(70, 30)];
+        // The second was started anew after the first reading, at 1000 s.
+        let after = [inferred(150, 10), inferred(40, 1_002), inferred(80, 30)];
+        let grown = delta(
+            &before.each_ref().map(String::as_str),
+            &after.each_ref().map(String::as_str),
+            100,
+        );
+        assert_eq!((grown.inferences, grown.restarts, grown.doubt), (100.0, 1, None));
+        // Without a start time a fall is one, where each replica is named.
+        let grown = delta(
+            &[
+                "tierlab_inferences_total{model=\"ctr\"} 9",
+                "tierlab_inferences_total{model=\"ctr\"} 9",
+            ],
+            &[
+                "tierlab_inferences_total{model=\"ctr\"} 3",
+                "tierlab_inferences_total{model=\"ctr\"} 10",
+            ],
+            4,
+        );
+        assert_eq!((grown.inferences, grown.restarts), (4.0, 1));
+    }
+
+    #[test]
+    fn servers_that_take_turns_at_one_address_count_nothing() {
+        for (before, after, says) in [
+            // Another process, which was there before the first reading: it grew, or it fell.
+            (inferred(100, 10), inferred(5_000, 20), "several servers"),
+            (inferred(5_000, 20), inferred(100, 10), "several servers"),
+            (
+                "tierlab_inferences_total{model=\"ctr\"} 9".into(),
+                "tierlab_inferences_total{model=\"ctr\"} 3".into(),
+                "counters fell",
+            ),
+        ] {
+            let grown = delta(&[&before], &[&after], 50);
+            assert_eq!(grown.inferences, 0.0);
+            assert!(grown.doubt.unwrap().contains(says));
+        }
+        let alone = delta(&[&inferred(5_000, 20)], &[&inferred(30, 1_001)], 30);
+        assert_eq!((alone.inferences, alone.restarts), (30.0, 1));
+    }
+
+    #[test]
+    fn tritons_metrics_say_the_mean_way_of_a_request() {
+        let text = |requests: u32| {
+            format!(
+                "nv_inference_request_success{{model=\"ctr\",version=\"1\"}} {requests}\n\
+                 nv_inference_count{{model=\"ctr\",version=\"1\"}} {}\n\
+                 nv_inference_queue_duration_us{{model=\"ctr\",version=\"1\"}} {}\n\
+                 nv_inference_compute_infer_duration_us{{model=\"ctr\",version=\"1\"}} {}\n",
+                requests * 4,
+                requests * 50,
+                requests * 900
+            )
+        };
+        let grown = delta(&[&text(10)], &[&text(110)], 100);
+        assert_eq!(grown.inferences, 400.0);
+        let stages = grown.stages.unwrap();
+        assert_eq!(
+            (stages.requests, stages.queue_us, stages.infer_us),
+            (100.0, 50.0, 900.0)
+        );
+        // A jump to another server's counters.
+        assert!(delta(&[&text(10)], &[&text(9_000)], 100).doubt.is_some());
     }
 }

@@ -1,10 +1,11 @@
-//! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the project's own series, to be asked by name and
-//! labels.
+//! One reading of `/metrics`. In: its text, Prometheus text exposition 0.0.4. Out: the series that are looked at, to be asked by name and
+//! labels: the project's own, Triton's of inference, and when the process started.
 
 use std::collections::{BTreeMap, BTreeSet};
+use tierlab_protocol::metrics::PROCESS_START_SECONDS;
 
 /// What every metric that is looked at begins with; a page of others is passed over.
-const OURS: &str = "tierlab_";
+const LOOKED_AT: [&str; 3] = ["tierlab_", "nv_inference_", PROCESS_START_SECONDS];
 /// Series of one reading: each takes some hundred bytes.
 const MOST_SERIES: usize = 100_000;
 /// Labels of one series.
@@ -35,7 +36,7 @@ pub enum BadMetrics {
         text: String,
     },
     /// More than a server can mean.
-    #[error("/metrics has more than {MOST_SERIES} series that begin with `{OURS}`")]
+    #[error("/metrics has more than {MOST_SERIES} series that are looked at")]
     Series,
 }
 
@@ -52,7 +53,7 @@ impl Scrape {
                 line: i + 1,
                 text: line.chars().take(QUOTED).collect(),
             })?;
-            if !series.name.starts_with(OURS) {
+            if !LOOKED_AT.iter().any(|start| series.name.starts_with(start)) {
                 continue;
             }
             if kept.len() == MOST_SERIES {
@@ -73,6 +74,14 @@ impl Scrape {
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.matching(name, &[]).next().is_some()
+    }
+
+    /// When the process started, in seconds since 1970; `None` where it does not say.
+    #[must_use]
+    pub fn started_s(&self) -> Option<f64> {
+        self.matching(PROCESS_START_SECONDS, &[])
+            .next()
+            .map(|series| series.value)
     }
 
     /// A label of the first series of a name.

@@ -3,6 +3,7 @@
 mod attribution;
 mod certificate;
 mod disturbed;
+mod foreign;
 mod hostile;
 mod hosts;
 mod lab;
@@ -13,4 +14,5 @@ mod prices;
 mod program;
 mod question;
 mod search;
+mod site;
 mod sweep;

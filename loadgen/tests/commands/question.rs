@@ -25,6 +25,8 @@ warmup_s = 0.1
 step_s = 0.5
 drain_s = 0.2
 max_in_flight = 64
+prices = "prices.toml"
+instance = "box"
 [limits]
 foreign_cpu_share = 1.0
 steal_share = 1.0
@@ -49,8 +51,17 @@ ready_timeout_s = 30
 rows = 10
 "#;
 
+/// One kind of instance, which covers both tiers.
+fn prices(usd_per_hour: f64) -> String {
+    format!(
+        "[instances.box]\nusd_per_hour = {usd_per_hour:?}\nmemory_gib = 8\nlocal_disk = true\nprovider = \"P\"\nregion = \"r\"\n\
+         as_of = \"2026-01\"\nchecked = true\nsource = \"https://example.org\"\n[tiers]\ns3 = \"included\"\nnvme = \"included\"\n"
+    )
+}
+
 fn place(plan: &str) -> Workdir {
     let place = lab_place(plan);
+    fs::write(place.path("prices.toml"), prices(1.0)).unwrap();
     let server = place.path("bin/tierlab-server");
     fs::write(&server, SERVER.replace("BINARY", BINARY)).unwrap();
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
@@ -107,6 +118,18 @@ fn a_question_is_answered_and_another_one_asked_of_the_same_run() {
     assert_eq!(same["best"], "fast");
     let harder = advise(&["--slo", "p95 < 1 us", "--json"]);
     assert!(matches!(harder.code, Some(3 | 4)), "{}", harder.stderr);
+    let dear = place.path("dear.toml");
+    fs::write(&dear, prices(5.0)).unwrap();
+    let usd = |more: &[&str]| {
+        let answer = advise(&[&["--minimise", "usd_per_month", "--json"], more].concat());
+        let answer: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap();
+        answer["ranking"][0]["usd_per_month"].as_f64().unwrap()
+    };
+    let (before, after) = (usd(&[]), usd(&["--prices", dear.to_str().unwrap()]));
+    assert!((after / before - 5.0).abs() < 1e-6, "{before} {after}");
+    let unknown = advise(&["--prices", dear.to_str().unwrap(), "--instance", "other"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("it has box"), "{}", unknown.stderr);
     let wrong = advise(&["--slo", "fast"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("`fast` is no objective"), "{}", wrong.stderr);

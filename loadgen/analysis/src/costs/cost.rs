@@ -204,6 +204,7 @@ mod tests {
             usd_per_request: by("s3", 4e-7),
             usd_per_byte: by("s3", 1e-9),
             terms_by_variant: BTreeMap::new(),
+            priced: None,
             sources: Vec::new(),
         }
     }

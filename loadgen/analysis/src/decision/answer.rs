@@ -1,7 +1,6 @@
 //! The answer. In: a run with a question, its points summarised. Out: the variants in order, with why, and what is open. Another
 //! question asked of the same run is answered by the same steps. Knows nothing of how it is shown.
 
-use super::evidence::Candidate;
 use super::from_run::{candidates, points};
 use super::next::at_rps;
 use super::standing::Lab;
@@ -12,8 +11,6 @@ use crate::record::{Answer, AnswerOutcome, Interval, MeetsObjective, Point, Purp
 
 /// Fewer controls do not show a drift.
 const CONTROLS: usize = 4;
-/// The confidence of an undecided answer is found in so many halvings.
-const HALVINGS: usize = 8;
 
 /// The answer to the run's question; `None` where it has none.
 #[must_use]
@@ -34,7 +31,8 @@ pub fn answer(run: &Run) -> Option<Answer> {
         outcome: verdict.outcome,
         best: verdict.best.map(|best| candidates[best].variant.clone()),
         confidence: match verdict.outcome {
-            AnswerOutcome::Undecided => confidence(question, &candidates, verdict.best),
+            // Of an answer that is likely enough, but not confirmed, no more than was asked for.
+            AnswerOutcome::Undecided => verdict.best.map_or(0.0, |best| lab.chances[best].min(question.confidence)),
             _ => question.confidence,
         },
         confirmed: verdict.confirmed,
@@ -53,24 +51,6 @@ pub fn answer(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The highest confidence with which the same steps would have named the same variant.
-fn confidence(question: &Question, candidates: &[Candidate], best: Option<usize>) -> f64 {
-    let names = |confidence: f64| {
-        let lab = Lab::with_confidence(question, candidates, confidence);
-        best.is_some() && lab.decided() == best
-    };
-    let (mut low, mut high) = (0.0, question.confidence);
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if names(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
-
 /// The best first, then those that meet the objective, those of which it is not known, those that do not; by what should be least.
 fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..lab.standings.len()).collect();
@@ -79,7 +59,7 @@ fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
         match standing.outcome {
             _ if verdict.best == Some(index) => 0,
             MeetsObjective::NotMet => 3,
-            _ if standing.estimate.is_finite() && lab.is_placed(index) => 1,
+            _ if standing.score.is_finite() && lab.is_placed(index) => 1,
             _ => 2,
         }
     };
@@ -87,7 +67,7 @@ fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
         let (first, second) = (&lab.standings[a], &lab.standings[b]);
         rank(a)
             .cmp(&rank(b))
-            .then(first.estimate.total_cmp(&second.estimate))
+            .then(first.score.total_cmp(&second.score))
             .then(first.lower.total_cmp(&second.lower))
     });
     indices
@@ -95,8 +75,7 @@ fn order(lab: &Lab<'_>, verdict: &Verdict) -> Vec<usize> {
 
 fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
     let (candidate, standing, question) = (&lab.candidates[index], &lab.standings[index], lab.question);
-    let bounds = &standing.bounds;
-    let estimate = bounds.estimate.filter(|rps| *rps > 0.0);
+    let estimate = standing.estimate.filter(|rps| *rps > 0.0);
     let shown = at_rps(lab, index);
     let point = shown.and_then(|rps| beside(run, question, &candidate.variant, rps));
     let summary = point.and_then(|point| point.summary.as_ref());
@@ -121,8 +100,8 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
         p99_us_lo: p99.map(|interval| interval.lo),
         p99_us_hi: p99.map(|interval| interval.hi),
         highest_rps: estimate,
-        highest_rps_lo: Some(bounds.lo).filter(|rps| *rps > 0.0),
-        highest_rps_hi: Some(bounds.hi).filter(|rps| rps.is_finite()),
+        highest_rps_lo: Some(standing.lo).filter(|rps| *rps > 0.0),
+        highest_rps_hi: Some(standing.hi).filter(|rps| rps.is_finite()),
         instances: now
             .as_ref()
             .map(|month| month.instances)
@@ -132,8 +111,8 @@ fn ranked(run: &Run, lab: &Lab<'_>, verdict: &Verdict, index: usize) -> Ranked {
                 Some(crate::costs::monthly::instances(question, rps) as u32)
             }),
         usd_per_month: usd(&now),
-        usd_per_month_lo: usd(&month(bounds.hi * (1.0 - 1e-6))),
-        usd_per_month_hi: usd(&month(bounds.lo)),
+        usd_per_month_lo: usd(&month(standing.hi * (1.0 - 1e-6))),
+        usd_per_month_hi: usd(&month(standing.lo)),
         usd_per_10k: now.as_ref().map(|month| month.usd_per_10k),
         usd_parts: now.map(|month| month.parts).unwrap_or_default(),
         dominant_part: tail.map(|(name, _)| name.clone()),

@@ -60,9 +60,7 @@ pub struct Time {
 pub enum Phase {
     /// One step of each at a low rate.
     Scout,
-    /// Doubling rates until the objective looks broken.
-    Bracket,
-    /// The best and its strongest rival.
+    /// The likeliest answer and its strongest rival.
     Decide,
     /// Fresh steps of the winner.
     Confirm,

@@ -5,37 +5,40 @@
 //!
 //! - [`evidence`]: a step, a candidate, a block, in the rule's words; [`from_run`]: evidence from the record of a run
 //! - [`rates`]: the rates that matter to a question; [`score`]: what a variant has of what should be least
-//! - [`sequence`]: how far steps speak for or against an objective, at every look; [`percentile`]: the same for the percentile itself
-//! - [`bounds`]: what the steps of one candidate say together; [`standing`]: what candidates say together
+//! - [`likelihood`]: how likely a step's counts are; [`places`]: the steps of each rate; [`percentile`]: the percentile itself
+//! - [`curve`]: how likely each highest rate of a candidate is; [`chance`]: how likely each candidate is the answer
+//! - [`standing`]: what candidates say together
 //! - [`next()`]: the next block; [`answer()`]: the answer, its sentences in `why`
 //!
 //! # The rule
 //!
-//! *What is tested.* Whether at a rate the share of requests slower than the limit lies below `1 - quantile` in a typical repeat: at
-//! the median of the machine's weather, which moves all requests of a step together. Evidence is an e-value ([`sequence`]), which
-//! holds at whatever time one looks at it. A variant that meets the objective at a rate meets it at lower ones, and one that does
-//! not does not at higher ones: each variant has an interval of its highest rate, and so of its instances and its cost.
+//! *What is asked.* Up to which rate the share of requests slower than the limit lies below `1 - quantile` in a typical repeat: at
+//! the median of the machine's weather, which moves all requests of a step together. All steps of a variant together say how likely
+//! each highest rate is ([`curve`]), and so each number of instances and each cost. A variant's chance is that of costing no
+//! more than any other, the tie apart.
 //!
-//! *What is measured.* First one short step of each at a low rate, which also tells requests and bytes per inference and so the least
-//! that a variant can cost; then at doubling rates until the objective looks broken; then, block by block, the variant that looks
-//! best and its strongest rival (LUCB: Kalyanakrishnan, Tewari, Auer, Stone, *PAC Subset Selection in Stochastic Multi-armed
-//! Bandits*, ICML 2012), each at the rate at which the least evidence settles it. Only rates at which the number of instances
-//! changes are asked for. Whoever cannot be best any more is not measured.
+//! *What is measured.* First one short step of each at a low rate, which also tells requests and bytes per inference. Then, block by
+//! block, the variant with the greatest chance and the one that is likeliest to be better (top two: Russo, *Simple Bayesian
+//! Algorithms for Best Arm Identification*, COLT 2016), each at the rate at which a step is expected to tell most of whether it is
+//! (Lindley, *On a Measure of the Information Provided by an Experiment*, 1956). Whoever cannot win is not measured, and a rate that
+//! changes nothing is not asked for.
 //!
-//! *When it stops.* When the best variant's upper bound lies within the tie of every rival's lower one. An answer can be wrong in two
-//! ways only: the one named does not meet the objective where it was said to, or the truly best was said not to. Half of the
-//! allowed error goes to each; the first is split over the variants that could be named so, both over the rates that may be
-//! judged. Then fresh steps of the winner, which did not choose it, must not contradict it.
+//! *When it stops.* When one variant's chance is great enough: the question's confidence, and half of the rest, which is for what the model
+//! of a curve leaves out. Chances are by Bayes' rule, and so may be looked at at any time: whenever one stops, a chance of 0.975 is one, as
+//! far as curves are like those that are taken to be likely. How far that holds for queues that are not is simulated. Then fresh steps of
+//! the winner, which did not choose it, must not contradict it.
 
 pub mod answer;
-pub mod bounds;
+pub mod chance;
+pub mod curve;
 pub mod evidence;
 pub mod from_run;
+pub mod likelihood;
 pub mod next;
 pub mod percentile;
+pub mod places;
 pub mod rates;
 pub mod score;
-pub mod sequence;
 pub mod standing;
 mod verdict;
 mod why;

@@ -1,9 +1,10 @@
 //! What is measured next. In: a question, the evidence so far, and the time. Out: a block of steps, or the reason to stop. Without
 //! memory: what comes next follows from what there is, whatever the order of the steps within a block.
 
-use super::bounds::Place;
+use super::chance::{Scores, unbeaten};
 use super::evidence::{Candidate, Next, Phase, Probe, StopReason, Time};
-use super::rates::{BRACKET, bracket};
+use super::places::{Place, TRIES};
+use super::rates::bracket;
 use super::standing::Lab;
 use crate::costs::monthly::instances;
 use crate::record::{MeetsObjective, Minimise, Purpose, Question};
@@ -19,8 +20,20 @@ const AT_DEMAND: u32 = 16;
 const TO_SETTLE: u32 = 14;
 /// See `AT_DEMAND`.
 const ON_CURVE: u32 = 2;
-/// How much worse than the leader the others are taken to be at most: what lies further away needs no more room.
-const FAR: f64 = 4.0;
+/// The first step of a candidate is at most this many times the lowest rate, and any other one this many times what it carried.
+const MOST_RISE: f64 = 4.0;
+/// A step that tells less than this share of what another one does is not worth it.
+const WORTH: f64 = 0.35;
+/// What is measured again tells this much more: repeats of one rate show how repeats differ.
+const AGAIN: f64 = 1.1;
+/// So many rates of a candidate are asked what they would tell.
+const ASKED: usize = 12;
+/// A rate is not asked where it is as certain as this on which side of the highest it lies.
+const UNLIKELY: f64 = 0.002;
+/// With so many steps each of a block is measured once more …
+const STEPS_A_TIME: usize = 64;
+/// … but at most so often.
+const MOST_TIMES: usize = 3;
 
 /// The next block, or why there is none.
 #[must_use]
@@ -34,7 +47,6 @@ pub fn next(question: &Question, candidates: &[Candidate], time: &Time) -> Next 
     plan.scout()
         .or_else(|| plan.answered())
         .or_else(|| (left < f64::from(CONFIRM + 1)).then_some(Next::Stop(StopReason::Budget)))
-        .or_else(|| plan.bracket())
         .or_else(|| plan.decide())
         .unwrap_or(Next::Stop(StopReason::Stuck))
 }
@@ -58,13 +70,14 @@ impl Plan<'_> {
     }
 
     fn scout(&self) -> Option<Next> {
-        let low = self.lab.rates[0];
+        let rates = &self.lab.rates;
+        let low = rates.iter().copied().rfind(|rps| *rps <= MOST_RISE * rates[0]);
+        let low = low.unwrap_or(rates[0]);
         let wanted = (0..self.lab.candidates.len()).filter(|&index| {
-            let places = &self.lab.standings[index].bounds.places;
-            let at = self.lab.standings[index].bounds.at(low);
-            places.iter().all(|place| place.usable == 0) && !at.is_some_and(Place::is_stuck)
+            let places = &self.lab.standings[index].places;
+            places.iter().all(|place| place.usable == 0) && !self.lab.at(index, low).is_some_and(Place::is_stuck)
         });
-        self.block(Phase::Scout, wanted.map(|index| self.explore(index, low)).collect())
+        self.block(Phase::Scout, wanted.map(|index| self.explore(index, low)).collect(), 0.0)
     }
 
     /// With an answer: what confirms it and what shows it.
@@ -74,51 +87,26 @@ impl Plan<'_> {
         }
         let best = self.lab.decided()?;
         let rps = self.lab.decisive_rps(best);
-        let (usable, in_vain, contradicted) = self.lab.confirmation(best, rps);
-        if contradicted {
+        let fresh = self.lab.confirmation(best, rps);
+        if fresh.contradicted {
             return Some(Next::Stop(StopReason::Contradicted));
         }
-        if usable < CONFIRM && in_vain < super::bounds::TRIES {
+        if fresh.usable < CONFIRM && fresh.in_vain >= TRIES {
+            return Some(Next::Stop(StopReason::Stuck));
+        }
+        if fresh.usable < CONFIRM {
             let probe = Probe {
                 candidate: best,
                 rps,
                 purpose: Purpose::Confirm,
             };
-            return self.block(Phase::Confirm, vec![probe; (CONFIRM - usable) as usize]);
+            return self.block(Phase::Confirm, vec![probe; (CONFIRM - fresh.usable) as usize], 0.0);
         }
         self.pictures().or(Some(Next::Stop(StopReason::Decided)))
     }
 
-    /// Those that could still be the answer.
-    fn in_play(&self) -> Vec<usize> {
-        let lab = self.lab;
-        let best = lab.best();
-        let mut indices: Vec<usize> = match best {
-            Some(best) => lab.rivals(best),
-            None => (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect(),
-        };
-        indices.extend(best);
-        indices.sort_unstable();
-        indices
-    }
-
     fn is_open(&self, index: usize) -> bool {
         self.lab.is_placed(index) && self.lab.standings[index].outcome != MeetsObjective::NotMet
-    }
-
-    /// One step further up of each that looks as if it met the objective as far as it was measured.
-    fn bracket(&self) -> Option<Next> {
-        let wanted = self.in_play().into_iter().filter_map(|index| {
-            let places = &self.lab.standings[index].bounds.places;
-            let usable = || places.iter().filter(|place| place.usable > 0);
-            if usable().any(|place| !place.looks_met()) {
-                return None;
-            }
-            let reached = places.iter().filter(|place| place.usable > 0 || place.is_stuck());
-            let reached = reached.map(|place| place.rps).fold(0.0, f64::max);
-            Some(self.explore(index, bracket(&self.lab.rates, reached)?))
-        });
-        self.block(Phase::Bracket, wanted.collect())
     }
 
     fn decide(&self) -> Option<Next> {
@@ -126,97 +114,122 @@ impl Plan<'_> {
         if let Some(control) = self.control().filter(|_| !probes.is_empty()) {
             probes.push(control);
         }
-        self.block(Phase::Decide, probes)
+        self.block(Phase::Decide, probes, f64::from(CONFIRM))
     }
 
-    /// The leader and its strongest rival, each where the least evidence settles it: between what the two seem to have there is
-    /// room, of which each gets half.
+    /// The likeliest answer and whoever is likeliest to be better, each at the rate at which a step tells most of who is; one
+    /// alone where the other's step would tell little.
     fn duel(&self) -> Vec<Probe> {
         let lab = self.lab;
-        let Some(leader) = lab.leader() else {
-            // None looks as if it met the objective anywhere.
-            let open = (0..lab.candidates.len()).filter(|&index| self.is_open(index));
-            return open.filter_map(|index| self.against(index, f64::INFINITY)).collect();
-        };
-        let leading = &lab.standings[leader];
-        let second = (0..lab.standings.len())
-            .filter(|&index| index != leader && self.is_open(index))
-            .map(|index| lab.standings[index].estimate.max(lab.standings[index].lower))
-            .fold(f64::INFINITY, f64::min);
-        let room = second.min(FAR * leading.estimate).max(leading.estimate);
-        let aim = (leading.estimate * lab.tied(room)).sqrt().max(leading.estimate);
-        let reached = leading.upper <= aim;
-        let bar = if reached { leading.upper } else { aim };
-        let mut rivals: Vec<usize> = (0..lab.standings.len())
-            .filter(|&index| index != leader && self.is_open(index) && bar > lab.tied(lab.standings[index].lower))
-            .collect();
-        rivals.sort_by(|&a, &b| {
-            let (a, b) = (&lab.standings[a], &lab.standings[b]);
-            a.lower.total_cmp(&b.lower).then(a.estimate.total_cmp(&b.estimate))
-        });
-        let mut probes: Vec<Probe> = Vec::new();
-        if !reached {
-            probes.extend(self.for_leader(leader, aim));
-        }
-        let seats = 2 - probes.len();
-        probes.extend(rivals.iter().filter_map(|&rival| self.against(rival, bar)).take(seats));
-        if probes.len() == 1 && probes[0].candidate == leader {
-            probes.extend(self.for_leader(leader, aim));
-        }
-        probes
-    }
-
-    /// Where the leader is shown to have no more than `aim`: the lowest rate that does, or one above it that was measured already
-    /// and speaks for it more.
-    fn for_leader(&self, leader: usize, aim: f64) -> Option<Probe> {
-        let standing = &self.lab.standings[leader];
-        let highest = standing.bounds.estimate.unwrap_or(f64::INFINITY);
-        let serves = |rps: f64| self.lab.question.minimise == Minimise::P99 || self.lab.score(leader, rps) <= aim;
-        let lowest = self.free_rates(leader).find(|rps| serves(*rps))?;
-        let measured = standing.bounds.places.iter().filter(|place| {
-            place.rps >= lowest && place.rps <= highest && !place.is_stuck() && place.evidence.met > 0.0
-        });
-        let most = measured.max_by(|a, b| a.evidence.met.total_cmp(&b.evidence.met));
-        let already = standing.bounds.at(lowest).map_or(0.0, |place| place.evidence.met);
-        let rps = most
-            .filter(|place| place.evidence.met > already)
-            .map_or(lowest, |place| place.rps);
-        Some(self.explore(leader, rps))
-    }
-
-    /// Where a rival is shown to have no less than `bar`, the tie apart: the highest rate that does, or one below it that was
-    /// measured already and speaks against it more.
-    fn against(&self, rival: usize, bar: f64) -> Option<Probe> {
-        let lab = self.lab;
-        let standing = &lab.standings[rival];
-        let settles = |rps: f64| lab.tied(lab.score(rival, rps * (1.0 - 1e-6))) >= bar;
-        let free: Vec<f64> = self.free_rates(rival).collect();
         if lab.question.minimise == Minimise::P99 {
-            return free.first().map(|rps| self.explore(rival, *rps));
+            return self.by_percentile();
         }
-        let highest = free
-            .iter()
-            .rev()
-            .copied()
-            .find(|rps| settles(*rps))
-            .or(free.first().copied())?;
-        let lowest = standing.bounds.estimate.unwrap_or(0.0);
-        let measured = standing.bounds.places.iter().filter(|place| {
-            place.rps <= highest && place.rps >= lowest && !place.is_stuck() && place.evidence.not_met > 0.0
-        });
-        let most = measured.max_by(|a, b| a.evidence.not_met.total_cmp(&b.evidence.not_met));
-        let already = standing.bounds.at(highest).map_or(0.0, |place| place.evidence.not_met);
-        let rps = most
-            .filter(|place| place.evidence.not_met > already)
-            .map_or(highest, |place| place.rps);
-        Some(self.explore(rival, rps))
+        let Some(leader) = lab.leader() else { return Vec::new() };
+        let scores: Vec<&Scores> = lab.standings.iter().map(|standing| &standing.scores).collect();
+        let placed: Vec<bool> = (0..scores.len()).map(|index| lab.is_placed(index)).collect();
+        let tie = lab.question.tie;
+        let fails = |score: f64| 1.0 - unbeaten(&scores, &placed, leader, score, tie);
+        let rival = (0..scores.len())
+            .filter(|&index| index != leader && placed[index])
+            .max_by(|&a, &b| lab.beats(a, leader).total_cmp(&lab.beats(b, leader)));
+        let mut told: Vec<(f64, Probe)> = self.telling(leader, &fails).into_iter().collect();
+        if let Some(rival) = rival {
+            let own = scores[leader];
+            // The leader is beaten where it would have to be below.
+            let wins = |score: f64| own.expect(|leads| f64::from(leads > (1.0 + tie) * score));
+            told.extend(self.telling(rival, &wins));
+        }
+        let most = told.iter().map(|(told, _)| *told).fold(0.0, f64::max);
+        told.retain(|(told, _)| *told > 0.0 && *told >= WORTH * most);
+        // As more is known one step changes less, and what comes next need not be asked as often.
+        let steps: usize = lab.candidates.iter().map(|candidate| candidate.steps.len()).sum();
+        let times = 1 + (steps / STEPS_A_TIME).min(MOST_TIMES - 1);
+        let once: Vec<Probe> = told.into_iter().map(|(_, probe)| probe).collect();
+        once.repeat(times)
+    }
+
+    /// The rate at which a step of a candidate is expected to tell most of something that depends on its score, and how much.
+    fn telling(&self, index: usize, chance: &dyn Fn(f64) -> f64) -> Option<(f64, Probe)> {
+        let lab = self.lab;
+        let standing = &lab.standings[index];
+        let by_rate: Vec<f64> = (0..lab.grid.rates.len())
+            .map(|highest| chance(standing.scores.at(Some(highest))))
+            .collect();
+        let without = chance(f64::INFINITY);
+        let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
+        let objective = lab.question.objectives.iter().map(|one| 1.0 - one.percentile.quantile());
+        let limit = objective.fold(f64::INFINITY, f64::min).min(0.5);
+        let mut best: Option<(f64, f64)> = None;
+        for rps in self.worth_asking(index) {
+            let requests = rps * self.window_s(index) / self.dependence(index, rps);
+            let mut told = standing.curve.tells(&lab.grid, rps, requests, limit, &chance);
+            if lab.at(index, rps).is_some() {
+                told *= AGAIN;
+            }
+            if best.is_none_or(|(most, _)| told > most) {
+                best = Some((told, rps));
+            }
+        }
+        best.map(|(told, rps)| (told, self.explore(index, rps)))
+    }
+
+    /// Rates at which a candidate may lie, not all of them where they are close, and none far above what it is known to carry.
+    fn worth_asking(&self, index: usize) -> Vec<f64> {
+        let lab = self.lab;
+        let standing = &lab.standings[index];
+        let reached = standing.places.iter().filter(|place| place.looks_met() || place.is_stuck());
+        let reached = reached.map(|place| place.rps).fold(lab.rates[0], f64::max);
+        let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
+        let free: Vec<f64> = self
+            .free_rates(index)
+            .filter(|rps| *rps <= MOST_RISE * reached)
+            .collect();
+        let from = free.partition_point(|rps| likely(rps * 1.15) > 1.0 - UNLIKELY);
+        let to = free.partition_point(|rps| likely(rps / 1.15) > UNLIKELY).max(from + 1);
+        let near = &free[from.min(free.len().saturating_sub(1))..to.min(free.len())];
+        let apart = near.len().div_ceil(ASKED).max(1);
+        // Those that were measured stay among them.
+        let mut asked: Vec<f64> = near.iter().copied().step_by(apart).collect();
+        asked.extend(near.iter().copied().filter(|rps| lab.at(index, *rps).is_some()));
+        asked
+    }
+
+    /// Seconds of a step, by the requests that steps had.
+    fn window_s(&self, index: usize) -> f64 {
+        let own = self.lab.candidates[index].steps.iter();
+        let all = self.lab.candidates.iter().flat_map(|candidate| &candidate.steps);
+        let measured = own.chain(all).find(|step| step.requests > 0.0);
+        measured.map_or(1.0, |step| step.requests / step.rps)
+    }
+
+    /// How many requests are likely to say as much as an independent one, by what was measured next to a rate.
+    fn dependence(&self, index: usize, rps: f64) -> f64 {
+        let far = |place: &&Place| (place.rps / rps).ln().abs();
+        let usable = self.lab.standings[index].places.iter().filter(|place| place.usable > 0);
+        usable
+            .min_by(|a, b| far(a).total_cmp(&far(b)))
+            .map_or(1.0, |place| place.dependence)
+    }
+
+    /// The likeliest answer and its strongest rival at the one rate that percentiles are compared at.
+    fn by_percentile(&self) -> Vec<Probe> {
+        let lab = self.lab;
+        let mut open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
+        let best = (open.iter().copied()).min_by(|&a, &b| lab.standings[a].score.total_cmp(&lab.standings[b].score));
+        if let Some(best) = best.filter(|&best| lab.standings[best].score.is_finite()) {
+            let lower = |index: usize| if index == best { f64::NEG_INFINITY } else { lab.standings[index].lower };
+            open.sort_by(|&a, &b| lower(a).total_cmp(&lower(b)));
+            open.truncate(2);
+        }
+        let rps = lab.rates[0];
+        let free = open.into_iter().filter(|&index| !lab.at(index, rps).is_some_and(Place::is_stuck));
+        free.map(|index| self.explore(index, rps)).collect()
     }
 
     /// The rates that are not given up for a candidate, rising.
     fn free_rates(&self, index: usize) -> impl Iterator<Item = f64> {
-        let bounds = &self.lab.standings[index].bounds;
         let rates = self.lab.rates.iter().copied();
-        rates.filter(|rps| !bounds.at(*rps).is_some_and(Place::is_stuck))
+        rates.filter(move |rps| !self.lab.at(index, *rps).is_some_and(Place::is_stuck))
     }
 
     /// The control, where one is due: always what the first one was, which is the leader well below what it seems to carry.
@@ -225,7 +238,7 @@ impl Plan<'_> {
         let steps = || lab.candidates.iter().flat_map(|candidate| &candidate.steps);
         let controls = steps().filter(|step| step.purpose == Purpose::Control).count();
         let explored = steps().filter(|step| step.purpose == Purpose::Explore).count();
-        let before = lab.candidates.len() * BRACKET;
+        let before = lab.candidates.len();
         if explored < before + CONTROL_EVERY * (controls + 1) {
             return None;
         }
@@ -235,7 +248,7 @@ impl Plan<'_> {
         });
         let (candidate, rps) = first.or_else(|| {
             let leader = lab.leader()?;
-            let half = 0.5 * lab.standings[leader].bounds.estimate?;
+            let half = 0.5 * lab.standings[leader].estimate?;
             let below = lab.rates.iter().copied().rfind(|rps| *rps <= half);
             Some((leader, below.unwrap_or(lab.rates[0])))
         })?;
@@ -252,14 +265,14 @@ impl Plan<'_> {
         let lab = self.lab;
         let open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
         let missing = |index: usize, rps: f64, wanted: u32| {
-            let place = lab.standings[index].bounds.at(rps);
+            let place = lab.at(index, rps);
             !place.is_some_and(Place::is_stuck) && place.map_or(0, |place| place.usable) < wanted
         };
         let probe = |index: usize, rps: f64, wanted: u32| missing(index, rps, wanted).then(|| self.explore(index, rps));
         let at_demand = |&index: &usize| probe(index, at_rps(lab, index)?, AT_DEMAND);
         let is_settled = |index: usize| {
             let standing = &lab.standings[index];
-            standing.outcome == MeetsObjective::NotMet || standing.bounds.lo >= self.likely(index) * 0.999
+            standing.outcome == MeetsObjective::NotMet || standing.lo >= self.likely(index) * 0.999
         };
         let unsettled = (0..lab.candidates.len()).filter(|&index| !is_settled(index));
         let mut probes: Vec<Probe> = unsettled
@@ -274,11 +287,7 @@ impl Plan<'_> {
                 while let Some(rps) = bracket(&lab.rates, reached) {
                     rates.push(rps);
                     reached = rps;
-                    if lab.standings[index]
-                        .bounds
-                        .at(rps)
-                        .is_some_and(|place| place.usable > 0 && !place.looks_met())
-                    {
+                    if lab.at(index, rps).is_some_and(|place| place.usable > 0 && !place.looks_met()) {
                         break;
                     }
                 }
@@ -286,13 +295,13 @@ impl Plan<'_> {
                 probes.extend(rps.map(|rps| self.explore(index, rps)));
             }
         }
-        self.block(Phase::Pictures, probes)
+        self.block(Phase::Pictures, probes, 0.0)
     }
 
     /// The highest rate that matters at which a variant is likely to meet the objective; the lowest where there is none.
     fn likely(&self, index: usize) -> f64 {
         let rates = &self.lab.rates;
-        let estimate = self.lab.standings[index].bounds.estimate.unwrap_or(0.0);
+        let estimate = self.lab.standings[index].curve.median(&self.lab.grid).unwrap_or(0.0);
         rates
             .iter()
             .copied()
@@ -308,8 +317,8 @@ impl Plan<'_> {
         }
     }
 
-    /// As many as there is time for, in an order that rotates with the steps measured.
-    fn block(&self, phase: Phase, mut probes: Vec<Probe>) -> Option<Next> {
+    /// As many as there is time for, less what is kept for later steps, in an order that rotates with the steps measured.
+    fn block(&self, phase: Phase, mut probes: Vec<Probe>, kept: f64) -> Option<Next> {
         if probes.is_empty() {
             return None;
         }
@@ -317,7 +326,7 @@ impl Plan<'_> {
         let turn = (measured / probes.len()) % probes.len();
         probes.rotate_left(turn);
         // Non-negative, and far below the limits of either type.
-        probes.truncate((self.left.max(1.0) as usize).max(1));
+        probes.truncate(((self.left - kept).max(1.0) as usize).max(1));
         Some(Next::Block { phase, probes })
     }
 }
@@ -329,8 +338,8 @@ pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
     if question.minimise == Minimise::P99 {
         return Some(lab.rates[0]);
     }
-    let bounds = &lab.standings[index].bounds;
-    let highest = if bounds.lo > 0.0 { bounds.lo } else { bounds.estimate? };
+    let standing = &lab.standings[index];
+    let highest = if standing.lo > 0.0 { standing.lo } else { standing.estimate? };
     if highest <= 0.0 {
         return None;
     }

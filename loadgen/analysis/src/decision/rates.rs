@@ -13,8 +13,6 @@ const LOWEST_OF_LOW: f64 = 0.25;
 const MOST: usize = 256;
 /// A curve is measured at rates that rise by this factor.
 const RISE: f64 = 2.0;
-/// About so many rates lie on a curve then.
-pub const BRACKET: usize = 6;
 /// Two rates are never closer than this.
 const LEAST_STEP: f64 = 0.01;
 

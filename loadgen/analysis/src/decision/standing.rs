@@ -1,32 +1,46 @@
-//! What all candidates say together: how each stands, who is best, and whether that is certain.
+//! What all candidates say together: how each stands, who is likely to be best, and whether that is enough.
 //!
-//! In: a question and candidates. Out: of each the interval of what should be least. Knows nothing of what is measured next.
+//! In: a question and candidates. Out: of each how likely each score is. Knows nothing of what is measured next.
 
-use super::bounds::{Bounds, Certain, Gathered, gather};
+use super::chance::{self, Scores};
+use super::curve::{Curve, Grid, Likely, curves, likely};
 use super::evidence::{Candidate, StepEvidence};
 use super::percentile;
+use super::places::{Place, at, gather};
 use super::rates::rates;
 use super::score::{Priced, is_priced, score};
-use super::sequence::Weather;
 use crate::costs::monthly::Use;
 use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
 
 /// Just below: a rate that is not met is none that serves.
 const BELOW: f64 = 1.0 - 1e-6;
+/// Of the error that is allowed so much is left to what the model of a curve does not know.
+const MODEL: f64 = 0.5;
 
 /// How a candidate stands. Scores are what should be least.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Standing {
-    /// How far it goes.
-    pub bounds: Bounds,
+    /// Its steps by rate.
+    pub places: Vec<Place>,
+    /// How likely each highest rate of one instance is.
+    pub curve: Curve,
+    /// How likely each score is.
+    pub scores: Scores,
+    /// The highest rate that matters of which it is certain that it meets the objectives, and that is no higher than what was measured; 0
+    /// without one.
+    pub lo: f64,
+    /// The lowest of which it is certain that it does not; infinite without one.
+    pub hi: f64,
+    /// The likely highest rate, no higher than what was measured; 0 where the lowest one is likely not to do, absent without a step.
+    pub estimate: Option<f64>,
     /// What its inferences ask of the tier; absent where the server did not say.
     pub use_per_inference: Option<Use>,
-    /// It certainly has no less.
+    /// The score that it certainly is not below …
     pub lower: f64,
-    /// It certainly has no more; infinite where it is not known to meet the objective.
+    /// … and not above; infinite where it is not known to meet the objective.
     pub upper: f64,
-    /// It seems to have.
-    pub estimate: f64,
+    /// The likely one.
+    pub score: f64,
     /// Whether it meets the objective.
     pub outcome: MeetsObjective,
     /// The logarithm of its percentile, where that is what should be least.
@@ -42,12 +56,12 @@ pub struct Lab<'a> {
     pub candidates: &'a [Candidate],
     /// In the same order.
     pub standings: Vec<Standing>,
+    /// How likely each is best, or within the tie of the best, and meets the objective.
+    pub chances: Vec<f64>,
     /// The rates at which the answer can change, rising; at least one.
     pub rates: Vec<f64>,
-    /// What is certain.
-    pub certain: Certain,
-    /// The weather that all steps show.
-    weather: Weather,
+    /// The highest rates that are told apart.
+    pub grid: Grid,
 }
 
 /// What chooses: everything but what confirms.
@@ -60,94 +74,130 @@ fn confirms(purpose: Purpose) -> bool {
 }
 
 impl<'a> Lab<'a> {
-    /// With the question's confidence.
+    /// Of all steps so far.
     #[must_use]
     pub fn new(question: &'a Question, candidates: &'a [Candidate]) -> Self {
-        Self::with_confidence(question, candidates, question.confidence)
-    }
-
-    /// With another confidence.
-    #[must_use]
-    pub fn with_confidence(question: &'a Question, candidates: &'a [Candidate], confidence: f64) -> Self {
         let rates = rates(question);
-        let all: Vec<Vec<Gathered>> = candidates
+        let grid = Grid::around(&rates);
+        let gathered: Vec<Vec<Place>> = candidates
             .iter()
             .map(|candidate| gather(question, &candidate.steps, &rates, chooses))
             .collect();
-        let mut weather = Weather::default();
-        for gathered in all.iter().flatten() {
-            gathered.tell(&mut weather);
-        }
-        let tests = question.objectives.len() + 1;
-        let certain = Certain::of(confidence, candidates.len(), rates.len(), tests);
+        let curves = all_curves(question, &grid, &gathered);
         let logs: Vec<Vec<f64>> = candidates
             .iter()
             .map(|candidate| log_percentiles(candidate, rates[0]))
             .collect();
-        let percentiles = percentile::intervals(&logs, 0.5 * (1.0 - confidence));
         let mut lab = Self {
             question,
             candidates,
             standings: Vec::new(),
+            chances: Vec::new(),
             rates,
-            certain,
-            weather,
+            grid,
         };
-        for ((candidate, gathered), percentile) in candidates.iter().zip(&all).zip(percentiles) {
-            let bounds = Bounds::of(gathered, &weather, question, certain);
-            lab.standings.push(lab.standing(candidate, bounds, percentile));
+        let percentiles = percentile::intervals(&logs, 1.0 - question.confidence);
+        for (((candidate, places), curve), percentile) in candidates.iter().zip(gathered).zip(curves).zip(percentiles) {
+            lab.standings.push(lab.standing(candidate, places, curve, percentile));
         }
+        let placed: Vec<bool> = (0..candidates.len()).map(|index| lab.is_placed(index)).collect();
+        let scores: Vec<&Scores> = lab.standings.iter().map(|standing| &standing.scores).collect();
+        lab.chances = if question.minimise == Minimise::P99 {
+            chance::by_percentile(&logs, &scores, question.tie)
+        } else {
+            chance::by_score(&scores, &placed, question.tie)
+        };
         lab
     }
 
-    fn standing(&self, candidate: &Candidate, bounds: Bounds, percentile: Option<Interval>) -> Standing {
+    fn standing(&self, candidate: &Candidate, places: Vec<Place>, curve: Curve, percentile: Option<Interval>) -> Standing {
         let use_per_inference = use_per_inference(&candidate.steps);
+        let priced = Priced {
+            terms: candidate.terms.as_ref(),
+            use_per_inference,
+        };
         let lowest = self.rates[0];
-        let outcome = if bounds.hi <= lowest * (2.0 - BELOW) {
+        let of = |rps: f64, best_case: bool| {
+            if rps < lowest * BELOW {
+                return f64::INFINITY;
+            }
+            if self.question.minimise == Minimise::P99 {
+                return 1.0;
+            }
+            score(self.question, priced, rps, best_case)
+        };
+        let by_rate = self.grid.rates.iter().map(|&rps| of(rps, false));
+        let scores = Scores::new(by_rate.collect(), &curve);
+        let side = 0.5 * (1.0 - self.question.confidence);
+        let (lo, hi) = self.interval(&places, &curve, side);
+        let estimate = self.estimate(&places, &curve).map(|rps| rps.clamp(lo, hi.max(lo)));
+        let meets = curve.at_least(&self.grid, lowest);
+        let was_measured = places.iter().any(|place| place.usable > 0);
+        let outcome = if !was_measured {
+            MeetsObjective::Unknown
+        } else if meets <= side {
             MeetsObjective::NotMet
-        } else if bounds.lo >= lowest * BELOW {
+        } else if meets >= 1.0 - side {
             MeetsObjective::Met
         } else {
             MeetsObjective::Unknown
         };
         let mut standing = Standing {
+            lower: of(hi * BELOW, true),
+            upper: of(lo, false),
+            score: estimate.map_or(f64::INFINITY, |rps| of(rps, false)),
+            places,
+            curve,
+            scores,
+            lo,
+            hi,
+            estimate,
             use_per_inference,
-            lower: f64::INFINITY,
-            upper: f64::INFINITY,
-            estimate: f64::INFINITY,
             outcome,
             percentile: None,
-            bounds,
         };
         if outcome == MeetsObjective::NotMet {
-            return standing;
-        }
-        if self.question.minimise == Minimise::P99 {
-            let looks_met = standing.bounds.places.iter().all(super::bounds::Place::looks_met);
-            standing.lower = percentile.map_or(0.0, |interval| interval.lo.exp());
-            if outcome == MeetsObjective::Met {
-                standing.upper = percentile.map_or(f64::INFINITY, |interval| interval.hi.exp());
-            }
-            if let Some(interval) = percentile.filter(|_| looks_met) {
-                standing.estimate = interval.value.exp();
-            }
+            (standing.lower, standing.upper) = (f64::INFINITY, f64::INFINITY);
+        } else if self.question.minimise == Minimise::P99 {
+            let us = |of: fn(Interval) -> f64| percentile.map(|interval| of(interval).exp());
+            standing.lower = us(|interval| interval.lo).unwrap_or(0.0);
+            standing.upper = us(|interval| interval.hi)
+                .filter(|_| outcome == MeetsObjective::Met)
+                .unwrap_or(f64::INFINITY);
+            standing.score = us(|interval| interval.value)
+                .filter(|_| standing.places.iter().all(Place::looks_met))
+                .unwrap_or(f64::INFINITY);
             standing.percentile = percentile;
-            return standing;
         }
-        let priced = Priced {
-            terms: candidate.terms.as_ref(),
-            use_per_inference,
-        };
-        let at = |rps: f64, best_case: bool| score(self.question, priced, rps, best_case);
-        standing.lower = at(standing.bounds.hi * BELOW, true);
-        standing.upper = at(standing.bounds.lo, false);
-        standing.estimate = match standing.bounds.estimate {
-            // Below the lowest rate that serves the demand none does.
-            Some(rps) if rps >= lowest * BELOW => at(rps, false),
-            Some(_) => f64::INFINITY,
-            None => standing.lower,
-        };
         standing
+    }
+
+    /// What is certain of a curve, within what was measured.
+    fn interval(&self, places: &[Place], curve: &Curve, side: f64) -> (f64, f64) {
+        let usable = || places.iter().filter(|place| place.usable > 0);
+        let reached = usable().map(|place| place.rps).fold(0.0, f64::max);
+        let broken = usable().filter(|place| !place.looks_met()).map(|place| place.rps);
+        let broken = broken.fold(f64::INFINITY, f64::min);
+        let likely = |rps: &f64| curve.at_least(&self.grid, *rps);
+        let lo = self.rates.iter().copied().rev().filter(|rps| rps * BELOW <= reached);
+        let hi = self.rates.iter().copied().filter(|rps| *rps >= broken * BELOW);
+        (
+            lo.into_iter().find(|rps| likely(rps) >= 1.0 - side).unwrap_or(0.0),
+            hi.into_iter().find(|rps| likely(rps) <= side).unwrap_or(f64::INFINITY),
+        )
+    }
+
+    fn estimate(&self, places: &[Place], curve: &Curve) -> Option<f64> {
+        let usable = || places.iter().filter(|place| place.usable > 0);
+        let reached = usable().map(|place| place.rps).reduce(f64::max)?;
+        let likely = curve.median(&self.grid).filter(|rps| *rps >= self.rates[0] * BELOW);
+        Some(likely.map_or(0.0, |rps| rps.min(reached).min(self.question.highest_rps)))
+    }
+
+    /// What was found for a candidate at a rate, where it was measured.
+    #[must_use]
+    pub fn at(&self, candidate: usize, rps: f64) -> Option<&Place> {
+        at(&self.standings[candidate].places, rps)
     }
 
     /// The score of a candidate at a rate.
@@ -172,51 +222,67 @@ impl<'a> Lab<'a> {
         (1.0 + self.question.tie) * score
     }
 
-    /// The one whose upper bound is least, by estimate where several are.
+    /// How likely an answer must be.
     #[must_use]
-    pub fn best(&self) -> Option<usize> {
-        (0..self.standings.len())
-            .filter(|&index| self.standings[index].upper.is_finite())
-            .min_by(|&a, &b| {
-                let (a, b) = (&self.standings[a], &self.standings[b]);
-                a.upper.total_cmp(&b.upper).then(a.estimate.total_cmp(&b.estimate))
-            })
+    pub fn enough(&self) -> f64 {
+        1.0 - MODEL * (1.0 - self.question.confidence)
     }
 
-    /// The likely one.
+    /// The likeliest answer.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         (0..self.standings.len())
-            .filter(|&index| self.standings[index].estimate.is_finite())
-            .min_by(|&a, &b| {
-                let (a, b) = (&self.standings[a], &self.standings[b]);
-                a.estimate.total_cmp(&b.estimate).then(a.upper.total_cmp(&b.upper))
+            .filter(|&index| self.is_placed(index))
+            .max_by(|&a, &b| {
+                let score = |index: usize| self.standings[index].score;
+                self.chances[a]
+                    .total_cmp(&self.chances[b])
+                    .then(score(b).total_cmp(&score(a)))
             })
+            .filter(|&index| self.chances[index] > 0.0)
     }
 
-    /// Candidates that may still be better than this one by more than the tie, or that may be where it is not known to meet
-    /// the objective.
+    /// How likely a candidate is better than another one by more than the tie.
+    #[must_use]
+    pub fn beats(&self, candidate: usize, other: usize) -> f64 {
+        let [one, other] = [candidate, other].map(|index| &self.standings[index].scores);
+        other.expect(|score| 1.0 - one.not_below(score, self.question.tie))
+    }
+
+    /// Candidates that may still be better than this one by more than the tie.
     #[must_use]
     pub fn rivals(&self, best: usize) -> Vec<usize> {
-        let upper = self.standings[best].upper;
-        (0..self.standings.len())
+        let others = (0..self.standings.len())
             .filter(|&index| index != best && self.is_placed(index))
-            .filter(|&index| self.standings[index].outcome != MeetsObjective::NotMet)
-            .filter(|&index| upper > self.tied(self.standings[index].lower))
-            .collect()
+            .filter(|&index| self.standings[index].outcome != MeetsObjective::NotMet);
+        if self.question.minimise == Minimise::P99 {
+            let upper = self.standings[best].upper;
+            return others
+                .filter(|&index| upper > self.tied(self.standings[index].lower))
+                .collect();
+        }
+        let open = (1.0 - self.enough()) / self.standings.len() as f64;
+        others.filter(|&index| self.beats(index, best) > open).collect()
     }
 
     /// The answer, where it is certain.
     #[must_use]
     pub fn decided(&self) -> Option<usize> {
-        self.best().filter(|&best| self.rivals(best).is_empty())
+        self.leader().filter(|&best| self.chances[best] >= self.enough())
+    }
+
+    /// How likely no candidate meets the objective.
+    #[must_use]
+    pub fn none_chance(&self) -> f64 {
+        let meets = |standing: &Standing| standing.curve.at_least(&self.grid, self.rates[0]);
+        self.standings.iter().map(|standing| 1.0 - meets(standing)).product()
     }
 
     /// Whether no candidate meets the objective.
     #[must_use]
     pub fn none_meets(&self) -> bool {
-        let outcomes = self.standings.iter().map(|standing| standing.outcome);
-        !self.standings.is_empty() && outcomes.into_iter().all(|outcome| outcome == MeetsObjective::NotMet)
+        let all_measured = self.standings.iter().all(|standing| standing.estimate.is_some());
+        !self.standings.is_empty() && all_measured && self.none_chance() >= self.enough()
     }
 
     /// The lowest rate at which the winner still is one: what fresh steps have to confirm.
@@ -226,7 +292,7 @@ impl<'a> Lab<'a> {
         let least = others
             .map(|index| self.standings[index].lower)
             .fold(f64::INFINITY, f64::min);
-        let lo = self.standings[best].bounds.lo;
+        let lo = self.standings[best].lo.max(self.rates[0]);
         let serves = |rps: &&f64| **rps <= lo * (2.0 - BELOW) && self.score(best, **rps) <= self.tied(least);
         if self.question.minimise == Minimise::P99 {
             return self.rates[0];
@@ -234,23 +300,59 @@ impl<'a> Lab<'a> {
         self.rates.iter().find(serves).copied().unwrap_or(lo)
     }
 
-    /// What the fresh steps of the winner say: how many there are, and whether they contradict what was chosen.
+    /// What the fresh steps of the winner say.
     #[must_use]
-    pub fn confirmation(&self, best: usize, rps: f64) -> (u32, u32, bool) {
-        let gathered = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
-        let (mut usable, mut in_vain, mut contradicted) = (0, 0, false);
-        let certain = (1.0 / (1.0 - self.question.confidence).max(1e-12)).ln();
-        // What does not hold at a lower rate does not at this one.
-        for one in gathered.iter().filter(|one| one.rps <= rps * 1.01) {
-            let evidence = one.evidence(&self.weather, self.question.error_share);
-            contradicted |= evidence.not_met >= certain;
-            if (one.rps / rps - 1.0).abs() <= 0.01 {
-                let (more, vain) = one.steps(&self.weather, self.question.error_share);
-                (usable, in_vain) = (usable + more, in_vain.max(vain));
-            }
+    pub fn confirmation(&self, best: usize, rps: f64) -> Confirmation {
+        let mut places = gather(self.question, &self.candidates[best].steps, &self.rates, confirms);
+        // What holds at a higher rate holds at this one, and what does not hold at a lower one does not.
+        let enough = places.iter().filter(|place| place.rps >= rps * 0.99);
+        let (usable, in_vain) = enough.fold((0, 0), |(usable, in_vain), place| {
+            (usable + place.usable, place.in_vain.max(in_vain))
+        });
+        places.retain(|place| place.rps <= rps * 1.01);
+        let odds = |curve: &Curve| {
+            let meets = curve.at_least(&self.grid, rps);
+            (1.0 - meets) / meets.max(1e-300)
+        };
+        let fresh = all_curves(self.question, &self.grid, &[places]);
+        let against = fresh.first().map_or(0.0, odds) / odds(&Curve::prior(&self.grid)).max(1e-300);
+        Confirmation {
+            usable,
+            in_vain,
+            contradicted: against >= 1.0 / (1.0 - self.question.confidence).max(1e-12),
         }
-        (usable, in_vain, contradicted)
     }
+}
+
+/// What fresh steps say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirmation {
+    /// Steps that are evidence.
+    pub usable: u32,
+    /// Steps in vain since the last that is.
+    pub in_vain: u32,
+    /// Whether they say otherwise than those that chose.
+    pub contradicted: bool,
+}
+
+/// By all objectives, and by failures where a candidate has too many of them.
+fn all_curves(question: &Question, grid: &Grid, gathered: &[Vec<Place>]) -> Vec<Curve> {
+    let mut by_candidate: Vec<Vec<Curve>> = vec![Vec::new(); gathered.len()];
+    for objective in 0..question.objectives.len() {
+        let likely: Vec<Likely> = gathered.iter().map(|places| likely(grid, places, objective)).collect();
+        for (all, curve) in by_candidate.iter_mut().zip(curves(grid, &likely)) {
+            all.push(curve);
+        }
+    }
+    for (all, places) in by_candidate.iter_mut().zip(gathered) {
+        if places.iter().any(|place| place.refuses(question)) {
+            all.extend(curves(grid, &[likely(grid, places, question.objectives.len())]));
+        }
+    }
+    by_candidate
+        .into_iter()
+        .map(|curves| Curve::all_of(grid, curves))
+        .collect()
 }
 
 /// The logarithms of the first objective's percentile at a rate.

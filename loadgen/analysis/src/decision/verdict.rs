@@ -15,6 +15,8 @@ pub(super) struct Verdict {
     pub(super) confirmed: bool,
     /// Whether they contradict it.
     pub(super) contradicted: bool,
+    /// Fresh steps that are missing, where that is all that is.
+    pub(super) missing: u32,
 }
 
 impl Verdict {
@@ -23,9 +25,10 @@ impl Verdict {
     pub(super) fn of(lab: &Lab<'_>) -> Self {
         let undecided = Self {
             outcome: AnswerOutcome::Undecided,
-            best: lab.leader().or_else(|| lab.best()),
+            best: lab.leader(),
             confirmed: false,
             contradicted: false,
+            missing: 0,
         };
         if lab.none_meets() {
             return Self {
@@ -37,16 +40,18 @@ impl Verdict {
         let Some(best) = lab.decided() else {
             return undecided;
         };
-        let (usable, _, contradicted) = lab.confirmation(best, lab.decisive_rps(best));
+        let fresh = lab.confirmation(best, lab.decisive_rps(best));
+        let confirmed = !fresh.contradicted && fresh.usable >= CONFIRM;
         Self {
-            outcome: if contradicted {
-                AnswerOutcome::Undecided
-            } else {
+            outcome: if confirmed {
                 AnswerOutcome::Decided
+            } else {
+                AnswerOutcome::Undecided
             },
             best: Some(best),
-            confirmed: !contradicted && usable >= CONFIRM,
-            contradicted,
+            confirmed,
+            contradicted: fresh.contradicted,
+            missing: CONFIRM.saturating_sub(fresh.usable),
         }
     }
 }

@@ -8,9 +8,8 @@ use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 #[must_use]
 pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     let standing = &lab.standings[index];
-    let bounds = &standing.bounds;
     if standing.outcome == MeetsObjective::NotMet {
-        let rps = bounds.hi;
+        let rps = if standing.hi.is_finite() { standing.hi } else { lab.rates[0] };
         return format!(
             "does not meet the objective at {}/s, the lowest rate that would serve",
             number(rps)
@@ -19,15 +18,15 @@ pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     if !lab.is_placed(index) {
         return "has no price".into();
     }
-    let kept = match (bounds.lo > 0.0, bounds.hi.is_finite()) {
+    let kept = match (standing.lo > 0.0, standing.hi.is_finite()) {
         (true, true) => format!(
             "meets the objective at {}/s, not at {}/s",
-            number(bounds.lo),
-            number(bounds.hi)
+            number(standing.lo),
+            number(standing.hi)
         ),
-        (true, false) => format!("meets the objective at {}/s", number(bounds.lo)),
-        (false, true) => format!("does not meet the objective at {}/s", number(bounds.hi)),
-        (false, false) if bounds.places.iter().all(|place| place.usable == 0) => "no step of it could be used".into(),
+        (true, false) => format!("meets the objective at {}/s", number(standing.lo)),
+        (false, true) => format!("does not meet the objective at {}/s", number(standing.hi)),
+        (false, false) if standing.places.iter().all(|place| place.usable == 0) => "no step of it could be used".into(),
         (false, false) => "too few steps to be certain of any rate".into(),
     };
     match verdict.best {
@@ -73,7 +72,7 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             .map(|index| OpenQuestion {
                 variants: vec![name(index)],
                 what: "whether it meets the objective".into(),
-                more_s: to_not_met(lab, index).map(|steps| steps * step_s),
+                more_s: further(1.0 - meets(lab, index), lab.enough(), steps(lab, index)).map(|steps| steps * step_s),
             })
             .chain(unplaced)
             .collect();
@@ -86,45 +85,46 @@ pub(super) fn open(lab: &Lab<'_>, verdict: &Verdict, step_s: f64) -> Vec<OpenQue
             more_s: None,
         });
     }
+    if verdict.missing > 0 && !verdict.contradicted {
+        open.push(OpenQuestion {
+            variants: vec![name(best)],
+            what: "the steps that chose it are enough, but fresh ones have not confirmed it".into(),
+            more_s: Some(f64::from(verdict.missing) * step_s),
+        });
+    }
     if lab.standings[best].outcome != MeetsObjective::Met {
         open.push(OpenQuestion {
             variants: vec![name(best)],
             what: "whether it meets the objective".into(),
-            more_s: to_met(lab, best).map(|steps| steps * step_s),
+            more_s: further(meets(lab, best), lab.enough(), steps(lab, best)).map(|steps| steps * step_s),
         });
     }
     for rival in lab.rivals(best) {
-        let steps = [to_met(lab, best), to_not_met(lab, rival)];
+        let of_both = steps(lab, best) + steps(lab, rival);
+        let more = further(1.0 - lab.beats(rival, best), lab.enough(), of_both);
         open.push(OpenQuestion {
             variants: vec![name(best), name(rival)],
             what: format!("which of them is the {}", least(lab.question.minimise)),
-            more_s: steps.into_iter().sum::<Option<f64>>().map(|steps| steps * step_s),
+            more_s: more.map(|steps| steps * step_s),
         });
     }
     open.extend(unplaced);
     open
 }
 
-/// Steps until the highest rate that looks met is certain to be, by how fast evidence grew there.
-fn to_met(lab: &Lab<'_>, index: usize) -> Option<f64> {
-    let places = &lab.standings[index].bounds.places;
-    let place = places
-        .iter()
-        .rev()
-        .find(|place| place.evidence.met > 0.0 && place.usable > 0)?;
-    Some(further(place.evidence.met, lab.certain.met, place.usable))
+fn meets(lab: &Lab<'_>, index: usize) -> f64 {
+    lab.standings[index].curve.at_least(&lab.grid, lab.rates[0])
 }
 
-fn to_not_met(lab: &Lab<'_>, index: usize) -> Option<f64> {
-    let places = &lab.standings[index].bounds.places;
-    let place = places
-        .iter()
-        .find(|place| place.evidence.not_met > 0.0 && place.usable > 0)?;
-    Some(further(place.evidence.not_met, lab.certain.not_met, place.usable))
+fn steps(lab: &Lab<'_>, index: usize) -> f64 {
+    lab.candidates[index].steps.len() as f64
 }
 
-fn further(evidence: f64, certain: f64, steps: u32) -> f64 {
-    ((certain - evidence) / evidence * f64::from(steps)).max(0.0).ceil()
+/// Steps until something is likely enough, by how fast its odds have grown from even; `None` where they have not.
+fn further(chance: f64, enough: f64, steps: f64) -> Option<f64> {
+    let odds = |chance: f64| (chance / (1.0 - chance).max(1e-12)).ln();
+    let (grown, needed) = (odds(chance), odds(enough));
+    (grown > 0.0).then(|| ((needed - grown) / grown * steps).max(1.0).ceil())
 }
 
 fn least(minimise: Minimise) -> &'static str {

@@ -36,12 +36,12 @@ pub use interval::Interval;
 pub use mix_share::{HourBy, MixShare};
 pub use percentile::Percentile;
 pub use point::{Factors, Histograms, Mode, Point, Purpose, Repeat};
-pub use prices::{CostTerms, InstancePrice, Pricing};
+pub use prices::{CostTerms, InstancePrice, PricedVariant, PricedVariants, Pricing, StoredBytes};
 pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
-pub use server::ServerDelta;
+pub use server::{ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};

@@ -29,8 +29,48 @@ pub struct Pricing {
     /// What a month costs, by variant; empty in runs without variants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub terms_by_variant: BTreeMap<String, CostTerms>,
+    /// What variants are priced by, so that another price list can be asked; absent in runs without variants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priced: Option<PricedVariants>,
     /// Provider, region, date and public source of every price used.
     pub sources: Vec<String>,
+}
+
+/// What variants are priced by.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PricedVariants {
+    /// Each of them.
+    pub variants: Vec<PricedVariant>,
+    /// What they keep on their storage, which is paid by size.
+    pub stored: StoredBytes,
+}
+
+/// A variant of a lab, as far as it decides what is paid.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PricedVariant {
+    /// Its name.
+    pub name: String,
+    /// Its tier's name in the price list's `[tiers]`.
+    pub tier: String,
+    /// An entry of `[storage]`, or `included`; what `[tiers]` says of the tier where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<String>,
+    /// An entry of `[instances]`; the plan's where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Bytes that its copy on a local disk may hold; 0 without one.
+    pub staged_bytes: u64,
+    /// Bytes of its cache in memory; 0 without one.
+    pub cache_bytes: u64,
+}
+
+/// What is kept on the storage, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StoredBytes {
+    /// Feature tables.
+    pub table_bytes: u64,
+    /// Models.
+    pub model_bytes: u64,
 }
 
 impl Pricing {

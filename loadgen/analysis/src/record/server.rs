@@ -32,4 +32,33 @@ pub struct ServerDelta {
     /// The GPUs that the server sees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
+    /// What its own statistics say of a request's way; absent where every reply says it, or nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<ServerStages>,
+    /// Servers behind it that were started anew during the step, and count from zero.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub restarts: u32,
+    /// Why its counters say nothing of the step, and are left out; absent where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
+}
+
+/// The mean way of a request through a server that keeps statistics of it, as Triton does; over all requests of a step, its warm-up
+/// included, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerStages {
+    /// Requests that it counted.
+    pub requests: f64,
+    /// Waiting to be scheduled.
+    pub queue_us: f64,
+    /// Inputs made ready.
+    pub input_us: f64,
+    /// Inference.
+    pub infer_us: f64,
+    /// Outputs made ready.
+    pub output_us: f64,
+}
+
+const fn is_none(count: &u32) -> bool {
+    *count == 0
 }

@@ -95,4 +95,11 @@ mod tests {
             prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");
         }
     }
+    proptest! {
+        #[test]
+        fn another_library_says_the_same(a in 0.1_f64..2_000.0, b in 0.1_f64..2_000.0, x in 0.001_f64..0.999) {
+            let theirs = statrs::function::beta::beta_reg(a, b, x);
+            prop_assert!((regularised(a, b, x) - theirs).abs() < 1e-9, "{theirs}");
+        }
+    }
 }

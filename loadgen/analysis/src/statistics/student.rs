@@ -51,6 +51,8 @@ pub fn z_two_sided(outside: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
     #[test]
     fn printed_tables_come_back() {
@@ -85,6 +87,20 @@ mod tests {
                 "{outside}: {}",
                 z_two_sided(outside)
             );
+        }
+    }
+    proptest! {
+        #[test]
+        fn another_library_says_the_same(outside in 1e-6_f64..0.9, freedom in 1.0_f64..2_000.0) {
+            let theirs = StudentsT::new(0.0, 1.0, freedom).unwrap();
+            let left_out = 2.0 * theirs.sf(t_two_sided(outside, freedom));
+            prop_assert!((left_out / outside - 1.0).abs() < 1e-6, "{left_out}");
+        }
+
+        #[test]
+        fn another_library_has_the_same_normal_points(outside in 1e-9_f64..0.9) {
+            let theirs = Normal::standard().inverse_cdf(1.0 - outside / 2.0);
+            prop_assert!((z_two_sided(outside) - theirs).abs() < 5e-4, "{theirs}");
         }
     }
 }

@@ -3,28 +3,30 @@
 //!
 //! hyper speaks the protocol; it is polled in place, by the thread that sends and then by the user, without a task or a pool
 //! between the two, so that a request costs no wake-up but that of its reply. The moment of sending is read in front of
-//! the system call that writes the request. Knows nothing of schedules.
+//! the system call that writes the request; over TLS in front of its encryption, which thus counts to the service time. Knows nothing of
+//! schedules.
 
 use super::send_time::SendTime;
+use crate::custom::{Custom, Success};
+use crate::endpoint::{Access, Alpn, Endpoint, Stream};
 use crate::payload::Body;
 use crate::reply::{self, BodyError, CheckedReply, Expected, Limit, NoReply, Received, TooLarge};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use reqwest::Url;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tierlab_analysis::record::Failure;
 use tierlab_protocol::infer::HEADER_LENGTH;
 use tierlab_protocol::timing::StageTimings;
-use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 
 /// The most that the head of a reply may take, and what is read at a time; hyper's own default.
@@ -32,55 +34,127 @@ const HEAD_BYTES: usize = 8_192 + 4_096 * 100;
 /// The most that the server may say of its stages: it says less than 300.
 const TIMING_BYTES: usize = 4 << 10;
 
-/// Where infer requests are posted, taken apart once for all of them.
+/// Where requests over HTTP are sent, and how.
+#[derive(Debug, Clone)]
+pub struct HttpRoute {
+    endpoint: Arc<Endpoint>,
+    method: Method,
+    path: Uri,
+    /// What is said of the body, where that is not an infer request.
+    content_type: Option<HeaderValue>,
+    /// When a reply is a success, where the endpoint does not speak the Open Inference Protocol.
+    success: Option<Arc<Success>>,
+}
+
+impl HttpRoute {
+    /// The infer route of a model, behind the server's prefix.
+    ///
+    /// # Errors
+    /// What is no path.
+    pub fn infer(endpoint: Arc<Endpoint>, path: &str) -> Result<Self, String> {
+        Ok(Self {
+            path: path_of(&endpoint, path)?,
+            method: Method::POST,
+            content_type: None,
+            success: None,
+            endpoint,
+        })
+    }
+
+    /// The route of any other endpoint.
+    ///
+    /// # Errors
+    /// What is no path.
+    pub fn custom(endpoint: Arc<Endpoint>, custom: &Custom) -> Result<Self, String> {
+        Ok(Self {
+            path: path_of(&endpoint, &custom.path)?,
+            method: custom.method.clone(),
+            content_type: custom.content_type.clone(),
+            success: Some(Arc::clone(&custom.success)),
+            endpoint,
+        })
+    }
+
+    /// Its address, for people: without the query.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let address = self.endpoint.address();
+        format!("{}://{}{}", address.scheme(), address.authority, self.path.path())
+    }
+
+    /// Its server.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What is said of a body.
+    #[must_use]
+    pub fn headers(&self, body: &Body) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(2);
+        self.describe(body, &mut headers);
+        headers
+    }
+
+    fn describe(&self, body: &Body, headers: &mut HeaderMap) {
+        match (&self.success, &self.content_type) {
+            (Some(_), None) => {}
+            (_, Some(content_type)) => {
+                headers.insert(CONTENT_TYPE, content_type.clone());
+            }
+            (None, None) => describe(body, headers),
+        }
+    }
+}
+
+fn path_of(endpoint: &Endpoint, path: &str) -> Result<Uri, String> {
+    let path = endpoint.path(path);
+    path.parse().map_err(|_| format!("`{path}` is no path of a URL"))
+}
+
+/// The infer route by its whole address, asked plainly.
+impl FromStr for HttpRoute {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let endpoint = Endpoint::new(url, &Access::default())?;
+        Self::infer(Arc::new(endpoint), "")
+    }
+}
+
+/// A route with what all its requests have, made ready once.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// HOST:PORT.
-    authority: String,
-    path: Uri,
+    route: HttpRoute,
     headers: HeaderMap,
     limit: Limit,
 }
 
 impl Target {
-    /// `None` for what no request can be sent to.
-    pub(super) fn new(url: &Url, limit: Limit) -> Option<Self> {
-        let authority = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
-        let path = match url.query() {
-            None => url.path().parse().ok()?,
-            Some(query) => format!("{}?{query}", url.path()).parse().ok()?,
-        };
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, HeaderValue::from_str(&authority).ok()?);
-        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        Some(Self {
-            authority,
-            path,
-            headers,
+    pub(super) fn new(route: &HttpRoute, limit: Limit) -> Self {
+        Self {
+            headers: route.endpoint.request_headers(),
+            route: route.clone(),
             limit,
-        })
+        }
+    }
+
+    /// Whether a connection costs so much that it is made before the clock starts.
+    pub(super) fn is_secure(&self) -> bool {
+        self.route.endpoint.address().secure
     }
 
     fn request(&self, body: &Body) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body.bytes.clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.path.clone();
+        *request.method_mut() = self.route.method.clone();
+        *request.uri_mut() = self.route.path.clone();
         *request.headers_mut() = self.headers.clone();
-        describe(body, request.headers_mut());
+        self.route.describe(body, request.headers_mut());
         request
     }
 }
 
-/// The headers of an infer request with this body.
-#[must_use]
-pub fn headers(body: &Body) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(2);
-    describe(body, &mut headers);
-    headers
-}
-
+/// What is said of the body of an infer request.
 fn describe(body: &Body, headers: &mut HeaderMap) {
     if let Some(json_len) = body.json_len {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -98,17 +172,18 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, Failure> {
-        let connect = async {
-            let stream = TcpStream::connect(&target.authority).await?;
-            // Else small requests wait for the server's acknowledgement.
-            stream.set_nodelay(true)?;
-            let io = TokioIo::new(stream);
-            let mut http = http1::Builder::new();
-            http.max_buf_size(HEAD_BYTES);
-            http.handshake(Wire { io, send_time }).await.map_err(io::Error::other)
+    /// Connects; over TLS with the handshake done.
+    pub(super) async fn open(target: &Target, send_time: Arc<SendTime>) -> Result<Box<Self>, NoReply> {
+        let refused = |says: String| NoReply {
+            failure: Failure::Connect,
+            says: Some(says),
         };
-        let (sender, connection) = connect.await.map_err(|_: io::Error| Failure::Connect)?;
+        let stream = target.route.endpoint.connect(Alpn::Http1).await.map_err(refused)?;
+        let io = TokioIo::new(stream);
+        let mut http = http1::Builder::new();
+        http.max_buf_size(HEAD_BYTES);
+        let shaken = http.handshake(Wire { io, send_time }).await;
+        let (sender, connection) = shaken.map_err(|error| refused(error.to_string()))?;
         Ok(Box::new(Self {
             sender,
             connection,
@@ -139,12 +214,13 @@ impl HttpConnection {
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>, limit: &Limit) -> Result<HttpReply, Lost> {
-        let response = self.sender.send_request(request);
+    async fn exchange(&mut self, target: &Target, body: &Body) -> Result<HttpReply, Lost> {
+        let response = self.sender.send_request(target.request(body));
         let response = async { response.await.map_err(Lost::of) };
         let (head, body) = self.carry(response).await?.into_parts();
-        let body = async { reply::read(body, limit).await.map_err(Lost::of_body) };
+        let body = async { reply::read(body, &target.limit).await.map_err(Lost::of_body) };
         Ok(HttpReply {
+            success: target.route.success.clone(),
             status: head.status,
             headers: head.headers,
             body: self.carry(body).await?,
@@ -221,7 +297,7 @@ pub(super) async fn exchange(
     send_time: Arc<SendTime>,
 ) -> (Result<HttpReply, NoReply>, Option<Box<HttpConnection>>) {
     if let Some(mut connection) = connection {
-        match connection.exchange(target.request(&body), &target.limit).await {
+        match connection.exchange(&target, &body).await {
             Ok(reply) => return (Ok(reply), Some(connection)),
             // The server closed it while it was idle, and nothing was written.
             Err(Lost::Closed) if !send_time.is_set() => {}
@@ -233,9 +309,9 @@ pub(super) async fn exchange(
     let opened = Box::pin(HttpConnection::open(&target, send_time)).await;
     let mut connection = match opened {
         Ok(connection) => connection,
-        Err(failure) => return (Err(failure.into()), None),
+        Err(missing) => return (Err(missing), None),
     };
-    match connection.exchange(target.request(&body), &target.limit).await {
+    match connection.exchange(&target, &body).await {
         Ok(reply) => (Ok(reply), Some(connection)),
         Err(lost) => (Err(lost.into()), None),
     }
@@ -243,7 +319,7 @@ pub(super) async fn exchange(
 
 /// A stream that takes the time in front of the first write of each request.
 struct Wire {
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Stream>,
     send_time: Arc<SendTime>,
 }
 
@@ -286,6 +362,8 @@ pub(super) struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Received,
+    /// The rule for it, where it is no infer reply.
+    success: Option<Arc<Success>>,
 }
 
 impl HttpReply {
@@ -300,6 +378,15 @@ impl HttpReply {
         let timings = timing
             .filter(|text| text.len() <= TIMING_BYTES)
             .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
+        if let Some(success) = &self.success {
+            if !success.has_status(self.status.as_u16()) {
+                return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
+            }
+            return match success.check_body(&self.body.bytes) {
+                Ok(()) => CheckedReply::ok(timings),
+                Err(wrong) => CheckedReply::wrong(&wrong, timings),
+            };
+        }
         if self.status != StatusCode::OK {
             return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);
         }
@@ -336,6 +423,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             headers,
             body: Received::whole(Bytes::from_static(body.as_bytes()), None),
+            success: None,
         }
     }
 
@@ -368,21 +456,39 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_taken_apart() {
-        for (url, authority, path) in [
-            (
-                "http://localhost/v2/models/m/infer",
-                "localhost:80",
-                "/v2/models/m/infer",
-            ),
-            ("http://[::1]:8000/a%20b?c=d", "[::1]:8000", "/a%20b?c=d"),
-        ] {
-            let target = Target::new(&url.parse().unwrap(), Limit::of(100)).unwrap();
-            assert_eq!(
-                (target.authority.as_str(), target.path.to_string().as_str()),
-                (authority, path)
-            );
-        }
+    fn replies_of_other_endpoints_are_judged_by_their_rule() {
+        let judged = |status, body| {
+            let success = Success {
+                status: vec![200, 202],
+                pointer: Some("/predictions/0".into()),
+                equals: None,
+            };
+            let reply = HttpReply {
+                success: Some(Arc::new(success)),
+                ..reply(status, None, body)
+            };
+            reply.judge(&Expected::new("m", &[], None))
+        };
+        assert_eq!(judged(202, r#"{"predictions":[0.5]}"#).outcome, Outcome::Ok);
+        assert_eq!(judged(500, "").outcome, Outcome::Failed(Failure::Status(500)));
+        let wrong = judged(200, r#"{"error":"asleep"}"#);
+        assert_eq!(wrong.outcome, Outcome::Failed(Failure::WrongReply));
+        assert!(wrong.says.unwrap().contains("asleep"));
+    }
+
+    #[test]
+    fn requests_go_behind_the_prefix() {
+        let endpoint = Arc::new(Endpoint::new("http://localhost:8000/a%20b", &Access::default()).unwrap());
+        let route = HttpRoute::infer(endpoint, "/v2/models/m/infer").unwrap();
+        assert_eq!(route.shown(), "http://localhost:8000/a%20b/v2/models/m/infer");
+        let target = Target::new(&route, Limit::of(100));
+        let request = target.request(&Body {
+            bytes: Bytes::new(),
+            json_len: Some(3),
+        });
+        assert_eq!(request.uri(), "/a%20b/v2/models/m/infer");
+        assert_eq!(request.headers()["host"], "localhost:8000");
+        assert_eq!(request.headers()["content-type"], "application/octet-stream");
     }
 
     const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
@@ -410,10 +516,11 @@ mod tests {
             drop(beacon);
             answer(&mut listener.accept().unwrap().0);
         });
-        let url = format!("http://{address}/v2/models/m/infer").parse().unwrap();
-        let target = Arc::new(Target::new(&url, Limit::of(100)).unwrap());
+        let route: HttpRoute = format!("http://{address}/v2/models/m/infer").parse().unwrap();
+        let target = Arc::new(Target::new(&route, Limit::of(100)));
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
-        let send_time = Arc::new(SendTime::new(clock));
+        let send_time = Arc::new(SendTime::default());
+        send_time.begin(clock);
         let body = Body {
             bytes: Bytes::new(),
             json_len: None,
@@ -423,9 +530,9 @@ mod tests {
             panic!("the first request failed")
         };
         // Closed after the connection was: once its end is seen here, that of the connection is known to the runtime too.
-        let beacon = TcpStream::connect(address).await.unwrap();
+        let beacon = tokio::net::TcpStream::connect(address).await.unwrap();
         beacon.readable().await.unwrap();
-        send_time.clear();
+        send_time.begin(clock);
         let begun_us = clock.now_us();
         assert!(look(&mut connection));
         let again = exchange(target, body, Some(connection), Arc::clone(&send_time));

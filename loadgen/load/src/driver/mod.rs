@@ -11,7 +11,7 @@ mod shared;
 mod step;
 mod user;
 
-pub use http::headers;
+pub use http::HttpRoute;
 pub use step::{DriverError, Finished, Route, Step};
 
 use crate::interrupt::Interrupt;
@@ -52,7 +52,7 @@ pub async fn run_from<E: From<DriverError>>(
     interrupt: &Interrupt,
 ) -> Result<Option<Finished>, E> {
     let users = step.users;
-    let shared = Arc::new(Shared::new(step)?);
+    let shared = Arc::new(Shared::new(step));
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
@@ -117,6 +117,7 @@ async fn wait_for_all(
 /// A goose user's whole life.
 async fn serve(shared: Arc<Shared>) {
     let user = Arc::new(User::new(Arc::clone(&shared)));
+    user.warm().await;
     shared.ready.add_permits(1);
     let mut samples = user.serve().await;
     shared

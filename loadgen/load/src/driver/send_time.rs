@@ -1,35 +1,41 @@
 //! When a request was sent: read once, by whatever does the first thing for it on the wire.
 
 use crate::pacer::Clock;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No request was sent yet.
 const CLEAR: u64 = u64::MAX;
 
-/// The send time of the request under way on one connection.
+/// The send time of the request under way on one connection. Before the first request, while a connection is only made, there is none.
 #[derive(Debug)]
 pub(super) struct SendTime {
-    clock: Clock,
+    clock: OnceLock<Clock>,
     sent_us: AtomicU64,
 }
 
-impl SendTime {
-    pub(super) fn new(clock: Clock) -> Self {
+impl Default for SendTime {
+    fn default() -> Self {
         Self {
-            clock,
+            clock: OnceLock::new(),
             sent_us: AtomicU64::new(CLEAR),
         }
     }
+}
 
-    /// A new request begins.
-    pub(super) fn clear(&self) {
+impl SendTime {
+    /// A new request begins, on the step's clock.
+    pub(super) fn begin(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
         self.sent_us.store(CLEAR, Ordering::Relaxed);
     }
 
     /// It is sent now, unless it was already.
     pub(super) fn set(&self) {
-        if !self.is_set() {
-            self.sent_us.store(self.clock.now_us(), Ordering::Relaxed);
+        if let Some(clock) = self.clock.get()
+            && !self.is_set()
+        {
+            self.sent_us.store(clock.now_us(), Ordering::Relaxed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the users of a step share: its tickets, its clock, and where they leave their samples.
 
 use super::http;
-use super::step::{DriverError, Route, Step};
+use super::step::{Route, Step};
 use crate::grpc::Connections;
 use crate::pacer::Clock;
 use crate::payload::Body;
@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tierlab_analysis::record::{Failure, Sample};
 use tokio::sync::Semaphore;
 
+/// Handshakes at a time: as many as a server's cores can use, and no more than its queue of new connections takes.
+const HANDSHAKES: usize = 64;
+
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: Step,
@@ -21,6 +24,8 @@ pub(super) struct Shared {
     pub(super) drain_end_us: u64,
     pub(super) ready: Semaphore,
     pub(super) delivered: Semaphore,
+    /// Who may shake hands, before the clock starts.
+    pub(super) handshakes: Semaphore,
     /// Taken once per user, at its end.
     pub(super) samples: Mutex<Vec<Sample>>,
     /// Taken by failed requests only.
@@ -34,12 +39,10 @@ pub(super) enum Client {
 }
 
 impl Shared {
-    pub(super) fn new(step: Step) -> Result<Self, DriverError> {
-        Ok(Self {
+    pub(super) fn new(step: Step) -> Self {
+        Self {
             client: match &step.route {
-                Route::Http(url) => Client::Http(Arc::new(
-                    http::Target::new(url, step.limit.clone()).ok_or_else(|| DriverError::Address(url.clone()))?,
-                )),
+                Route::Http(route) => Client::Http(Arc::new(http::Target::new(route, step.limit.clone()))),
                 Route::Grpc(connections) => Client::Grpc(Arc::clone(connections), step.limit.clone()),
             },
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
@@ -47,10 +50,18 @@ impl Shared {
             drain_end_us: step.schedule.window_end_us + u64::try_from(step.drain.as_micros()).unwrap_or(u64::MAX / 2),
             ready: Semaphore::new(0),
             delivered: Semaphore::new(0),
+            handshakes: Semaphore::new(HANDSHAKES),
             samples: Mutex::new(Vec::new()),
             examples: Mutex::new(BTreeMap::new()),
             step,
-        })
+        }
+    }
+
+    /// Makes the connections that users share.
+    pub(super) async fn warm(&self) {
+        if let Client::Grpc(connections, _) = &self.client {
+            connections.warm().await;
+        }
     }
 
     /// The step's clock, once it has started.

@@ -1,5 +1,6 @@
 //! What a step is made of, what it leaves behind, and why it may not be run.
 
+use super::http::HttpRoute;
 use crate::grpc::Connections;
 use crate::live::Watch;
 use crate::pacer::Observed;
@@ -7,7 +8,6 @@ use crate::payload::Body;
 use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
 use goose::GooseError;
-use reqwest::Url;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -39,8 +39,8 @@ pub struct Step {
 /// A way to the server.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// HTTP/1.1: the model's infer route.
-    Http(Url),
+    /// HTTP/1.1.
+    Http(HttpRoute),
     /// gRPC.
     Grpc(Arc<Connections>),
 }
@@ -64,9 +64,6 @@ pub enum DriverError {
     /// goose refused.
     #[error("goose could not run the step: {0}")]
     Goose(Box<GooseError>),
-    /// No request can be sent there.
-    #[error("{0}: no address of an infer route; give the server's as http://HOST:PORT")]
-    Address(Url),
     /// The pacer's thread.
     #[error("the pacer's thread failed: {0}")]
     Pacer(std::io::Error),
@@ -97,8 +94,8 @@ impl Route {
     /// The server's address, for goose, which wants one.
     pub(super) fn host(&self) -> String {
         match self {
-            Self::Http(url) => url.origin().ascii_serialization(),
-            Self::Grpc(connections) => format!("http://{}", connections.authority()),
+            Self::Http(route) => route.endpoint().address().url(),
+            Self::Grpc(connections) => connections.endpoint().address().url(),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct User {
 struct UserState {
     activity: Activity,
     connection: Option<Box<HttpConnection>>,
-    send_time: Option<Arc<SendTime>>,
+    send_time: Arc<SendTime>,
     /// Wakes the user's task.
     waker: Waker,
     /// When the alarm goes off, on the step's clock.
@@ -172,10 +172,28 @@ impl User {
             state: Mutex::new(UserState {
                 activity: Activity::Idle,
                 connection: None,
-                send_time: None,
+                send_time: Arc::default(),
                 waker: Waker::noop().clone(),
                 alarm_us: NEVER,
             }),
+        }
+    }
+
+    /// Makes the connection of the first request where that costs a handshake, before the clock starts. One that cannot be made is
+    /// tried again by the request, which then says why.
+    pub(super) async fn warm(&self) {
+        let Client::Http(target) = &self.shared.client else {
+            return self.shared.warm().await;
+        };
+        if !target.is_secure() {
+            return;
+        }
+        let send_time = Arc::clone(&self.state().send_time);
+        let Ok(_place) = self.shared.handshakes.acquire().await else {
+            return;
+        };
+        if let Ok(connection) = HttpConnection::open(target, send_time).await {
+            self.state().connection = Some(connection);
         }
     }
 
@@ -245,11 +263,7 @@ impl User {
             return Poll::Pending;
         };
         // One that was never sent is given up now.
-        let sent_us = state
-            .send_time
-            .as_ref()
-            .and_then(|send_time| send_time.sent_us())
-            .unwrap_or(done_us);
+        let sent_us = state.send_time.sent_us().unwrap_or(done_us);
         let reply = match ended {
             Some(ended) => {
                 state.connection = ended.connection;
@@ -267,8 +281,8 @@ impl User {
     }
 
     fn begin(&self, state: &mut UserState, ticket: Ticket, clock: Clock) -> Call {
-        let send_time = state.send_time.get_or_insert_with(|| Arc::new(SendTime::new(clock)));
-        send_time.clear();
+        let send_time = &state.send_time;
+        send_time.begin(clock);
         let step = &self.shared.step;
         let connection = state.connection.take().filter(|connection| !connection.is_over());
         let timeout_us = u64::try_from(step.timeout.as_micros()).unwrap_or(u64::MAX / 2);

@@ -2,6 +2,7 @@
 //! First comes one [`Setup`]; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, a [`Start`],
 //! and [`StepDone`] with as many [`SentSample`] as it says.
 
+use crate::endpoint::TargetSpec;
 use crate::load::Load;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,10 +27,8 @@ pub struct Setup {
 /// A step: this load, against this server, with this seed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StepOrder {
-    /// The server's address.
-    pub url: String,
-    /// Where it speaks gRPC.
-    pub grpc: Option<String>,
+    /// The server. Tokens and keys are named in it, not told: each process reads them itself.
+    pub target: TargetSpec,
     /// What is sent, and how often.
     pub load: Load,
     /// What arrivals, entities and tensors derive from.

@@ -148,11 +148,11 @@ fn confidence(answer: &Answer) -> String {
     let reached = percent(answer.confidence);
     match (answer.outcome, &answer.best) {
         (AnswerOutcome::Undecided, Some(best)) => format!(
-            "Confidence {reached} of the {} asked for: the most with which the same steps would name {best}",
+            "Confidence {reached} of the {} asked for: how likely {best} is the answer, by these steps",
             percent(answer.question.confidence)
         ),
         (AnswerOutcome::Undecided, None) => format!(
-            "Confidence {} was asked for; at none would the steps name a variant",
+            "Confidence {} was asked for; no variant is likely by these steps",
             percent(answer.question.confidence)
         ),
         _ => format!(

@@ -3,6 +3,7 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
+use super::counters;
 use super::instrument::Instrument;
 use super::percentiles;
 use super::words::{is_emulated, name, origin, origin_text, tiers};
@@ -114,6 +115,7 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
     } else {
         cautions.push(format!("{name}: {}{}", summary.verdict, resumed_between(run, point)));
     }
+    cautions.extend(counters::cautions(&name, point));
     cautions.extend(summary.gaps.iter().map(|gap| {
         let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
             format!(" (hit ratio {:.1} %)", 100.0 * hits)

@@ -11,6 +11,7 @@ pub(crate) mod best;
 mod cautions;
 pub(crate) mod cold_starts;
 pub(crate) mod costs;
+mod counters;
 pub(crate) mod figures;
 pub(crate) mod gpus;
 pub(crate) mod group;

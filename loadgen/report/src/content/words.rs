@@ -3,6 +3,7 @@
 //! In: a summarised run. Out: plain text that the table and the page both print. Knows nothing of markup.
 
 use super::best::{self, Best};
+use super::counters;
 use crate::units::{digits3, duration, latency, latency_interval, percent, percent_digits, rate, thousands};
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
 use tierlab_analysis::latency::bands;
@@ -182,6 +183,9 @@ pub(crate) fn sentence(run: &Run, curve: &Curve<'_>) -> String {
         return format!("{who}: {}", nothing_valid(curve));
     };
     let mut text = format!("{who}: {}", attribution(point));
+    if let Some(stages) = counters::stages(point) {
+        text += &format!("; by the server's own statistics a request takes on average {stages}");
+    }
     if let Some(cost) = best.as_ref().and_then(Best::cost) {
         text += &format!(
             "; {} {}: {cost} per 10k inferences",

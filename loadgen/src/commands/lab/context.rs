@@ -16,7 +16,7 @@ pub(super) struct LabContext<'a> {
 }
 
 /// The project's other programs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Programs {
     pub(super) server: PathBuf,
     pub(super) models: PathBuf,
@@ -25,6 +25,10 @@ pub(super) struct Programs {
 
 /// The programs, each of which must be there.
 pub(super) fn programs(lab: &LabPlan, folder: Option<&Path>) -> Result<Programs, RunError> {
+    if lab.variants.iter().all(|variant| variant.target.is_some()) {
+        // None is started.
+        return Ok(Programs::default());
+    }
     let embedded = lab.tiers.iter().any(|tier| tier.origin == Origin::Embedded);
     Ok(Programs {
         server: children::program(folder, "tierlab-server")?,

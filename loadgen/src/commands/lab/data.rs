@@ -30,6 +30,14 @@ pub(super) fn prepare(context: &LabContext<'_>) -> Result<Prepared, RunError> {
     let LabContext { plan, lab, .. } = context;
     fs::create_dir_all(&lab.work).map_err(RunError::io(&lab.work))?;
     let (repository, features, stamp) = match &lab.data {
+        Data::None => {
+            return Ok(Prepared {
+                repository: PathBuf::new(),
+                features: PathBuf::new(),
+                table_bytes: 0,
+                stamp: String::new(),
+            });
+        }
         Data::Given { repository, features } => {
             let stamp = format!("given {} {}", repository.display(), features.display());
             (repository.clone(), features.clone(), stamp)

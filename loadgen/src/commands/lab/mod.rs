@@ -11,6 +11,7 @@ mod data;
 mod locations;
 mod prefill;
 mod prices;
+mod running;
 mod servers;
 mod stage;
 
@@ -101,6 +102,14 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let mut targets = Vec::new();
     let mut variants = Vec::new();
     for variant in &lab.variants {
+        if let Some(server) = &variant.target {
+            eprintln!("asking the {} server, which runs already", variant.label());
+            let found = running::target(&plan, variant, server).await?;
+            found.add_to(&mut environment, variant);
+            variants.push(recorded(variant, None));
+            targets.push(found.target);
+            continue;
+        }
         eprintln!("starting the {} server, {} cache", variant.label(), variant.cache.name);
         stage::empty(&context, variant)?;
         let target = running.start(&context, &prepared, variant).await?;
@@ -169,6 +178,7 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         name: variant.name.clone(),
         tier: variant.tier.kind.clone(),
         origin: match &variant.emulated {
+            _ if variant.target.is_some() => "real, a server that ran already".to_owned(),
             Some(profile) => format!("emulated, {profile}, over {}", variant.tier.origin),
             None => variant.tier.origin.to_string(),
         },
@@ -220,7 +230,14 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
             return Err(no_such_tier(plan, &tier.name, &file).into());
         }
     }
-    let mut files = vec![plan.file.clone(), lab.server_config.clone()];
+    let mut files = vec![plan.file.clone()];
+    let is_started = |variant: &VariantPlan| variant.target.is_none();
+    if lab.variants.iter().any(is_started) {
+        files.push(lab.server_config.clone());
+    }
+    for variant in &lab.variants {
+        files.extend(variant.target.iter().flat_map(|target| target.files()));
+    }
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
     match files.iter().find(|file| !file.is_file()) {
@@ -266,11 +283,14 @@ fn origin_note(origin: Origin) -> String {
 }
 
 fn shared_cores(lab: &LabPlan, workers: u32) -> Vec<String> {
-    let servers = lab.variants.len();
-    let mut shared = vec![
-        Senders::note(workers),
-        format!("{servers} servers, all but the one measured idle"),
-    ];
+    let servers = lab.variants.iter().filter(|variant| variant.target.is_none()).count();
+    let mut shared = vec![Senders::note(workers)];
+    if servers > 0 {
+        shared.push(format!("{servers} servers, all but the one measured idle"));
+    }
+    if servers < lab.variants.len() {
+        shared.push("whatever else runs on this machine".into());
+    }
     let embedded: Vec<&str> = lab
         .tiers
         .iter()

@@ -4,9 +4,9 @@
 use super::data::Prepared;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Plan, VariantPlan};
-use crate::pricing::{self, PricedVariant, Stored};
+use crate::pricing;
 use std::path::Path;
-use tierlab_analysis::record::Pricing;
+use tierlab_analysis::record::{PricedVariant, Pricing, StoredBytes};
 
 /// The prices of a plan; `None` where it names none.
 pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Result<Option<Pricing>, RunError> {
@@ -26,7 +26,7 @@ pub(super) fn of_variants(plan: &Plan, lab: &LabPlan, prepared: &Prepared) -> Re
     };
     let mut pricing = pricing::load(file, instance, &tiers)?;
     if !named.is_empty() {
-        let stored = Stored {
+        let stored = StoredBytes {
             table_bytes: prepared.table_bytes,
             model_bytes: bytes_below(&prepared.repository.join(&plan.model)),
         };
@@ -39,11 +39,20 @@ fn priced(variant: &VariantPlan, prepared: &Prepared) -> PricedVariant {
     PricedVariant {
         name: variant.name.clone(),
         tier: variant.tier.name.clone(),
-        price: variant.price.clone(),
+        price: variant.price.clone().or_else(|| paid_by_instance(variant)),
         instance: variant.instance.clone(),
         staged_bytes: variant.staged.map_or(0, |stage| stage.capacity_bytes),
         cache_bytes: (prepared.table_bytes as f64 * variant.cache.share) as u64,
     }
+}
+
+/// A server that runs already and names no storage is paid by its instance.
+fn paid_by_instance(variant: &VariantPlan) -> Option<String> {
+    let target = variant.target.as_deref()?;
+    target
+        .price
+        .clone()
+        .or_else(|| target.tier.is_none().then(|| pricing::INCLUDED.to_owned()))
 }
 
 /// Bytes of all files below a folder; what cannot be read counts nothing.

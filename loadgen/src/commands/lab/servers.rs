@@ -149,7 +149,8 @@ impl Launched {
         let cache = &variant.cache;
         let Self { what, log, ready, .. } = self;
         let capacity = capacity(prepared, cache);
-        let control = Control::new(&format!("http://{}", ready.listen))?;
+        let grpc_url = ready.grpc_listen.as_ref().map(|address| format!("http://{address}"));
+        let control = Control::own(&format!("http://{}", ready.listen), grpc_url)?;
         let has = control.scrape().await?.sum(metrics::CACHE_CAPACITY_BYTES, &[]) as u64;
         if has != capacity {
             return Err(RunError::Child(format!(
@@ -171,14 +172,6 @@ impl Launched {
             cache: cache.name.clone(),
             cache_share: cache.share,
             control,
-            grpc: match &ready.grpc_listen {
-                Some(address) => Some(format!("http://{address}").parse().map_err(|_| {
-                    RunError::Child(format!(
-                        "{what} says that it speaks gRPC at `{address}`, which is no address"
-                    ))
-                })?),
-                None => None,
-            },
             content: Content::of(plan, &model),
             others: BTreeMap::new(),
             outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),

@@ -19,6 +19,8 @@ pub(super) enum Said {
     NoneWrong,
     /// That it does not know.
     Undecided,
+    /// That fresh steps say otherwise than those that chose.
+    Contradicted,
 }
 
 /// The lab with a number.
@@ -40,6 +42,7 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
     let known = known(family, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x7275_6c65);
     let mut candidates = candidates(&known);
+    let mut weather = family.weather();
     let (mut steps, mut block) = (0_u32, 0);
     loop {
         let time = Time {
@@ -50,7 +53,7 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
             Next::Block { phase, probes } if phase != Phase::Pictures => {
                 for probe in probes {
                     let server = known.truths[probe.candidate].server;
-                    let mut step = server.step(probe.rps, probe.purpose, family.weather(), &mut rng);
+                    let mut step = server.step(probe.rps, probe.purpose, &mut weather, &mut rng);
                     step.block = block;
                     candidates[probe.candidate].steps.push(step);
                     steps += 1;
@@ -66,6 +69,7 @@ pub(super) fn by_rule(family: &Family, seed: u64) -> (Said, u32) {
                 let right = known.least().is_infinite();
                 return (if right { Said::Right } else { Said::NoneWrong }, steps);
             }
+            Next::Stop(StopReason::Contradicted) => return (Said::Contradicted, steps),
             Next::Stop(_) => return (Said::Undecided, steps),
         }
     }
@@ -80,18 +84,28 @@ pub(super) struct Fixed {
     pub(super) repeats: u32,
 }
 
+/// What a fixed design says in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FixedSaid {
+    /// Where it always names one: the likeliest.
+    pub(super) named: Said,
+    /// Where it names one only with the confidence that was asked for.
+    pub(super) stated: Said,
+}
+
+/// From one rate of a ladder to the next.
+const RISES: [f64; 3] = [2.0, 1.25, 1.1];
+/// Steps at each rate.
+const REPEATS: [u32; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
+
 impl Fixed {
-    /// Those that are tried.
-    pub(super) fn all() -> Vec<Self> {
-        let ladders = [2.0, 1.25, 1.1].into_iter();
+    /// Ladders, each in all the sizes of at most so many steps of a variant.
+    pub(super) fn ladders(largest: u32) -> Vec<Vec<Self>> {
         let sizes = |rise: f64| {
-            [1, 2, 3, 5, 8, 12]
-                .into_iter()
-                .map(move |repeats| Self { rise, repeats })
+            let all = REPEATS.into_iter().map(move |repeats| Self { rise, repeats });
+            all.filter(|design| design.per_variant() <= largest).collect()
         };
-        let mut all: Vec<Self> = ladders.flat_map(sizes).collect();
-        all.sort_by_key(|design| design.per_variant());
-        all
+        RISES.into_iter().map(sizes).collect()
     }
 
     fn rates(self) -> Vec<f64> {
@@ -108,34 +122,40 @@ impl Fixed {
     pub(super) fn per_variant(self) -> u32 {
         self.rates().len() as u32 * self.repeats
     }
+}
 
-    /// What it says: the least by the same estimates as the rule's, which it always has.
-    pub(super) fn says(self, family: &Family, seed: u64) -> Said {
-        let known = known(family, seed);
-        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6669_7865);
-        let mut candidates = candidates(&known);
-        for _ in 0..self.repeats {
-            for rps in self.rates() {
+/// What a ladder says in each of its sizes, which rise: a larger one goes on where a smaller one ends. By the same chances as the rule.
+pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<FixedSaid> {
+    let known = known(family, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6669_7865);
+    let mut candidates = candidates(&known);
+    let (mut weather, mut measured, mut said) = (family.weather(), 0, Vec::new());
+    for design in ladder {
+        for _ in measured..design.repeats {
+            for rps in design.rates() {
                 for (candidate, truth) in candidates.iter_mut().zip(&known.truths) {
-                    let mut tries = 0;
-                    loop {
-                        let step = truth.server.step(rps, Purpose::Explore, family.weather(), &mut rng);
-                        tries += 1;
-                        // What is seen to be disturbed is measured again, up to three times, for nothing.
-                        if step.usable.is_ok() || tries == 3 {
-                            candidate.steps.push(step);
-                            break;
-                        }
-                    }
+                    let step = truth.server.step(rps, Purpose::Explore, &mut weather, &mut rng);
+                    candidate.steps.push(step);
                 }
             }
         }
-        let lab = Lab::new(&known.question, &candidates);
-        match lab.leader() {
-            Some(best) if known.is_right(best) => Said::Right,
-            Some(_) => Said::Wrong,
-            None if known.least().is_infinite() => Said::Right,
-            None => Said::NoneWrong,
-        }
+        measured = design.repeats;
+        said.push(says(&known, &candidates));
+    }
+    said
+}
+
+fn says(known: &Known, candidates: &[Candidate]) -> FixedSaid {
+    let lab = Lab::new(&known.question, candidates);
+    let naming = |best: usize| if known.is_right(best) { Said::Right } else { Said::Wrong };
+    let none = || if known.least().is_infinite() { Said::Right } else { Said::NoneWrong };
+    let named = lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance());
+    FixedSaid {
+        named: named.map_or_else(none, naming),
+        stated: if lab.none_meets() {
+            none()
+        } else {
+            lab.decided().map_or(Said::Undecided, naming)
+        },
     }
 }

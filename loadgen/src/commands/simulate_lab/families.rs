@@ -26,6 +26,36 @@ pub enum Kind {
     HitMiss,
     /// No variant meets the objective.
     NoneMeets,
+    /// M/D/1.
+    Deterministic,
+    /// M/G/1 with hyperexponential service.
+    Hyperexponential,
+    /// M/M/2.
+    Two,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Exponential => "M/M/1",
+            Self::Lognormal => "M/G/1, lognormal",
+            Self::HitMiss => "hits and slow misses",
+            Self::NoneMeets => "none meets",
+            Self::Deterministic => "M/D/1",
+            Self::Hyperexponential => "M/G/1, hyperexponential",
+            Self::Two => "M/M/2",
+        }
+    }
+
+    fn service(self) -> Service {
+        match self {
+            Self::Exponential | Self::HitMiss | Self::NoneMeets => Service::Exponential,
+            Self::Lognormal => Service::Lognormal,
+            Self::Deterministic => Service::Deterministic,
+            Self::Hyperexponential => Service::Hyperexponential,
+            Self::Two => Service::Two,
+        }
+    }
 }
 
 /// Labs of a kind.
@@ -43,25 +73,26 @@ pub struct Family {
     pub spread: f64,
     /// The share of disturbed steps.
     pub disturbed: f64,
+    /// How far that of one repeat is that of the one before: a correlation.
+    pub lasting: f64,
+    /// Whether no constant of the rule was chosen by it.
+    pub held_out: bool,
 }
 
 impl Family {
     /// In a table.
     #[must_use]
     pub fn name(&self) -> String {
-        let kind = match self.kind {
-            Kind::Exponential => "M/M/1",
-            Kind::Lognormal => "M/G/1, lognormal",
-            Kind::HitMiss => "hits and slow misses",
-            Kind::NoneMeets => "none meets",
-        };
-        let mut name = format!("{kind}, {} variants", self.variants);
+        let mut name = format!("{}, {} variants", self.kind.name(), self.variants);
         if self.kind != Kind::NoneMeets {
             name += &format!(", second {:.0} % worse", 100.0 * self.gap);
         }
         name += if self.demand { ", $ a month" } else { ", highest rate" };
         if self.spread > 0.0 {
             name += &format!(", repeats differ by {:.0} %", 100.0 * self.spread);
+        }
+        if self.lasting > 0.0 {
+            name += " and neighbours by less";
         }
         if self.disturbed > 0.0 {
             name += &format!(", {:.0} % disturbed", 100.0 * self.disturbed);
@@ -75,21 +106,65 @@ impl Family {
             spread: self.spread,
             disturbed: self.disturbed,
             unseen: 0.2,
+            lasting: self.lasting,
+            push: 0.0,
         }
     }
 }
 
-/// The families of the kept table.
-#[must_use]
-pub fn families() -> Vec<Family> {
-    let family = |kind, variants, gap, demand| Family {
+fn family(kind: Kind, variants: usize, gap: f64, demand: bool) -> Family {
+    Family {
         kind,
         variants,
         gap,
         demand,
         spread: 0.0,
         disturbed: 0.0,
+        lasting: 0.0,
+        held_out: false,
+    }
+}
+
+/// The families of the kept table: those that the rule's constants were chosen by, and others that they were not.
+#[must_use]
+pub fn families() -> Vec<Family> {
+    let mut families = known_families();
+    families.extend(held_out());
+    families
+}
+
+/// Other laws of service, other numbers of variants and gaps, and weather that lasts.
+fn held_out() -> Vec<Family> {
+    use Kind::{Deterministic, HitMiss, Hyperexponential, Lognormal, NoneMeets, Two};
+    let rough = |spread, lasting, disturbed, family| Family {
+        spread,
+        lasting,
+        disturbed,
+        ..family
     };
+    let families = [
+        family(Deterministic, 4, 0.3, true),
+        family(Deterministic, 6, 0.15, false),
+        family(Hyperexponential, 4, 0.3, true),
+        family(Hyperexponential, 5, 0.1, false),
+        family(Two, 4, 0.3, true),
+        family(Two, 6, 0.2, false),
+        rough(0.1, 0.8, 0.0, family(Kind::Exponential, 6, 0.2, true)),
+        rough(0.1, 0.8, 0.0, family(Kind::Exponential, 4, 0.3, false)),
+        rough(0.0, 0.0, 0.05, family(Lognormal, 4, 0.2, true)),
+        rough(0.05, 0.0, 0.0, family(HitMiss, 4, 0.2, false)),
+        rough(0.1, 0.0, 0.0, family(NoneMeets, 6, 0.0, true)),
+        rough(0.1, 0.0, 0.05, family(Two, 5, 0.2, true)),
+    ];
+    families
+        .map(|family| Family {
+            held_out: true,
+            ..family
+        })
+        .to_vec()
+}
+
+fn known_families() -> Vec<Family> {
     use Kind::{Exponential, HitMiss, Lognormal, NoneMeets};
     let mut families = vec![
         family(Exponential, 4, 0.3, true),
@@ -220,13 +295,13 @@ fn apart(values: &mut [f64], gap: f64, rng: &mut ChaCha8Rng, further: impl Fn(f6
 }
 
 fn truth(family: &Family, index: usize, highest_rps: f64, rng: &mut ChaCha8Rng) -> Truth {
-    let (service, misses) = match family.kind {
-        Kind::Exponential => (Service::Exponential, 0.0),
-        Kind::Lognormal => (Service::Lognormal, 0.0),
+    let service = family.kind.service();
+    let misses = match family.kind {
         // The first two meet it, so that there is a best and a second; of the others some never do.
-        Kind::HitMiss if index < 2 => (Service::Exponential, rng.random_range(0.0..0.006)),
-        Kind::HitMiss => (Service::Exponential, [0.0, 0.005, 0.015, 0.03][rng.random_range(0..4)]),
-        Kind::NoneMeets => (Service::Exponential, rng.random_range(0.02..0.1)),
+        Kind::HitMiss if index < 2 => rng.random_range(0.0..0.006),
+        Kind::HitMiss => [0.0, 0.005, 0.015, 0.03][rng.random_range(0..4)],
+        Kind::NoneMeets => rng.random_range(0.02..0.1),
+        _ => 0.0,
     };
     Truth {
         server: Server::with_highest(service, misses, highest_rps),

@@ -17,10 +17,16 @@ pub struct Row {
     pub none_wrong: usize,
     /// Those that said that they do not know.
     pub undecided: usize,
+    /// Of these, those whose fresh steps contradicted the choice.
+    pub contradicted: usize,
     /// Steps, of each.
     pub steps: Vec<u32>,
-    /// Steps of the fixed design that is wrong no more often, and how often it is; `None` where none that was tried is.
-    pub fixed: Option<(u32, usize)>,
+    /// Steps of the fixed design that always names one, and how often it is wrong, at the smallest size at which that is in one lab of twenty
+    /// at most; `None` where that is none.
+    pub named: Option<(u32, usize)>,
+    /// Steps of the fixed design that names one only with the confidence that was asked for, at the smallest size at which it decides as many
+    /// labs as the rule does and is right in 95 % of those, and how many it decides; `None` where that is none.
+    pub stated: Option<(u32, usize)>,
 }
 
 impl Row {
@@ -46,6 +52,12 @@ impl Row {
         let mut steps = self.steps.clone();
         steps.sort_unstable();
         steps.get(steps.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// The median of the rule's steps as a share of a fixed design's.
+    #[must_use]
+    pub fn ratio(&self, fixed: Option<(u32, usize)>) -> Option<f64> {
+        fixed.map(|(steps, _)| f64::from(self.median_steps()) / f64::from(steps))
     }
 
     /// Whether decided labs are right as often as promised, within what so many labs can tell (two standard deviations).

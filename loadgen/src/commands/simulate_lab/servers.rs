@@ -1,8 +1,8 @@
 //! Servers that never were, whose highest rate under the objective is known. In: a law of service, a rate, random numbers. Out: one
 //! step as evidence. Knows nothing of labs.
 //!
-//! One request is served at a time, first come first served, Poisson arrivals (Lindley's recursion); a step starts with an
-//! idle server and warms up. A miss takes longer than the limit without holding the server.
+//! Requests are served first come first served, one or two at a time, and arrive at random (the recursions of Lindley and of Kiefer and
+//! Wolfowitz); a step starts with an idle server and warms up. A miss takes longer than the limit without holding the server.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,9 +23,12 @@ const WARMUP_S: f64 = 0.3;
 const SIGMA: f64 = 1.0;
 /// Blocks of a window that show whether the backlog grows.
 const BLOCKS: usize = 10;
-/// For the table of lognormal service: loads, and requests simulated at each.
+/// For the tables of laws without a formula: loads, and requests simulated at each.
 const LOADS: usize = 24;
-const LONG: usize = 400_000;
+const LONG: usize = 1_000_000;
+/// Of hyperexponential service: the share of long ones, and how long they take, where short ones have a mean of 1.
+const LONG_SHARE: f64 = 0.1;
+const LONG_TIMES: f64 = 5.0;
 
 /// How long requests are served.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +37,37 @@ pub(super) enum Service {
     Exponential,
     /// Lognormal.
     Lognormal,
+    /// All alike.
+    Deterministic,
+    /// Exponential, a tenth of them five times as long.
+    Hyperexponential,
+    /// Exponential, by two servers with one queue.
+    Two,
+}
+
+/// Those whose highest rate is found by long simulations.
+const TABLED: [Service; 4] = [
+    Service::Lognormal,
+    Service::Deterministic,
+    Service::Hyperexponential,
+    Service::Two,
+];
+
+/// When each of the servers is free again; the second is never where there is one.
+#[derive(Debug, Clone, Copy)]
+struct Free([f64; 2]);
+
+impl Free {
+    fn of(service: Service) -> Self {
+        Self([0.0, if service == Service::Two { 0.0 } else { f64::INFINITY }])
+    }
+
+    /// A request that is due now and is served for so long: when it is done.
+    fn serve(&mut self, now: f64, for_s: f64) -> f64 {
+        let first = usize::from(self.0[1] < self.0[0]);
+        self.0[first] = self.0[first].max(now) + for_s;
+        self.0[first]
+    }
 }
 
 /// A server.
@@ -55,6 +89,19 @@ pub(super) struct Weather {
     pub(super) disturbed: f64,
     /// Of these, the share that nobody notices.
     pub(super) unseen: f64,
+    /// How far a step's factor is that of the one before, whatever was measured: a correlation.
+    pub(super) lasting: f64,
+    /// The factor of the last step, in standard deviations.
+    pub(super) push: f64,
+}
+
+impl Weather {
+    /// The next step's.
+    fn turn(&mut self, rng: &mut ChaCha8Rng) -> f64 {
+        let push: f64 = StandardNormal.sample(rng);
+        self.push = self.lasting * self.push + (1.0 - self.lasting * self.lasting).sqrt() * push;
+        self.push
+    }
 }
 
 impl Server {
@@ -67,7 +114,7 @@ impl Server {
                 // P(sojourn > L) = exp(-(1/mean - rate) L).
                 1.0 / (highest_rps - slow.ln() / LIMIT_S)
             }
-            Service::Lognormal => lognormal_mean(highest_rps),
+            other => tabled_mean(other, highest_rps),
         };
         Self {
             service,
@@ -79,27 +126,27 @@ impl Server {
     /// The latencies of a step's window, in seconds, where service takes `factor` as long as usual.
     fn latencies(&self, rps: f64, factor: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
         let mut latencies = Vec::with_capacity((rps * WINDOW_S * 1.2) as usize + 8);
-        let (mut now, mut free) = (0.0, 0.0_f64);
+        let (mut now, mut free) = (0.0, Free::of(self.service));
         loop {
             now += exponential(rng) / rps;
             if now >= WARMUP_S + WINDOW_S {
                 return latencies;
             }
-            free = free.max(now) + factor * self.mean_s * unit(self.service, rng);
+            let done = free.serve(now, factor * self.mean_s * unit(self.service, rng));
             let miss = if self.misses > 0.0 && rng.random_bool(self.misses) {
                 LIMIT_S * rng.random_range(1.2..2.0)
             } else {
                 0.0
             };
             if now >= WARMUP_S {
-                latencies.push(free - now + miss);
+                latencies.push(done - now + miss);
             }
         }
     }
 
     /// A step.
-    pub(super) fn step(&self, rps: f64, purpose: Purpose, weather: Weather, rng: &mut ChaCha8Rng) -> StepEvidence {
-        let push: f64 = StandardNormal.sample(rng);
+    pub(super) fn step(&self, rps: f64, purpose: Purpose, weather: &mut Weather, rng: &mut ChaCha8Rng) -> StepEvidence {
+        let push = weather.turn(rng);
         let disturbed = weather.disturbed > 0.0 && rng.random_bool(weather.disturbed);
         let seen = disturbed && !rng.random_bool(weather.unseen);
         let factor = (weather.spread * push).exp() * if disturbed { 3.0 } else { 1.0 };
@@ -169,7 +216,12 @@ fn exponential(rng: &mut ChaCha8Rng) -> f64 {
 /// A service time with mean 1.
 fn unit(service: Service, rng: &mut ChaCha8Rng) -> f64 {
     match service {
-        Service::Exponential => exponential(rng),
+        Service::Exponential | Service::Two => exponential(rng),
+        Service::Deterministic => 1.0,
+        Service::Hyperexponential => {
+            let long = if rng.random_bool(LONG_SHARE) { LONG_TIMES } else { 1.0 };
+            exponential(rng) * long / (1.0 + LONG_SHARE * (LONG_TIMES - 1.0))
+        }
         Service::Lognormal => {
             let z: f64 = StandardNormal.sample(rng);
             (SIGMA * z - 0.5 * SIGMA * SIGMA).exp()
@@ -177,16 +229,13 @@ fn unit(service: Service, rng: &mut ChaCha8Rng) -> f64 {
     }
 }
 
-/// The mean service time with which lognormal service has this highest rate, by long simulations of queues at rising loads: with a
+/// The mean service time with which a law has this highest rate, by long simulations of queues at rising loads: with a
 /// mean of 1 and the load `x`, a percentile of `y` means that the limit is met up to `x / mean` with `mean = limit / y`.
-fn lognormal_mean(highest_rps: f64) -> f64 {
-    static TABLE: OnceLock<Vec<(f64, f64)>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
-        let load = |index: usize| 0.97 * (index as f64 + 1.0) / LOADS as f64;
-        (0..LOADS)
-            .map(|index| (load(index), lognormal_percentile(load(index), index as u64)))
-            .collect()
-    });
+fn tabled_mean(service: Service, highest_rps: f64) -> f64 {
+    static TABLES: OnceLock<Vec<Vec<(f64, f64)>>> = OnceLock::new();
+    let tables = TABLES.get_or_init(|| TABLED.iter().map(|service| loads(*service)).collect());
+    let index = TABLED.iter().position(|one| *one == service).unwrap_or(0);
+    let table = &tables[index];
     // The highest rate rises with the load.
     let rate = |&(load, percentile): &(f64, f64)| load * percentile / LIMIT_S;
     let above = table
@@ -200,16 +249,54 @@ fn lognormal_mean(highest_rps: f64) -> f64 {
     load / highest_rps
 }
 
-fn lognormal_percentile(load: f64, seed: u64) -> f64 {
+/// Loads with the percentile of each, in mean service times.
+fn loads(service: Service) -> Vec<(f64, f64)> {
+    let servers = if service == Service::Two { 2.0 } else { 1.0 };
+    let load = |index: usize| servers * 0.97 * (index as f64 + 1.0) / LOADS as f64;
+    (0..LOADS)
+        .map(|index| (load(index), long_percentile(service, load(index), index as u64)))
+        .collect()
+}
+
+fn long_percentile(service: Service, load: f64, seed: u64) -> f64 {
     let mut rng = ChaCha8Rng::seed_from_u64(0x6c6f_676e ^ seed);
-    let (mut now, mut free) = (0.0, 0.0_f64);
+    let (mut now, mut free) = (0.0, Free::of(service));
     let mut stays: Vec<f64> = (0..LONG)
         .map(|_| {
             now += exponential(&mut rng) / load;
-            free = free.max(now) + unit(Service::Lognormal, &mut rng);
-            free - now
+            free.serve(now, unit(service, &mut rng)) - now
         })
         .collect();
-    stays.sort_by(f64::total_cmp);
-    stays[((1.0 - SLOW) * LONG as f64) as usize]
+    let rank = ((1.0 - SLOW) * LONG as f64) as usize;
+    *stays.select_nth_unstable_by(rank, f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a formula and by a long simulation.
+    #[test]
+    fn the_highest_rate_is_where_the_objective_breaks() {
+        let services = TABLED.into_iter().chain([Service::Exponential]);
+        for service in services {
+            let server = Server::with_highest(service, 0.0, 200.0);
+            let load = 200.0 * server.mean_s;
+            let us = 1e6 * server.mean_s * long_percentile(service, load, 99);
+            assert!((us / (1e6 * LIMIT_S) - 1.0).abs() < 0.06, "{service:?}: {us}");
+        }
+    }
+
+    #[test]
+    fn weather_lasts_as_long_as_it_should() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut weather = Weather {
+            lasting: 0.8,
+            ..Weather::default()
+        };
+        let pushes: Vec<f64> = (0..20_000).map(|_| weather.turn(&mut rng)).collect();
+        let product = |lag: usize| pushes.iter().zip(&pushes[lag..]).map(|(a, b)| a * b).sum::<f64>();
+        assert!((product(1) / product(0) - 0.8).abs() < 0.03);
+        assert!((product(0) / pushes.len() as f64 - 1.0).abs() < 0.1);
+    }
 }

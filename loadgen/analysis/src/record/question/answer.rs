@@ -12,7 +12,7 @@ pub struct Answer {
     pub outcome: AnswerOutcome,
     /// The best variant: the answer where `decided`, the most likely one where `undecided`, absent where `none`.
     pub best: Option<String>,
-    /// How often an answer of this kind is right, by the rule that stopped; the question's where `decided`.
+    /// How likely `best` is right, by the rule that stopped: the question's confidence where `decided`, at most that where `undecided`.
     pub confidence: f64,
     /// Whether steps that did not choose the best confirmed it.
     pub confirmed: bool,
@@ -36,9 +36,9 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerOutcome {
-    /// One variant is best, or within the tie of the best.
+    /// One variant is best, or within the tie of the best, and steps that did not choose it confirm it.
     Decided,
-    /// The budget ended before that was known.
+    /// The budget ended before that was known or confirmed, or fresh steps said otherwise.
     Undecided,
     /// No variant meets the objective.
     None,

@@ -1,0 +1,364 @@
+//! How high a candidate goes under the objectives, by all of its steps together.
+//!
+//! In: what the steps of each rate say ([`places`](super::places)). Out: how likely each highest rate is. Knows nothing of other
+//! candidates, of costs and of what is measured next.
+//!
+//! The odds of being slow rise with the rate: about as a power of it, from a share that is slow at any rate (misses, say). At
+//! the highest rate they are those of the limit; a candidate whose slow share lies above the limit at any rate has none. How steep the rise is and
+//! how large the share at any rate is not known, nor how much repeats differ: all are averaged over, weighed by how likely they make
+//! the steps. So a step at one rate speaks for what it shows at others, as far as any such curve goes through all of them.
+
+use super::likelihood::{FINE, Likelihood, SIDE, SIGMA_PRIOR, SIGMAS, THETAS};
+use super::places::Place;
+use std::sync::OnceLock;
+
+/// Highest rates lie so far apart, in their logarithm …
+const STEP: f64 = 0.025;
+/// … from so far below the lowest rate that matters …
+const BELOW: f64 = 1.4;
+/// … to so far above the highest.
+const ABOVE: f64 = 1.4;
+/// Rises of the log odds with the logarithm of the rate.
+const SLOPES: [f64; 4] = [4.0, 8.0, 16.0, 32.0];
+/// Shares of the limit that are slow at any rate, of candidates that have a highest rate, and how likely they are.
+const FLOORS: [f64; 2] = [0.0, 0.6];
+const FLOOR_PRIOR: [f64; 2] = [0.8, 0.2];
+/// Log odds above the limit that are slow at any rate, of candidates that have none.
+const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
+/// How they rise then, and from where.
+const NEVER_SLOPE: f64 = 12.0;
+const NEVER_KNEES: usize = 12;
+/// How likely a candidate has none, before anything was seen …
+const NEVER_PRIOR: f64 = 0.15;
+/// … and how likely one lies above all rates that matter.
+const TOP_PRIOR: f64 = 0.1;
+/// How much the steps of other candidates say of this one's weather.
+const POOLED: f64 = 0.5;
+/// Shapes of a curve with a highest rate.
+const SHAPES: usize = SLOPES.len() * FLOORS.len();
+/// The tables of odds reach so many half steps to either side.
+const REACH: i64 = 800;
+
+/// The highest rates that are told apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grid {
+    /// Rising.
+    pub rates: Vec<f64>,
+    start: f64,
+}
+
+impl Grid {
+    /// Around the rates that matter, of which there is at least one.
+    #[must_use]
+    pub fn around(rates: &[f64]) -> Self {
+        let (low, high) = (rates[0], rates[rates.len() - 1]);
+        let start = (low / BELOW).ln();
+        let count = (((high * ABOVE).ln() - start) / STEP).ceil() as usize + 1;
+        Self {
+            rates: (0..count).map(|index| (start + index as f64 * STEP).exp()).collect(),
+            start,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.rates.len()
+    }
+
+    /// How many half steps a rate lies above the first.
+    fn half_steps(&self, rps: f64) -> i64 {
+        ((rps.ln() - self.start) / (0.5 * STEP)).round() as i64
+    }
+
+    /// Shapes with a highest rate by highest rates, then those without one.
+    fn states(&self) -> usize {
+        SHAPES * self.count() + NEVER.len() * NEVER_KNEES
+    }
+
+    fn knee(&self, index: usize) -> usize {
+        index * (self.count() - 1) / (NEVER_KNEES - 1)
+    }
+
+    /// Where each state's curve lies at a rate, in steps of `θ` from the table's first.
+    fn odds(&self, rps: f64, mut each: impl FnMut(usize, f32)) {
+        let (tables, at) = (odds_tables(), self.half_steps(rps));
+        let index = |k: usize| (at - 2 * k as i64 + REACH).clamp(0, 2 * REACH) as usize;
+        let mut state = 0;
+        for table in &tables[..SHAPES] {
+            for k in 0..self.count() {
+                each(state, table[index(k)]);
+                state += 1;
+            }
+        }
+        for table in &tables[SHAPES..] {
+            for knee in 0..NEVER_KNEES {
+                each(state, table[index(self.knee(knee))]);
+                state += 1;
+            }
+        }
+    }
+
+    /// The index of the highest rate of a state; `None` without one.
+    fn highest(&self, state: usize) -> Option<usize> {
+        (state < SHAPES * self.count()).then(|| state % self.count())
+    }
+
+    fn prior(&self) -> Vec<f64> {
+        let count = self.count() as f64;
+        let even = (1.0 - NEVER_PRIOR - TOP_PRIOR) / count;
+        let mut prior: Vec<f64> = Vec::with_capacity(self.states());
+        for shape in 0..SHAPES {
+            let share = FLOOR_PRIOR[shape / SLOPES.len()] / SLOPES.len() as f64;
+            prior.extend((0..self.count()).map(|k| {
+                let top = if k + 1 == self.count() { TOP_PRIOR } else { 0.0 };
+                share * (even + top)
+            }));
+        }
+        let never = NEVER_PRIOR / (NEVER.len() * NEVER_KNEES) as f64;
+        prior.extend(std::iter::repeat_n(never, NEVER.len() * NEVER_KNEES));
+        prior
+    }
+}
+
+/// One for each shape, then one for each share that is slow at any rate: by half steps of the rate from the highest or the knee.
+fn odds_tables() -> &'static [Vec<f32>] {
+    static TABLES: OnceLock<Vec<Vec<f32>>> = OnceLock::new();
+    TABLES.get_or_init(|| {
+        let table = |floor: f64, rising: f64, slope: f64| {
+            let at = |index: i64| {
+                let x = (index - REACH) as f64 * 0.5 * STEP;
+                let theta = (floor + rising * (slope * x).min(700.0).exp()).max(1e-300).ln();
+                let most = (THETAS - 1) as f64;
+                // One whole step is always left to the right, so that a line can be drawn.
+                (theta / FINE + SIDE as f64).clamp(0.0, most - 1e-3) as f32
+            };
+            (0..=2 * REACH).map(at).collect()
+        };
+        let with = FLOORS.iter().flat_map(|&floor| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
+        let without = NEVER.iter().map(|odds| (odds.exp(), 1.0, NEVER_SLOPE));
+        with.chain(without)
+            .map(|(floor, rising, slope)| table(floor, rising, slope))
+            .collect()
+    })
+}
+
+/// How likely a candidate's steps are, by the state of its curve and the spread of its repeats.
+#[derive(Debug, Clone)]
+pub struct Likely {
+    /// One for each `σ`.
+    logs: Vec<Vec<f64>>,
+}
+
+impl Likely {
+    /// Of the steps of all rates, for one objective.
+    #[must_use]
+    pub fn of<'a>(grid: &Grid, places: impl Iterator<Item = (f64, &'a Likelihood)>) -> Self {
+        let mut logs = vec![vec![0.0; grid.states()]; SIGMAS.len()];
+        for (rps, likelihood) in places {
+            grid.odds(rps, |state, at| {
+                let (from, share) = (at as usize, f64::from(at.fract()));
+                for (sigma, logs) in logs.iter_mut().enumerate() {
+                    let row = likelihood.row(sigma);
+                    logs[state] += row[from] + share * (row[from + 1] - row[from]);
+                }
+            });
+        }
+        Self { logs }
+    }
+
+    /// How likely each `σ` makes them, as logarithms.
+    fn weather(&self, prior: &[f64]) -> [f64; SIGMAS.len()] {
+        std::array::from_fn(|sigma| {
+            let logs = &self.logs[sigma];
+            let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = logs.iter().zip(prior).map(|(log, prior)| prior * (log - greatest).exp()).sum();
+            greatest + sum.ln()
+        })
+    }
+}
+
+/// How likely each highest rate is.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Of each of the grid's rates, that it is the highest.
+    pub mass: Vec<f64>,
+    /// That no rate meets the objectives.
+    pub never: f64,
+    /// Of each state, what is likely at all.
+    weights: Vec<(usize, f64)>,
+}
+
+/// Weights below this are nothing.
+const NOTHING: f64 = 1e-7;
+
+/// The curves of all candidates, each of one objective: how much repeats differ is asked of all of them.
+#[must_use]
+pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
+    let prior = grid.prior();
+    let own: Vec<[f64; SIGMAS.len()]> = likely.iter().map(|likely| likely.weather(&prior)).collect();
+    let mut all = [0.0; SIGMAS.len()];
+    for own in &own {
+        for (all, own) in all.iter_mut().zip(own) {
+            *all += POOLED * own;
+        }
+    }
+    likely
+        .iter()
+        .zip(&own)
+        .map(|(likely, own)| {
+            let sigma_logs: [f64; SIGMAS.len()] =
+                std::array::from_fn(|sigma| SIGMA_PRIOR[sigma].ln() + all[sigma] - POOLED * own[sigma]);
+            Curve::of(grid, &prior, likely, &sigma_logs)
+        })
+        .collect()
+}
+
+impl Curve {
+    fn of(grid: &Grid, prior: &[f64], likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
+        let greatest = likely.logs.iter().zip(sigma_logs).fold(f64::NEG_INFINITY, |most, (logs, sigma)| {
+            logs.iter().fold(most, |most, log| most.max(log + sigma))
+        });
+        let mut weights = vec![0.0; grid.states()];
+        for (logs, sigma) in likely.logs.iter().zip(sigma_logs) {
+            // Far below the greatest nothing is left after `exp`.
+            let shift = sigma - greatest;
+            for ((weight, log), prior) in weights.iter_mut().zip(logs).zip(prior) {
+                let log = log + shift;
+                if log > -40.0 {
+                    *weight += prior * log.exp();
+                }
+            }
+        }
+        let sum: f64 = weights.iter().sum();
+        let mut curve = Self {
+            mass: vec![0.0; grid.count()],
+            never: 0.0,
+            weights: Vec::new(),
+        };
+        for (state, weight) in weights.into_iter().enumerate() {
+            let weight = weight / sum;
+            match grid.highest(state) {
+                Some(k) => curve.mass[k] += weight,
+                None => curve.never += weight,
+            }
+            if weight > NOTHING {
+                curve.weights.push((state, weight));
+            }
+        }
+        curve
+    }
+
+    /// Before any step.
+    #[must_use]
+    pub fn prior(grid: &Grid) -> Self {
+        let likely = Likely::of(grid, std::iter::empty());
+        Self::of(grid, &grid.prior(), &likely, &SIGMA_PRIOR.map(f64::ln))
+    }
+
+    /// Where all objectives must be met: no more likely at least a rate than by any of them alone.
+    #[must_use]
+    pub fn all_of(grid: &Grid, curves: Vec<Self>) -> Self {
+        let mut curves = curves.into_iter();
+        let Some(mut all) = curves.next() else {
+            return Self::prior(grid);
+        };
+        for other in curves {
+            let lower = other.mean(grid) < all.mean(grid);
+            let (mut above, mut above_other) = (0.0, 0.0);
+            let mut least = 0.0;
+            for (mass, more) in all.mass.iter_mut().zip(&other.mass).rev() {
+                above += *mass;
+                above_other += more;
+                let now = f64::min(above, above_other);
+                *mass = now - least;
+                least = now;
+            }
+            all.never = 1.0 - least;
+            if lower {
+                all.weights = other.weights;
+            }
+        }
+        all
+    }
+
+    fn mean(&self, grid: &Grid) -> f64 {
+        let low = grid.start - 1.0;
+        let logs = self.mass.iter().zip(&grid.rates).map(|(mass, rps)| mass * (rps.ln() - low));
+        logs.sum()
+    }
+
+    /// How likely a rate meets the objectives.
+    #[must_use]
+    pub fn at_least(&self, grid: &Grid, rps: f64) -> f64 {
+        let above = self.mass.iter().zip(&grid.rates).rev();
+        above
+            .take_while(|(_, highest)| **highest >= rps * (1.0 - 1e-6))
+            .map(|(mass, _)| mass)
+            .sum()
+    }
+
+    /// The highest rate that it goes beyond as likely as not; `None` where none meets the objectives.
+    #[must_use]
+    pub fn median(&self, grid: &Grid) -> Option<f64> {
+        let mut above = 0.0;
+        for (mass, rps) in self.mass.iter().zip(&grid.rates).rev() {
+            above += mass;
+            if above >= 0.5 {
+                return Some(*rps);
+            }
+        }
+        None
+    }
+
+    /// How much a step at a rate is expected to tell of something, in natural logarithms: `chance` is how likely that is, by the index
+    /// of the highest rate, and without one. `requests` is how many of the step count.
+    #[must_use]
+    pub fn tells(&self, grid: &Grid, rps: f64, requests: f64, limit: f64, chance: &dyn Fn(Option<usize>) -> f64) -> f64 {
+        let mut weights = self.weights.iter().peekable();
+        let mut sums = [[0.0; OUTCOMES]; 2];
+        grid.odds(rps, |state, at| {
+            if weights.peek().is_none_or(|(next, _)| *next != state) {
+                return;
+            }
+            let Some((_, weight)) = weights.next() else { return };
+            let theta = (f64::from(at) - SIDE as f64) * FINE;
+            let chance = chance(grid.highest(state));
+            let odds = (theta.exp() * limit / (1.0 - limit)).min(1e9);
+            for (outcome, likely) in outcomes(requests * odds / (1.0 + odds)).into_iter().enumerate() {
+                sums[0][outcome] += weight * chance * likely;
+                sums[1][outcome] += weight * (1.0 - chance) * likely;
+            }
+        });
+        information(&sums)
+    }
+}
+
+const OUTCOMES: usize = 3;
+
+/// No slow request, a few, more: as likely as with so many expected.
+fn outcomes(expected: f64) -> [f64; OUTCOMES] {
+    let none = (-expected).exp();
+    let few = none * expected * (1.0 + expected / 2.0 * (1.0 + expected / 3.0));
+    [none, few, (1.0 - none - few).max(0.0)]
+}
+
+/// What the outcome tells of the row.
+fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
+    let rows = sums.map(|row| row.iter().sum::<f64>());
+    let all: f64 = rows.iter().sum();
+    let mut told = 0.0;
+    for outcome in 0..OUTCOMES {
+        let column = sums[0][outcome] + sums[1][outcome];
+        for (row, sum) in sums.iter().zip(rows) {
+            if row[outcome] > 0.0 {
+                told += row[outcome] / all * (row[outcome] * all / (column * sum)).ln();
+            }
+        }
+    }
+    told.max(0.0)
+}
+
+/// The steps of a candidate for one objective, or for failures where it has too many.
+#[must_use]
+pub fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
+    Likely::of(grid, places.iter().map(|place| (place.rps, &place.likelihoods[objective])))
+}

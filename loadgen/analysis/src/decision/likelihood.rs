@@ -1,0 +1,275 @@
+//! How likely the counts of steps are, over where a typical repeat lies and over how much repeats differ.
+//!
+//! In: of each step how many requests it had, how many were slow, and how much they depend on each other. Out: a table of
+//! logarithms. Knows nothing of rates, variants or costs.
+//!
+//! A repeat has weather of its own, which moves all of its requests: the log odds of being slow are `θ + σ z` with a standard
+//! normal `z` of each step. Given those, slow requests come in bursts: at random, and of geometric lengths whose mean is the dependence of
+//! all steps around the rate, because a step that met no burst shows none. A small share of all steps is disturbed without anybody having seen it: such a step may show
+//! anything, so that no single step is certain of anything.
+
+use std::sync::OnceLock;
+
+/// Standard deviations of a repeat's weather, in log odds.
+pub const SIGMAS: [f64; 4] = [0.3, 0.8, 1.6, 3.2];
+/// How likely each is before anything was seen.
+pub const SIGMA_PRIOR: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
+/// Log odds go in such steps …
+pub const FINE: f64 = 0.5;
+/// … so many to either side of the limit, for a typical repeat …
+pub const SIDE: usize = 16;
+/// … and so many for a single one.
+const FAR_SIDE: usize = 28;
+/// Places of a typical repeat.
+pub const THETAS: usize = 2 * SIDE + 1;
+/// A whole number of [`LANES`]; the last ones are never likely.
+const ODDS: usize = (2 * FAR_SIDE + 1).next_multiple_of(LANES);
+/// Products summed side by side.
+const LANES: usize = 4;
+/// The share of steps that were disturbed unseen.
+const DISTURBED: f64 = 0.03;
+/// Where a larger share is slow there is no telling bursts apart: requests count by their dependence.
+const OFTEN: f64 = 0.2;
+/// More slow requests than these are counted in larger pieces.
+const MOST_COUNTED: f64 = 40.0;
+/// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
+const SATURATED_COUNT: f64 = 50.0;
+
+/// The logarithm of the likelihood of some steps over `σ` and `θ`, the log odds less those of the limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Likelihood(Box<[[f64; THETAS]; SIGMAS.len()]>);
+
+/// Counts of one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counts {
+    /// Requests.
+    pub requests: f64,
+    /// Of these, slow.
+    pub slow: f64,
+    /// How many say as much as an independent one.
+    pub dependence: f64,
+    /// Whether the server could not keep up: more than may be are slow then, and in a longer step all would be.
+    pub saturated: bool,
+    /// Whether something foreign made requests slower, if anything: no more would have been slow without it.
+    pub slowed: bool,
+}
+
+impl Counts {
+    /// How likely they are at some log odds, and how many requests count.
+    fn given(self, odds: impl Fn(usize) -> f64, limit: f64) -> ([f64; ODDS], f64, f64) {
+        let dependence = self.dependence.max(1.0);
+        let share = (self.slow / self.requests.max(1e-9)).clamp(0.0, 1.0);
+        // A backlog that grows below the limit may be a burst at the window's end.
+        let saturated = self.saturated && share > limit;
+        if !saturated && share < OFTEN {
+            let of = |odds: f64| self.in_bursts(1.0 / (1.0 + (-odds).exp()), dependence);
+            return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
+        }
+        let count = self.requests / dependence;
+        let count = if saturated { count.clamp(1.0, SATURATED_COUNT) } else { count };
+        let slow = if saturated { count } else { count * share };
+        let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
+        let of = |odds: f64| {
+            // ln p and ln (1 - p) without losing the small one.
+            let (p, q) = (-(-odds).exp().ln_1p(), -odds.exp().ln_1p());
+            (ways + slow * p + (count - slow) * q).exp()
+        };
+        (std::array::from_fn(|index| of(odds(index))), count, slow)
+    }
+
+    /// The chance of so many slow ones where a share is slow, in bursts that come at random and are of geometric lengths
+    /// (Pólya and Aeppli's law, by its recursion).
+    fn in_bursts(self, share: f64, dependence: f64) -> f64 {
+        // The same in coarser pieces where there are many.
+        let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
+        let (slow, mean) = ((self.slow * coarse).round() as u32, (dependence * coarse).max(1.0));
+        let bursts = self.requests * coarse * share / mean;
+        let longer = 1.0 - 1.0 / mean;
+        let (mut before, mut now) = (0.0, (-bursts).exp());
+        for count in 0..slow {
+            let count = f64::from(count);
+            let next = ((bursts / mean + 2.0 * longer * count) * now - longer * longer * (count - 1.0) * before) / (count + 1.0);
+            (before, now) = (now, next.max(0.0));
+        }
+        now
+    }
+}
+
+impl Likelihood {
+    /// Of no steps.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Box::new([[0.0; THETAS]; SIGMAS.len()]))
+    }
+
+    /// Adds a step; `limit` is the share of slow requests that may be, above 0 and below 1.
+    pub fn add(&mut self, counts: Counts, limit: f64) {
+        if counts.requests <= 0.0 {
+            return;
+        }
+        let of_limit = (limit / (1.0 - limit)).ln();
+        let odds = |index: usize| of_limit + (index as f64 - FAR_SIDE as f64) * FINE;
+        let (given, count, slow) = counts.given(odds, limit);
+        let any = 1.0 / (count + 1.0);
+        // Half of the disturbed ones have nearly all slow.
+        let most = if slow > 0.8 * count {
+            1.0 / (0.2 * count + 1.0)
+        } else {
+            0.0
+        };
+        let disturbed = DISTURBED * 0.5 * (any + most);
+        for (logs, kernels) in self.0.iter_mut().zip(kernels()) {
+            let mut row: [f64; THETAS] = std::array::from_fn(|theta| {
+                let kernel = &kernels[theta * ODDS..(theta + 1) * ODDS];
+                ((1.0 - DISTURBED) * dot(kernel, &given) + disturbed).ln()
+            });
+            if counts.slowed {
+                // Without what slowed it the step might have been any better one.
+                for theta in (0..THETAS - 1).rev() {
+                    row[theta] = row[theta].max(row[theta + 1]);
+                }
+            }
+            for (log, more) in logs.iter_mut().zip(row) {
+                *log += more;
+            }
+        }
+    }
+
+    /// Over `θ`, for one `σ`.
+    #[must_use]
+    pub fn row(&self, sigma: usize) -> &[f64; THETAS] {
+        &self.0[sigma]
+    }
+
+    /// The mean log odds by likelihood, from those of the limit: below 0 the objective looks met.
+    #[must_use]
+    pub fn position(&self) -> f64 {
+        let over = || {
+            self.0.iter().zip(SIGMA_PRIOR).flat_map(|(logs, prior)| {
+                let theta = |index: usize| (index as f64 - SIDE as f64) * FINE;
+                logs.iter()
+                    .enumerate()
+                    .map(move |(index, log)| (prior.ln() + log, theta(index)))
+            })
+        };
+        let greatest = over().map(|(log, _)| log).fold(f64::NEG_INFINITY, f64::max);
+        let (mut all, mut sum) = (0.0, 0.0);
+        for (log, theta) in over() {
+            let weight = (log - greatest).exp();
+            all += weight;
+            sum += weight * theta;
+        }
+        sum / all
+    }
+}
+
+/// `σ` by `θ` by the log odds of one repeat: how likely they are.
+fn kernels() -> &'static [Vec<f64>] {
+    static KERNELS: OnceLock<Vec<Vec<f64>>> = OnceLock::new();
+    KERNELS.get_or_init(|| {
+        let rows = |sigma: f64| {
+            let row = move |theta: f64| {
+                let weights: Vec<f64> = (0..ODDS)
+                    .map(|index| {
+                        let z = ((index as f64 - FAR_SIDE as f64) * FINE - theta) / sigma;
+                        if index <= 2 * FAR_SIDE {
+                            (-0.5 * z * z).exp()
+                        } else {
+                            0.0
+                        }
+                    })
+                    .collect();
+                let sum: f64 = weights.iter().sum();
+                weights.into_iter().map(move |weight| weight / sum)
+            };
+            (0..THETAS)
+                .flat_map(|theta| row((theta as f64 - SIDE as f64) * FINE))
+                .collect()
+        };
+        SIGMAS.iter().map(|sigma| rows(*sigma)).collect()
+    })
+}
+
+/// Summed in lanes, so that the compiler may add several at once.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    lanes.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(steps: &[Counts]) -> Likelihood {
+        let mut likelihood = Likelihood::none();
+        for step in steps {
+            likelihood.add(*step, 0.01);
+        }
+        likelihood
+    }
+
+    fn step(slow: f64) -> Counts {
+        Counts {
+            requests: 1_000.0,
+            slow,
+            dependence: 1.0,
+            saturated: false,
+            slowed: false,
+        }
+    }
+
+    /// How much likelier the limit's odds are than those so far above them, with little weather.
+    fn below(likelihood: &Likelihood, steps: usize) -> f64 {
+        likelihood.row(0)[SIDE - steps] - likelihood.row(0)[SIDE + steps]
+    }
+
+    #[test]
+    fn clean_steps_speak_for_fewer_slow_ones_and_bad_ones_for_more() {
+        assert!(below(&of(&[]), 2).abs() < 1e-12);
+        let (one, two) = (of(&[step(0.0)]), of(&[step(0.0); 2]));
+        assert!(below(&one, 2) > 2.0 && below(&two, 2) > 1.9 * below(&one, 2));
+        assert!(one.position() < -2.0 && of(&[step(100.0)]).position() > 1.0);
+        assert!(below(&of(&[step(100.0)]), 2) < -3.0);
+        // A clean step among bad ones may be one that nobody saw disturbed, and the other way round.
+        assert!(below(&of(&[step(1_000.0)]), 8) > -6.0);
+    }
+
+    #[test]
+    fn dependent_requests_count_less_and_a_growing_backlog_at_most_as_so_many() {
+        let dependent = Counts {
+            dependence: 20.0,
+            ..step(0.0)
+        };
+        assert!(below(&of(&[dependent]), 2) < 0.6 * below(&of(&[step(0.0)]), 2));
+        let saturated = Counts {
+            saturated: true,
+            ..step(300.0)
+        };
+        assert!(of(&[saturated]).position() > 4.0);
+        // A backlog that grows without slow requests is none.
+        let short = Counts {
+            saturated: true,
+            ..step(0.0)
+        };
+        assert_eq!(of(&[short]), of(&[step(0.0)]));
+    }
+
+    #[test]
+    fn a_slowed_step_speaks_for_an_objective_and_never_against_it() {
+        let slowed = |slow: f64| Counts {
+            slowed: true,
+            ..step(slow)
+        };
+        assert!((below(&of(&[slowed(0.0)]), 2) - below(&of(&[step(0.0)]), 2)).abs() < 1e-9);
+        for slow in [0.0, 3.0, 10.0, 500.0, 1_000.0] {
+            for steps in 1..SIDE {
+                assert!(below(&of(&[slowed(slow)]), steps) >= -1e-12);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The steps of one candidate by rate. In: steps. Out: for each rate what they say of every objective, and whether it can be measured
+//! at all. Knows nothing of other rates, of costs and of what is decided.
+
+use super::evidence::StepEvidence;
+use super::likelihood::{Counts, Likelihood};
+use crate::record::{Purpose, Question};
+
+/// Rates closer than this share are one: a schedule may round.
+const SAME: f64 = 0.002;
+/// So often in a row a rate is tried in vain before it is given up.
+pub const TRIES: u32 = 3;
+/// Fewer failed requests than this may be chance at any limit.
+const FAILED: f64 = 2.0;
+/// The dependence of requests is asked of all steps at rates from this share of a rate …
+const DEPENDENCE_FROM: f64 = 0.65;
+/// … up to this one.
+const DEPENDENCE_TO: f64 = 1.1;
+
+/// The steps of one rate.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// In requests per second.
+    pub rps: f64,
+    /// Steps that are evidence.
+    pub usable: u32,
+    /// Steps in vain since the last that is.
+    pub in_vain: u32,
+    /// What they say of each objective, and last of failures.
+    pub likelihoods: Vec<Likelihood>,
+    /// How many requests say as much as an independent one.
+    pub dependence: f64,
+    /// Where a typical repeat lies, in log odds from the limit, by the objective that looks worst.
+    pub position: f64,
+    /// Steps that something foreign slowed, which is evidence on one side only.
+    slowed: u32,
+    requests: f64,
+    failed: f64,
+}
+
+impl Place {
+    fn new(rps: f64, objectives: usize, dependence: f64) -> Self {
+        Self {
+            rps,
+            usable: 0,
+            in_vain: 0,
+            likelihoods: vec![Likelihood::none(); objectives + 1],
+            dependence,
+            position: 0.0,
+            slowed: 0,
+            requests: 0.0,
+            failed: 0.0,
+        }
+    }
+
+    /// Whether it looks as if it met the objectives.
+    #[must_use]
+    pub fn looks_met(&self) -> bool {
+        self.usable > 0 && self.position < 0.0
+    }
+
+    /// Whether it could not be measured.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.in_vain >= TRIES
+    }
+
+    /// Whether more requests failed than may. That there are fewer than a share of a thousandth cannot be shown in short steps, and
+    /// so is only asked to look like it.
+    #[must_use]
+    pub fn refuses(&self, question: &Question) -> bool {
+        self.failed >= FAILED && self.failed > question.error_share * self.requests
+    }
+
+    fn add(&mut self, question: &Question, step: &StepEvidence) {
+        if says_nothing(step) {
+            self.in_vain += 1;
+            return;
+        }
+        let slowed = step.usable.is_err();
+        let dependence = self.dependence;
+        let counts = |slow: f64, saturated: bool| Counts {
+            requests: step.requests,
+            slow,
+            dependence,
+            saturated,
+            slowed,
+        };
+        let limits = question
+            .objectives
+            .iter()
+            .map(|objective| 1.0 - objective.percentile.quantile());
+        for ((likelihood, limit), slow) in self.likelihoods.iter_mut().zip(limits).zip(&step.slow) {
+            likelihood.add(counts(*slow, step.saturated), limit);
+        }
+        if slowed {
+            self.slowed += 1;
+            self.in_vain += 1;
+            return;
+        }
+        if let Some(failures) = self.likelihoods.last_mut() {
+            failures.add(counts(step.failed, false), question.error_share.clamp(1e-6, 0.5));
+        }
+        self.in_vain = 0;
+        self.usable += 1;
+        self.requests += step.requests;
+        self.failed += step.failed;
+    }
+
+    fn settle(&mut self, question: &Question) {
+        let objectives = question.objectives.len();
+        let counted = if self.refuses(question) { objectives + 1 } else { objectives };
+        let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
+        self.position = positions.fold(f64::NEG_INFINITY, f64::max);
+        // Slowed ones alone count where they look as if the objectives were met all the same.
+        if self.usable == 0 && self.slowed > 0 && self.position < 0.0 {
+            (self.usable, self.in_vain) = (self.slowed, 0);
+        }
+    }
+}
+
+fn says_nothing(step: &StepEvidence) -> bool {
+    step.requests <= 0.0 || (step.usable.is_err() && !step.slowed)
+}
+
+/// The steps of one candidate by rate, rising; those of the given purposes.
+#[must_use]
+pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn(Purpose) -> bool) -> Vec<Place> {
+    let mut places: Vec<Place> = Vec::new();
+    let depends = |rps: f64| {
+        let told = |step: &&StepEvidence| {
+            let is_self = (step.rps / rps - 1.0).abs() <= SAME;
+            let is_near = step.rps >= DEPENDENCE_FROM * rps && step.rps <= DEPENDENCE_TO * rps && !step.saturated;
+            (is_self || is_near) && !says_nothing(step)
+        };
+        let (sum, count) = steps
+            .iter()
+            .filter(told)
+            .fold((0.0, 0.0), |(sum, count), step| (sum + step.dependence.max(1.0), count + 1.0));
+        if count > 0.0 { sum / count } else { 1.0 }
+    };
+    for step in steps.iter().filter(|step| of(step.purpose)) {
+        let near = |rate: f64| (step.rps / rate - 1.0).abs() <= SAME;
+        let rps = rates.iter().copied().find(|rate| near(*rate)).unwrap_or(step.rps);
+        let index = places.iter().position(|one| (one.rps / rps - 1.0).abs() <= SAME);
+        let index = index.unwrap_or_else(|| {
+            places.push(Place::new(rps, question.objectives.len(), depends(rps)));
+            places.len() - 1
+        });
+        places[index].add(question, step);
+    }
+    for place in &mut places {
+        place.settle(question);
+    }
+    places.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    places
+}
+
+/// What was found at a rate, where it was measured.
+#[must_use]
+pub fn at(places: &[Place], rps: f64) -> Option<&Place> {
+    places.iter().find(|place| (place.rps / rps - 1.0).abs() <= SAME)
+}

@@ -1,0 +1,307 @@
+//! The bodies of requests to any HTTP endpoint, made before a step. In: a specification, whose files are read once. Out: bodies in
+//! the order in which they are sent.
+
+use super::spec::{BodySource, CustomSpec};
+use super::success::Success;
+use super::template::{ENTITY_ID, ENTITY_IDS, Template};
+use crate::payload::Body;
+use bytes::Bytes;
+use hyper::Method;
+use hyper::header::HeaderValue;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file of bodies or of rows, at most.
+const FILE_BYTES: u64 = 256 << 20;
+/// All bodies of a step, at most.
+const STEP_BYTES: usize = 1 << 30;
+
+/// What an endpoint is asked, read.
+#[derive(Debug, Clone)]
+pub struct Custom {
+    /// The method.
+    pub method: Method,
+    /// Path and query, behind the server's prefix.
+    pub path: String,
+    /// What is said of the body.
+    pub content_type: Option<HeaderValue>,
+    /// When a reply is a success.
+    pub success: Arc<Success>,
+    /// Inferences of one request, where its ids do not say.
+    pub rows_per_request: u32,
+    content: Content,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    /// As they are, sent in turn.
+    Ready(Arc<[Bytes]>),
+    /// Filled anew for each request.
+    Ids { template: Template, rows: Arc<[Row]> },
+}
+
+/// A row of a CSV file, by its columns.
+type Row = BTreeMap<String, String>;
+
+impl Custom {
+    /// Reads what a specification names.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is too large, a place that no column has, bodies that are no JSON though they should be.
+    pub fn open(spec: &CustomSpec) -> Result<Self, String> {
+        let method = spec
+            .method
+            .parse()
+            .map_err(|_| format!("`target.method` = `{}` is no method of HTTP", spec.method))?;
+        let is_json = spec.content_type.contains("json");
+        let content_type = match spec.content_type.as_str() {
+            "" => None,
+            text => Some(
+                HeaderValue::from_str(text)
+                    .map_err(|_| format!("`target.content_type` = `{text}` cannot be a header"))?,
+            ),
+        };
+        let content = match &spec.body {
+            BodySource::Empty => Content::Ready([Bytes::new()].into()),
+            BodySource::Recorded(file) => Content::Ready(recorded(file, is_json)?.into()),
+            BodySource::Text(text) => filled(text, None, is_json)?,
+            BodySource::File(file) => filled(&text_of(file)?, None, is_json)?,
+            BodySource::Rows { template, rows } => filled(template, Some(rows), is_json)?,
+        };
+        Ok(Self {
+            method,
+            path: spec.path.clone(),
+            content_type,
+            success: Arc::new(spec.success.clone()),
+            rows_per_request: spec.rows_per_request,
+            content,
+        })
+    }
+
+    /// Whether a request holds one id.
+    #[must_use]
+    pub fn wants_an_id(&self) -> bool {
+        matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_ID))
+    }
+
+    /// Whether a request holds as many ids as a load says.
+    #[must_use]
+    pub fn wants_ids(&self) -> bool {
+        matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_IDS))
+    }
+
+    /// The bodies of so many requests, of which each takes `per_request` of `ids`; those without ids are sent in turn.
+    ///
+    /// # Errors
+    /// More bytes than a step may hold.
+    pub fn bodies(&self, requests: usize, ids: &[i64], per_request: usize) -> Result<Vec<Body>, String> {
+        let body = |bytes: Bytes| Body { bytes, json_len: None };
+        let (template, rows) = match &self.content {
+            Content::Ready(bodies) => return Ok(bodies.iter().cloned().map(body).collect()),
+            Content::Ids { template, rows } => (template, rows),
+        };
+        let (mut bodies, mut bytes) = (Vec::with_capacity(requests), 0);
+        for (index, ids) in ids.chunks(per_request.max(1)).take(requests).enumerate() {
+            let row = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
+            let text = template.fill(|place| match place {
+                ENTITY_ID => ids[0].to_string().into(),
+                ENTITY_IDS => ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",").into(),
+                column => row.and_then(|row| row.get(column)).map_or("", String::as_str).into(),
+            });
+            bytes += text.len();
+            if bytes > STEP_BYTES {
+                return Err(format!(
+                    "the bodies of one step would take more than {} MiB; make the steps shorter, or the body smaller",
+                    STEP_BYTES >> 20
+                ));
+            }
+            bodies.push(body(text.into()));
+        }
+        Ok(bodies)
+    }
+}
+
+fn text_of(file: &Path) -> Result<String, String> {
+    let at = |error: std::io::Error| format!("{}: {error}", file.display());
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(at)?;
+    opened.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(at)?;
+    if text.len() as u64 > FILE_BYTES {
+        return Err(format!(
+            "{}: larger than {} MiB, which are kept in memory; take a part of it",
+            file.display(),
+            FILE_BYTES >> 20
+        ));
+    }
+    Ok(text)
+}
+
+fn recorded(file: &Path, is_json: bool) -> Result<Vec<Bytes>, String> {
+    let text = Bytes::from(text_of(file)?);
+    let mut bodies = Vec::new();
+    let mut from = 0;
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let body = text.slice(from..from + line.len());
+        from += line.len() + 1;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if is_json {
+            is_document(&body).map_err(|error| format!("{}: line {}: {error}", file.display(), number + 1))?;
+        }
+        bodies.push(body);
+    }
+    if bodies.is_empty() {
+        return Err(format!("{}: has no body; each line is one", file.display()));
+    }
+    Ok(bodies)
+}
+
+fn is_document(body: &[u8]) -> Result<(), String> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(body)
+        .map(|_| ())
+        .map_err(|error| format!("no JSON, though `target.content_type` says so: {error}"))
+}
+
+/// A template with the rows of a file, one body a row, or with ids.
+fn filled(text: &str, file: Option<&Path>, is_json: bool) -> Result<Content, String> {
+    let template = Template::parse(text, is_json).map_err(|error| format!("`target.body`: {error}"))?;
+    let rows = file.map_or(Ok(Vec::new()), rows_of)?;
+    let is_id = |place: &str| place == ENTITY_ID || place == ENTITY_IDS;
+    if template.has(ENTITY_ID) && template.has(ENTITY_IDS) {
+        return Err("`target.body` has {entity_id} and {entity_ids}: one of them".to_owned());
+    }
+    let columns = rows.first();
+    let is_known = |place: &&str| is_id(place) || columns.is_some_and(|row| row.contains_key(*place));
+    if let Some(unknown) = template.places().find(|place| !is_known(place)) {
+        let known = match columns {
+            Some(row) => row.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+            None => "no columns: there is no `target.rows_file`".to_owned(),
+        };
+        return Err(format!(
+            "`target.body` has the place {{{unknown}}}, which nothing fills: {{entity_id}}, {{entity_ids}} or a column ({known}); \
+             {{{{{unknown}}}}} stands for the text itself"
+        ));
+    }
+    let named = |at: usize| match file {
+        Some(file) => format!("{}: row {}", file.display(), at + 1),
+        None => "`target.body`".to_owned(),
+    };
+    if template.places().any(is_id) {
+        if is_json {
+            let example = template.fill(|place| match columns {
+                _ if is_id(place) => "1".into(),
+                Some(row) => row.get(place).cloned().unwrap_or_default().into(),
+                None => "".into(),
+            });
+            is_document(example.as_bytes()).map_err(|error| format!("{}: {error}", named(0)))?;
+        }
+        let rows = rows.into();
+        return Ok(Content::Ids { template, rows });
+    }
+    let bodies: Vec<Bytes> = if rows.is_empty() {
+        vec![template.fill(|_| "".into()).into()]
+    } else {
+        let body = |row: &Row| template.fill(|place| row.get(place).cloned().unwrap_or_default().into());
+        rows.iter().map(|row| body(row).into()).collect()
+    };
+    if is_json {
+        for (at, body) in bodies.iter().enumerate() {
+            is_document(body).map_err(|error| format!("{}: {error}", named(at)))?;
+        }
+    }
+    Ok(Content::Ready(bodies.into()))
+}
+
+fn rows_of(file: &Path) -> Result<Vec<Row>, String> {
+    let text = text_of(file)?;
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let at = |error: csv::Error| format!("{}: {error}", file.display());
+    let columns = reader.headers().map_err(at)?.clone();
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(at)?;
+        let pairs = columns.iter().zip(&record);
+        rows.push(
+            pairs
+                .map(|(column, value)| (column.to_owned(), value.to_owned()))
+                .collect(),
+        );
+    }
+    if rows.is_empty() {
+        return Err(format!("{}: has no row below its header", file.display()));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(body: BodySource) -> CustomSpec {
+        CustomSpec {
+            method: "POST".into(),
+            path: "/p".into(),
+            content_type: "application/json".into(),
+            body,
+            rows_per_request: 1,
+            entities: None,
+            success: Success::default(),
+        }
+    }
+
+    fn texts(custom: &Custom, requests: usize, ids: &[i64], per_request: usize) -> Vec<String> {
+        let bodies = custom.bodies(requests, ids, per_request).unwrap();
+        bodies
+            .iter()
+            .map(|body| String::from_utf8(body.bytes.to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn ids_stand_in_their_places() {
+        let one = Custom::open(&spec(BodySource::Text(r#"{"id":{entity_id}}"#.into()))).unwrap();
+        assert_eq!(texts(&one, 2, &[7, 8], 1), [r#"{"id":7}"#, r#"{"id":8}"#]);
+        let many = Custom::open(&spec(BodySource::Text(r#"{"ids":[{entity_ids}]}"#.into()))).unwrap();
+        assert!(many.wants_ids() && !many.wants_an_id());
+        assert_eq!(
+            texts(&many, 2, &[1, 2, 3, 4], 2),
+            [r#"{"ids":[1,2]}"#, r#"{"ids":[3,4]}"#]
+        );
+    }
+
+    #[test]
+    fn rows_and_recorded_bodies_are_sent_in_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rows.csv");
+        std::fs::write(&file, "age,name\n7,\"a \"\"b\"\"\"\n8,c\n").unwrap();
+        let rows = |template: &str| {
+            let template = template.into();
+            Custom::open(&spec(BodySource::Rows {
+                template,
+                rows: file.clone(),
+            }))
+        };
+        let custom = rows(r#"{"age":{age},"name":"{name}"}"#).unwrap();
+        assert_eq!(
+            texts(&custom, 9, &[], 1),
+            [r#"{"age":7,"name":"a \"b\""}"#, r#"{"age":8,"name":"c"}"#]
+        );
+        for (template, says) in [
+            (r#"{"age":{size}}"#, "{size}, which nothing fills"),
+            (r#"{"name":{name}}"#, "row 1: no JSON"),
+        ] {
+            let error = rows(template).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        std::fs::write(&file, "{\"a\":1}\n\n{\"a\":2}\n").unwrap();
+        let custom = Custom::open(&spec(BodySource::Recorded(file.clone()))).unwrap();
+        assert_eq!(texts(&custom, 9, &[], 1), ["{\"a\":1}", "{\"a\":2}"]);
+        std::fs::write(&file, "{\"a\":1}\n{\"a\":\n").unwrap();
+        let error = Custom::open(&spec(BodySource::Recorded(file))).unwrap_err();
+        assert!(error.contains("line 2"), "{error}");
+        assert!(Custom::open(&spec(BodySource::File("/no/such".into()))).is_err());
+    }
+}

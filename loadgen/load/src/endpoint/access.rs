@@ -1,0 +1,235 @@
+//! How servers are asked beside where they are: host, headers, token, certificates. In: names of files and of variables, as a plan
+//! or the command line gives them. Out: the same, read. Only the names are ever sent to a load process, written or printed.
+
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The longest token, in bytes: servers take some KiB of headers in all.
+const MOST_TOKEN_BYTES: u64 = 16 << 10;
+/// Headers of a request beside its own, at most.
+const MOST_HEADERS: usize = 64;
+/// What a request has anyway, and what its length and its connection hang on.
+const TAKEN: [&str; 9] = [
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "te",
+    "upgrade",
+    "content-encoding",
+    "accept-encoding",
+    "expect",
+    "inference-header-content-length",
+];
+
+/// How a server is asked, by the names of what is secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessSpec {
+    /// What requests call the server, in place of the address's host; with TLS the name that its certificate must have.
+    pub host: Option<String>,
+    /// Sent with every request.
+    pub headers: Vec<Header>,
+    /// Where the bearer token is.
+    pub token: Option<TokenSource>,
+    /// PEM file of the certificates to trust; the system's where there is none.
+    pub ca: Option<PathBuf>,
+    /// The client's own certificate.
+    pub identity: Option<Identity>,
+}
+
+/// A header. Its value may be secret, and is not printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ***", self.name)
+    }
+}
+
+/// Where a token is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenSource {
+    /// A variable of the environment.
+    Env(String),
+    /// A file, whose first line it is.
+    File(PathBuf),
+}
+
+/// A client's certificate and its key, both PEM files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The certificate, and those between it and its root.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// The same, read. Prints no value.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    pub(super) host: Option<String>,
+    pub(super) headers: HeaderMap,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) identity: Option<Identity>,
+}
+
+impl AccessSpec {
+    /// Reads what it names.
+    ///
+    /// # Errors
+    /// A variable or a file that is not there or holds no token, a header that is none or belongs to the load generator. No
+    /// value is in the message.
+    pub fn open(&self) -> Result<Access, String> {
+        if let Some(host) = &self.host
+            && (HeaderValue::from_str(host).is_err() || host.contains(['/', ' ', '@']) || host.is_empty())
+        {
+            return Err(format!(
+                "`{host}` cannot be a host; give a name, or NAME:PORT (--host-header, `target.host`)"
+            ));
+        }
+        Ok(Access {
+            host: self.host.clone(),
+            headers: self.header_map()?,
+            ca: self.ca.clone(),
+            identity: self.identity.clone(),
+        })
+    }
+
+    fn header_map(&self) -> Result<HeaderMap, String> {
+        if self.headers.len() > MOST_HEADERS {
+            return Err(format!("more than {MOST_HEADERS} headers"));
+        }
+        let mut map = HeaderMap::new();
+        for Header { name, value } in &self.headers {
+            let parsed = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| format!("`{name}` cannot be the name of a header; give NAME: VALUE"))?;
+            if parsed == HOST {
+                return Err("the header Host is given by --host-header or `target.host`".to_owned());
+            }
+            if parsed == AUTHORIZATION {
+                return Err(
+                    "the header Authorization is kept out of plans and command lines, which others can read: a bearer token is \
+                     given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)"
+                        .to_owned(),
+                );
+            }
+            if TAKEN.contains(&parsed.as_str()) {
+                return Err(format!("the header `{name}` is the load generator's own to set"));
+            }
+            let mut value = HeaderValue::from_str(value)
+                .map_err(|_| format!("the value of the header `{name}` has characters that no header may have"))?;
+            value.set_sensitive(true);
+            map.append(parsed, value);
+        }
+        if let Some(token) = &self.token {
+            map.insert(AUTHORIZATION, token.header()?);
+        }
+        Ok(map)
+    }
+}
+
+impl TokenSource {
+    fn header(&self) -> Result<HeaderValue, String> {
+        let (text, from) = match self {
+            Self::Env(name) => {
+                let text = std::env::var(name).map_err(|_| {
+                    format!(
+                        "the variable {name} is not set, and should hold the token (--token-env, `target.token_env`)"
+                    )
+                })?;
+                (text, format!("the variable {name}"))
+            }
+            Self::File(path) => (token_file(path)?, path.display().to_string()),
+        };
+        let token = text.lines().next().unwrap_or_default().trim();
+        if token.is_empty() {
+            return Err(format!("{from} is empty, and should hold the token"));
+        }
+        let bearer = token
+            .strip_prefix("Bearer ")
+            .map_or_else(|| format!("Bearer {token}"), |_| token.to_owned());
+        let mut value = HeaderValue::from_str(&bearer)
+            .map_err(|_| format!("{from} holds no token: it has characters that no header may have"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+fn token_file(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let at = |error: std::io::Error| format!("{}: {error} (--token-file, `target.token_file`)", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(at)?;
+    file.take(MOST_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(at)?;
+    if text.len() as u64 > MOST_TOKEN_BYTES {
+        return Err(format!("{}: longer than any token", path.display()));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut AccessSpec)) -> Result<Access, String> {
+        let mut spec = AccessSpec::default();
+        change(&mut spec);
+        spec.open()
+    }
+
+    fn header(name: &str, value: &str) -> Header {
+        Header {
+            name: name.into(),
+            value: value.into(),
+        }
+    }
+
+    #[test]
+    fn a_token_comes_from_a_file_and_is_printed_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "S3CRET\n").unwrap();
+        let access = with(|spec| {
+            spec.token = Some(TokenSource::File(file.clone()));
+            spec.headers = vec![header("X-Api-Key", "S3CRET")];
+        })
+        .unwrap();
+        assert_eq!(access.headers[AUTHORIZATION], "Bearer S3CRET");
+        assert!(!format!("{access:?}").contains("S3CRET"), "{access:?}");
+        let spec = AccessSpec {
+            headers: vec![header("X-Api-Key", "S3CRET")],
+            ..AccessSpec::default()
+        };
+        assert!(!format!("{spec:?}").contains("S3CRET"));
+        for bad in ["", "  \n", "a\u{1}S3CRET"] {
+            std::fs::write(&file, bad).unwrap();
+            let error = with(|spec| spec.token = Some(TokenSource::File(file.clone()))).unwrap_err();
+            assert!(error.contains("token") && !error.contains("S3CRET"), "{error}");
+        }
+        let error = with(|spec| spec.token = Some(TokenSource::Env("TIERLAB_NO_SUCH_TOKEN".into()))).unwrap_err();
+        assert!(error.contains("TIERLAB_NO_SUCH_TOKEN is not set"), "{error}");
+    }
+
+    #[test]
+    fn headers_that_would_change_the_request_are_refused() {
+        for (name, says) in [
+            ("Host", "--host-header"),
+            ("authorization", "--token-env"),
+            ("Content-Length", "own to set"),
+            ("a b", "cannot be the name"),
+        ] {
+            let error = with(|spec| spec.headers = vec![header(name, "S3CRET")]).unwrap_err();
+            assert!(error.contains(says) && !error.contains("S3CRET"), "{error}");
+        }
+        assert!(with(|spec| spec.headers = vec![header("X", "a\nb")]).is_err());
+        assert!(with(|spec| spec.host = Some("h/x".into())).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! A server's address. In: a URL. Out: where to connect, what the server is called there, and what goes before every path.
+
+use crate::redact;
+use reqwest::Url;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Whether it speaks TLS.
+    pub secure: bool,
+    /// A name or an IP address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What requests call it: HOST, with the port where it is not the scheme's own.
+    pub authority: String,
+    /// What goes before every path, such as `/prefix`; empty where there is none.
+    pub prefix: String,
+}
+
+impl Address {
+    /// A server at `http://HOST:PORT/PREFIX` or `https://…`.
+    ///
+    /// # Errors
+    /// What is no such address, or has more in it than where it leads; what it has beside that is not repeated.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let shown = redact::urls(url);
+        let parsed: Url = url
+            .parse()
+            .map_err(|_| format!("{shown}: no URL; give one as http://127.0.0.1:8000 or https://host:8443/prefix"))?;
+        let (secure, usual) = match parsed.scheme() {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            other => {
+                return Err(format!(
+                    "{shown}: `{other}://` is not measured; give an address that begins with http:// or https://"
+                ));
+            }
+        };
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(format!(
+                "{shown}: give the address without a name or a password: it is kept in the result; a token goes by --token-env or \
+                 --token-file"
+            ));
+        }
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(format!(
+                "{shown}: give the address without `?` and `#`: it is kept in the result; a token goes by --token-env or \
+                 --token-file"
+            ));
+        }
+        let (Some(named), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
+            return Err(format!("{shown}: names no host"));
+        };
+        let authority = if port == usual {
+            named.to_owned()
+        } else {
+            format!("{named}:{port}")
+        };
+        Ok(Self {
+            secure,
+            host: named.trim_matches(['[', ']']).to_owned(),
+            port,
+            authority,
+            prefix: parsed.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Its scheme.
+    #[must_use]
+    pub const fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// As a URL, with the prefix and without a slash at its end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme(), self.authority, self.prefix)
+    }
+
+    /// Whether another address is of the same server, as far as URLs say.
+    #[must_use]
+    pub fn is_same_origin(&self, other: &Self) -> bool {
+        (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        for (url, authority, prefix, again) in [
+            ("http://localhost", "localhost", "", "http://localhost"),
+            ("http://localhost:80/", "localhost", "", "http://localhost"),
+            ("http://[::1]:8000/a/b/", "[::1]:8000", "/a/b", "http://[::1]:8000/a/b"),
+            ("https://h", "h", "", "https://h"),
+            ("https://h:8443/models", "h:8443", "/models", "https://h:8443/models"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(
+                (address.authority.as_str(), address.prefix.as_str()),
+                (authority, prefix)
+            );
+            assert_eq!(address.url(), again);
+        }
+        assert_eq!(Address::parse("http://[::1]:8000").unwrap().host, "::1");
+        assert_eq!(Address::parse("https://h").unwrap().port, 443);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_without_its_secrets() {
+        for bad in [
+            "127.0.0.1:8000",
+            "grpc://h:1",
+            "nonsense",
+            "",
+            "http://user:S3CRET@h:1",
+            "http://h:1/?token=S3CRET",
+            "http://h:1/#S3CRET",
+            "http://u:S3CRET@h:x",
+        ] {
+            let error = Address::parse(bad).unwrap_err();
+            assert!(!error.contains("S3CRET"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:/@?#\\[\\].0-9]{0,40}") {
+            if let Ok(address) = Address::parse(&text) {
+                prop_assert_eq!(Address::parse(&address.url()).unwrap(), address);
+            }
+        }
+    }
+}

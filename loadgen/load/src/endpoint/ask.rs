@@ -1,0 +1,143 @@
+//! One request outside of a step. In: a method, a path and a body. Out: the whole reply, or why there is none. Each has a
+//! connection of its own, follows nobody elsewhere, and is bounded in time and length.
+
+use super::stream::Endpoint;
+use super::tls::Alpn;
+use crate::reply::{self, BodyError, Limit};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+
+/// What is asked.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// How.
+    pub method: Method,
+    /// The path and the query, behind the server's prefix.
+    pub path: &'a str,
+    /// What is said of the body.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl<'a> Ask<'a> {
+    /// `GET PATH`.
+    #[must_use]
+    pub fn get(path: &'a str) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    /// `POST PATH` without a body.
+    #[must_use]
+    pub fn post(path: &'a str) -> Self {
+        Self {
+            method: Method::POST,
+            ..Self::get(path)
+        }
+    }
+}
+
+/// A reply, whole.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Why there is no reply, with what to do where that is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unanswered(pub String);
+
+impl Endpoint {
+    /// The headers that every request has.
+    #[must_use]
+    pub fn request_headers(&self) -> HeaderMap {
+        let mut headers = self.headers().clone();
+        headers.insert(HOST, self.authority().clone());
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+        let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+        headers
+    }
+
+    /// Asks, and reads the whole reply.
+    ///
+    /// # Errors
+    /// No connection, one that broke, a reply beyond the limit, or none in time.
+    pub async fn ask(&self, ask: Ask<'_>, limit: &Limit, within: Duration) -> Result<Answer, Unanswered> {
+        match tokio::time::timeout(within, self.exchange(ask, limit)).await {
+            Ok(answered) => answered.map_err(Unanswered),
+            Err(_) => Err(Unanswered(format!("no answer in {} s", within.as_secs()))),
+        }
+    }
+
+    async fn exchange(&self, ask: Ask<'_>, limit: &Limit) -> Result<Answer, String> {
+        let uri: Uri = self
+            .path(ask.path)
+            .parse()
+            .map_err(|_| "the path is no path of a URL".to_owned())?;
+        let mut request = Request::new(Full::new(ask.body));
+        *request.method_mut() = ask.method;
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        *headers = self.request_headers();
+        headers.extend(ask.headers);
+        let stream = self.connect(Alpn::Http1).await?;
+        let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Ends with the reply.
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(broken);
+        let response = match response {
+            Ok(response) => response,
+            // What TLS says of a refused certificate comes to the connection only.
+            Err(text) => {
+                let why = tokio::time::timeout(Duration::from_millis(200), connection).await;
+                return Err(match why {
+                    Ok(Ok(Err(error))) => broken(error),
+                    _ => text,
+                });
+            }
+        };
+        let (head, body) = response.into_parts();
+        let body = reply::read(body, limit).await.map_err(|cut| match cut {
+            BodyError::Lost(error) => broken(error),
+            BodyError::TooLarge(what) => format!("{what}; that is no answer of an inference server"),
+        })?;
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body: body.bytes,
+        })
+    }
+}
+
+/// The innermost cause says most.
+fn innermost(error: &hyper::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let text = cause.to_string();
+    if text.contains("CertificateRequired") || text.contains("certificate required") {
+        return format!(
+            "{text}; the server wants a certificate of the client: --cert FILE --key FILE (`target.cert`, `target.key`)"
+        );
+    }
+    text
+}

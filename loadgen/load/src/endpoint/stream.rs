@@ -1,0 +1,243 @@
+//! Connections to one server, with TLS or without. In: an address, and how it is asked. Out: byte streams, their handshake done.
+
+use super::access::Access;
+use super::address::Address;
+use super::tls::{Alpn, Tls};
+use hyper::header::{HeaderMap, HeaderValue};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// How long a connection may take, its handshake included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// A server, and how it is asked.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    address: Address,
+    authority: HeaderValue,
+    headers: HeaderMap,
+    tls: Option<Tls>,
+}
+
+impl Endpoint {
+    /// A server by its URL.
+    ///
+    /// # Errors
+    /// What is no address, certificates that cannot be read.
+    pub fn new(url: &str, access: &Access) -> Result<Self, String> {
+        let address = Address::parse(url)?;
+        let called = access.host.as_deref().unwrap_or(&address.authority);
+        let authority =
+            HeaderValue::from_str(called).map_err(|_| format!("`{called}` cannot be the name of a server"))?;
+        let tls = address
+            .secure
+            .then(|| {
+                let host = access.host.as_deref().map_or(address.host.as_str(), without_port);
+                Tls::new(access, host)
+            })
+            .transpose()?;
+        Ok(Self {
+            authority,
+            headers: access.headers.clone(),
+            tls,
+            address,
+        })
+    }
+
+    /// Another server that is asked likewise. Headers and token go there only where it is the same by its address: they were
+    /// given for this one.
+    ///
+    /// # Errors
+    /// As [`Endpoint::new`].
+    pub fn beside(&self, url: &str, access: &Access) -> Result<Self, String> {
+        let address = Address::parse(url)?;
+        if address.is_same_origin(&self.address) {
+            return Self::new(url, access);
+        }
+        let stranger = Access {
+            host: None,
+            headers: HeaderMap::new(),
+            ..access.clone()
+        };
+        Self::new(url, &stranger)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// What requests call it: the header Host, and `:authority`.
+    #[must_use]
+    pub const fn authority(&self) -> &HeaderValue {
+        &self.authority
+    }
+
+    /// What goes with every request: given headers, and the token.
+    #[must_use]
+    pub const fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// A path on it, behind its prefix.
+    #[must_use]
+    pub fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.address.prefix)
+    }
+
+    /// Connects, and shakes hands where it speaks TLS.
+    ///
+    /// # Errors
+    /// Why there is no connection, with what to do where that is known.
+    pub async fn connect(&self, alpn: Alpn) -> Result<Stream, String> {
+        match tokio::time::timeout(CONNECT_LIMIT, self.open(alpn)).await {
+            Ok(done) => done,
+            Err(_) => Err(format!("no connection in {} s", CONNECT_LIMIT.as_secs())),
+        }
+    }
+
+    async fn open(&self, alpn: Alpn) -> Result<Stream, String> {
+        let Address { host, port, .. } = &self.address;
+        let stream = TcpStream::connect((host.as_str(), *port))
+            .await
+            .map_err(|error| format!("no connection ({error})"))?;
+        // Else small requests wait for the other side's acknowledgement.
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let Some(tls) = &self.tls else {
+            return Ok(Stream::Plain(stream));
+        };
+        let shaken = tls.connector(alpn).connect(tls.name.clone(), stream).await;
+        let stream = shaken.map_err(|error| format!("no TLS connection: {}", explained(&error)))?;
+        if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol().is_some_and(|chosen| chosen != b"h2") {
+            return Err("no TLS connection: the server does not offer HTTP/2 there, which gRPC needs".to_owned());
+        }
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) && !name.ends_with(':') => name.trim_matches(['[', ']']),
+        _ => host.trim_matches(['[', ']']),
+    }
+}
+
+/// A failed handshake, with what to do about it.
+fn explained(error: &io::Error) -> String {
+    let text = error.to_string();
+    let hint = if text.contains("UnknownIssuer") {
+        "; name the certificate of its CA by --ca FILE (`target.ca`)"
+    } else if text.contains("not valid for name") || text.contains("NotValidForName") {
+        "; its certificate is for another name, which --host-header NAME (`target.host`) gives"
+    } else if text.contains("CertificateRequired") || text.contains("certificate required") {
+        "; it wants a certificate of the client: --cert FILE --key FILE (`target.cert`, `target.key`)"
+    } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
+        "; what answers there speaks no TLS: is it http:// ?"
+    } else {
+        ""
+    };
+    format!("{text}{hint}")
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// Plain TCP.
+    Plain(TcpStream),
+    /// TLS over it.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{AccessSpec, Header};
+
+    #[test]
+    fn what_was_given_for_one_server_goes_to_no_other() {
+        let access = AccessSpec {
+            host: Some("models.internal:9".into()),
+            headers: vec![Header {
+                name: "x-key".into(),
+                value: "S3CRET".into(),
+            }],
+            ..AccessSpec::default()
+        }
+        .open()
+        .unwrap();
+        let server = Endpoint::new("http://h:1/p", &access).unwrap();
+        assert_eq!(server.authority(), "models.internal:9");
+        let same = server.beside("http://h:1/metrics", &access).unwrap();
+        let other = server.beside("http://h:2/metrics", &access).unwrap();
+        assert_eq!(same.headers().len(), 1);
+        assert_eq!(
+            (other.headers().len(), other.authority()),
+            (0, &HeaderValue::from_static("h:2"))
+        );
+        assert!(!format!("{server:?}").contains("S3CRET"));
+    }
+
+    #[test]
+    fn a_name_is_told_from_its_port() {
+        for (host, name) in [("h", "h"), ("h:1", "h"), ("[::1]:8", "::1"), ("10.0.0.1:1", "10.0.0.1")] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! TLS of a client. In: PEM files. Out: a configuration, with the system's roots where no other is named. Files are read once.
+
+use super::access::{Access, Identity};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// What is spoken over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, as gRPC has it.
+    Http2,
+}
+
+/// What is needed for TLS with one server. Holds the key, and prints nothing of it.
+#[derive(Clone)]
+pub(super) struct Tls {
+    http1: TlsConnector,
+    http2: TlsConnector,
+    /// Whom the certificate must name.
+    pub(super) name: ServerName<'static>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.name)
+    }
+}
+
+impl Tls {
+    /// For a server of that name.
+    ///
+    /// # Errors
+    /// A file that cannot be read or holds nothing of its kind, a name that no certificate can have.
+    pub(super) fn new(access: &Access, host: &str) -> Result<Self, String> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| format!("`{host}` is no name that a certificate can have"))?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS: {error}"))?
+            .with_root_certificates(roots(access.ca.as_deref())?);
+        let config = match &access.identity {
+            None => builder.with_no_client_auth(),
+            Some(Identity { cert, key }) => {
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| at(key, "key", &error))?;
+                builder
+                    .with_client_auth_cert(certificates(cert)?, private)
+                    .map_err(|error| format!("{} with {}: {error}", cert.display(), key.display()))?
+            }
+        };
+        let offering = |protocol: &[u8]| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        Ok(Self {
+            http1: offering(b"http/1.1"),
+            http2: offering(b"h2"),
+            name,
+        })
+    }
+
+    pub(super) const fn connector(&self, alpn: Alpn) -> &TlsConnector {
+        match alpn {
+            Alpn::Http1 => &self.http1,
+            Alpn::Http2 => &self.http2,
+        }
+    }
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca {
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| at(path, "CA", &error))?;
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err(
+            "this system has no certificates of its own to trust; name those of the server's CA by --ca FILE (`target.ca`)"
+                .to_owned(),
+        );
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| at(path, "certificates", &error))?;
+    let certificates = read
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| at(path, "certificates", &error))?;
+    if certificates.is_empty() {
+        return Err(format!("{}: holds no certificate in PEM", path.display()));
+    }
+    Ok(certificates)
+}
+
+fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
+    format!("{} ({what}): {error}", path.display())
+}

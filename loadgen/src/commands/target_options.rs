@@ -1,0 +1,102 @@
+//! The flags of a server that is measured. In: the command line. Out: what goes before a plan's `[target]`.
+
+use crate::error::RunError;
+use crate::plan::TargetPlan;
+use clap::Args;
+use std::path::PathBuf;
+use tierlab_load::endpoint::{AccessSpec, Header, Identity, TokenSource};
+
+/// Where a server is, and how it is asked. Each goes before the same key of the plan's `[target]`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "The server")]
+pub struct TargetOptions {
+    /// The server's address, http://HOST:PORT or https://HOST:PORT/PREFIX [default: `target.url` of the plan]
+    #[arg(long)]
+    url: Option<String>,
+    /// Where it speaks gRPC, http://HOST:PORT or https://HOST:PORT; for plans with `protocol = "grpc"`
+    #[arg(long, value_name = "URL")]
+    grpc_url: Option<String>,
+    /// The version of the model to ask for
+    #[arg(long, value_name = "VERSION")]
+    model_version: Option<String>,
+    /// What requests call the server, in place of the address's host: Host and :authority, and the name in its certificate
+    #[arg(long, value_name = "HOST")]
+    host_header: Option<String>,
+    /// A header of every request, as 'NAME: VALUE'; several times for several
+    #[arg(long = "header", value_name = "HEADER", value_parser = header)]
+    headers: Vec<Header>,
+    /// The variable that holds the bearer token, which is read from there and written nowhere
+    #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
+    token_env: Option<String>,
+    /// The file whose first line is the bearer token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The certificates to trust, a PEM file [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The client's own certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Where metrics are; once for each replica, whose counters are added [default: /metrics behind --url, where there is one]
+    #[arg(long, value_name = "URL", conflicts_with = "no_metrics")]
+    metrics_url: Vec<String>,
+    /// Reads no metrics
+    #[arg(long)]
+    no_metrics: bool,
+}
+
+impl TargetOptions {
+    /// A plan's target, with what is said here before what it says.
+    ///
+    /// # Errors
+    /// What is no address.
+    pub fn over(&self, plan: Option<TargetPlan>) -> Result<TargetPlan, RunError> {
+        let metrics = match (self.no_metrics, self.metrics_url.is_empty()) {
+            (true, _) => Some(Vec::new()),
+            (false, true) => None,
+            (false, false) => Some(self.metrics_url.clone()),
+        };
+        let token = self.token_env.clone().map(TokenSource::Env);
+        let identity = self.cert.clone().zip(self.key.clone());
+        let said = TargetPlan {
+            url: self.url.clone(),
+            grpc_url: self.grpc_url.clone(),
+            model_version: self.model_version.clone(),
+            access: AccessSpec {
+                host: self.host_header.clone(),
+                headers: self.headers.clone(),
+                token: token.or_else(|| self.token_file.clone().map(TokenSource::File)),
+                ca: self.ca.clone(),
+                identity: identity.map(|(cert, key)| Identity { cert, key }),
+            },
+            metrics,
+            ..TargetPlan::default()
+        };
+        if let Some(version) = &said.model_version
+            && !tierlab_formats::model::is_plain_name(version)
+        {
+            return Err(RunError::Usage(format!("--model-version {version}: no plain name")));
+        }
+        let target = plan.unwrap_or_default().with(said);
+        if target.custom.is_some() && (target.grpc_url.is_some() || target.model_version.is_some()) {
+            return Err(RunError::Usage(
+                "--grpc-url and --model-version belong to the Open Inference Protocol, and the plan's `target.kind` is \"http\""
+                    .to_owned(),
+            ));
+        }
+        Ok(target)
+    }
+}
+
+/// `NAME: VALUE`
+fn header(text: &str) -> Result<Header, String> {
+    // The value may be secret: it is not repeated.
+    let (name, value) = text.split_once(':').ok_or("no header; give 'NAME: VALUE'")?;
+    Ok(Header {
+        name: name.trim().to_owned(),
+        value: value.trim().to_owned(),
+    })
+}

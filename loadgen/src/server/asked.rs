@@ -1,0 +1,85 @@
+//! What is asked of any server outside a step, and what a refusal says. In: an endpoint and a path. Out: a reply of success, one reading
+//! of metrics, or an error that names the address and says what to do.
+
+use super::scrape::Scrape;
+use std::time::Duration;
+use tierlab_load::endpoint::{Answer, Ask, Endpoint};
+use tierlab_load::reply::{Limit, METRICS_BYTES};
+
+/// For one request, its connection included.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often one address of metrics is asked whether the same process answers.
+const SAME_ASKED: u32 = 4;
+
+/// A server that could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url}: {what}")]
+pub struct ControlError {
+    /// What was asked for.
+    pub url: String,
+    /// What happened, and what to do.
+    pub what: String,
+}
+
+pub(super) async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
+    let url = endpoint.address().url();
+    let answer = fetched(endpoint, &url, Ask::get(""), &Limit::of(METRICS_BYTES)).await?;
+    Scrape::parse(&String::from_utf8_lossy(&answer.body)).map_err(|error| refusal(&url, &error.to_string()))
+}
+
+/// In words, that several servers take turns at one address of metrics; `None` where one answers, as far as can be seen.
+pub(super) async fn several(endpoint: &Endpoint) -> Result<Option<String>, ControlError> {
+    let first = scrape(endpoint).await?.started_s();
+    for _ in 1..SAME_ASKED {
+        if scrape(endpoint).await?.started_s() != first {
+            return Ok(Some(
+                "several servers, started at different times, take turns at this address of metrics, as behind a balancer, so that their \
+                 counters tell nothing; name each replica's by --metrics-url (`target.metrics`), or say --no-metrics"
+                    .to_owned(),
+            ));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) async fn fetched(
+    endpoint: &Endpoint,
+    url: &str,
+    ask: Ask<'_>,
+    limit: &Limit,
+) -> Result<Answer, ControlError> {
+    let asked = endpoint.ask(ask, limit, TIMEOUT).await;
+    let answer = asked.map_err(|error| refusal(url, &format!("no answer: {error}; is the server running there?")))?;
+    if answer.status.is_success() {
+        return Ok(answer);
+    }
+    Err(refusal(url, &answered(&answer)))
+}
+
+/// A reply that is no success, with what to do where that is known.
+pub(super) fn answered(answer: &Answer) -> String {
+    let said: String = String::from_utf8_lossy(&answer.body).chars().take(500).collect();
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let todo = match answer.status.as_u16() {
+        301 | 302 | 303 | 307 | 308 => {
+            let to = answer.headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+            let to = tierlab_load::redact::urls(to);
+            format!("; it sends to {to}, and only what is named is measured: give that address")
+        }
+        401 | 403 => "; a token is given by --token-env NAME or --token-file FILE (`target.token_env`, `target.token_file`)".to_owned(),
+        404 => "; is that model there, and is what its routes begin with part of the address (--url http://HOST:PORT/PREFIX)?".to_owned(),
+        _ => String::new(),
+    };
+    format!("answered {}: {}{todo}", answer.status, said.trim())
+}
+
+pub(super) fn refusal(url: &str, what: &str) -> ControlError {
+    // What an address is refused for names it already.
+    let what = what
+        .strip_prefix(url)
+        .map_or(what, |rest| rest.trim_start_matches(": "));
+    ControlError {
+        url: url.to_owned(),
+        what: what.to_owned(),
+    }
+}

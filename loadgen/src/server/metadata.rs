@@ -1,0 +1,108 @@
+//! What a server says of a model, whoever made it. In: the JSON of `GET /v2/models/M`. Out: the model's metadata, where servers leave
+//! things out with nothing there, or what is wrong with it.
+
+use serde::Deserialize;
+use tierlab_protocol::metadata::{JoinedMetadata, ModelMetadata};
+use tierlab_protocol::tensor::TensorSpec;
+
+/// The same as it comes: servers leave fields out, say null, or add their own.
+#[derive(Deserialize)]
+struct Told {
+    name: String,
+    #[serde(default)]
+    versions: Option<Vec<String>>,
+    #[serde(default)]
+    platform: Option<String>,
+    #[serde(default)]
+    inputs: Option<Vec<ToldTensor>>,
+    #[serde(default)]
+    outputs: Option<Vec<ToldTensor>>,
+    #[serde(default)]
+    batched: Option<bool>,
+    #[serde(default)]
+    max_batch_size: Option<u32>,
+    #[serde(default)]
+    joined: Option<JoinedMetadata>,
+}
+
+#[derive(Deserialize)]
+struct ToldTensor {
+    name: String,
+    datatype: String,
+    #[serde(default)]
+    shape: Option<Vec<i64>>,
+}
+
+/// Reads what a server says of `model`.
+///
+/// # Errors
+/// What is no metadata, or of another model; what a tensor is.
+pub fn read(model: &str, body: &[u8]) -> Result<ModelMetadata, String> {
+    let told: Told = serde_json::from_slice(body).map_err(|error| format!("no model metadata: {error}"))?;
+    if told.name != model {
+        return Err(format!(
+            "says that it is of the model `{}`, asked was `{model}`",
+            told.name.chars().take(120).collect::<String>()
+        ));
+    }
+    Ok(ModelMetadata {
+        name: told.name,
+        versions: told.versions.unwrap_or_default(),
+        platform: told.platform.unwrap_or_default(),
+        inputs: tensors("input", told.inputs)?,
+        outputs: tensors("output", told.outputs)?,
+        batched: told.batched,
+        max_batch_size: told.max_batch_size,
+        joined: told.joined,
+    })
+}
+
+fn tensors(what: &str, told: Option<Vec<ToldTensor>>) -> Result<Vec<TensorSpec>, String> {
+    let tensor = |told: ToldTensor| {
+        let ToldTensor { name, datatype, shape } = told;
+        // Triton's configurations, which some servers hand through, write TYPE_FP32.
+        let plain = datatype.strip_prefix("TYPE_").unwrap_or(&datatype);
+        let plain = if plain == "STRING" { "BYTES" } else { plain };
+        let dtype = plain
+            .parse()
+            .map_err(|_| format!("the {what} `{name}` has no data type of the protocol: `{datatype}`"))?;
+        let shape = shape.ok_or_else(|| format!("the {what} `{name}` has no shape"))?;
+        Ok(TensorSpec { name, dtype, shape })
+    };
+    told.unwrap_or_default().into_iter().map(tensor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_servers_leave_out_is_nothing_and_what_is_wrong_is_named() {
+        let triton = r#"{"name":"m","versions":["1"],"platform":"python","inputs":[{"name":"x","datatype":"FP32","shape":[-1,64]}],"outputs":[]}"#;
+        assert_eq!(read("m", triton.as_bytes()).unwrap().inputs[0].shape, [-1, 64]);
+        let mlserver = r#"{"name":"m","versions":[],"platform":"","inputs":[{"name":"x","datatype":"BYTES","shape":[-1],"parameters":{"content_type":"str"}}],"parameters":{}}"#;
+        assert_eq!(read("m", mlserver.as_bytes()).unwrap().outputs, []);
+        let kserve = r#"{"name":"m","versions":null,"platform":"","inputs":[],"outputs":null}"#;
+        assert_eq!(read("m", kserve.as_bytes()).unwrap().inputs, []);
+        for (body, says) in [
+            (r#"{"name":"other"}"#, "of the model `other`"),
+            (r#"{"error":"no"}"#, "no model metadata"),
+            (
+                r#"{"name":"m","inputs":[{"name":"x","datatype":"FLOAT","shape":[1]}]}"#,
+                "input `x` has no data type of the protocol: `FLOAT`",
+            ),
+            (r#"{"name":"m","inputs":[{"name":"x","datatype":"FP32"}]}"#, "no shape"),
+        ] {
+            let error = read("m", body.as_bytes()).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read("m", &body);
+        }
+    }
+}

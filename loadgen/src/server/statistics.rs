@@ -1,0 +1,127 @@
+//! Triton's statistics of a model, `GET /v2/models/M/stats`. In: the JSON of two readings. Out: what a request took on average between
+//! them, by part. Source: Triton's `extension_statistics.md`.
+
+use serde::Deserialize;
+
+/// One reading: counts and nanoseconds since the model was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Statistics {
+    /// Requests that were answered well.
+    pub requests: f64,
+    /// Nanoseconds of all of them: queue, input, infer, output.
+    pub parts_ns: [f64; 4],
+}
+
+#[derive(Deserialize)]
+struct Document {
+    model_stats: Vec<OfVersion>,
+}
+
+#[derive(Deserialize)]
+struct OfVersion {
+    name: String,
+    #[serde(default)]
+    inference_stats: OfInference,
+}
+
+#[derive(Default, Deserialize)]
+struct OfInference {
+    #[serde(default)]
+    success: Counted,
+    #[serde(default)]
+    queue: Counted,
+    #[serde(default)]
+    compute_input: Counted,
+    #[serde(default)]
+    compute_infer: Counted,
+    #[serde(default)]
+    compute_output: Counted,
+}
+
+#[derive(Default, Deserialize)]
+struct Counted {
+    #[serde(default)]
+    count: u64,
+    #[serde(default)]
+    ns: u64,
+}
+
+impl Statistics {
+    /// Reads a document; `None` where it is none, or has nothing of the model.
+    #[must_use]
+    pub fn parse(model: &str, body: &[u8]) -> Option<Self> {
+        let document: Document = serde_json::from_slice(body).ok()?;
+        let mut of_model = document.model_stats.iter().filter(|one| one.name == model).peekable();
+        of_model.peek()?;
+        let mut all = Self::default();
+        for OfVersion { inference_stats, .. } in of_model {
+            all.requests += inference_stats.success.count as f64;
+            let parts = [
+                &inference_stats.queue,
+                &inference_stats.compute_input,
+                &inference_stats.compute_infer,
+                &inference_stats.compute_output,
+            ];
+            for (sum, part) in all.parts_ns.iter_mut().zip(parts) {
+                *sum += part.ns as f64;
+            }
+        }
+        Some(all)
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        for (sum, part) in self.parts_ns.iter_mut().zip(other.parts_ns) {
+            *sum += part;
+        }
+    }
+
+    /// What was counted since an earlier reading; `None` where a counter fell.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let parts = std::array::from_fn(|at| self.parts_ns[at] - before.parts_ns[at]);
+        let grown = Self {
+            requests: self.requests - before.requests,
+            parts_ns: parts,
+        };
+        (grown.requests >= 0.0 && grown.parts_ns.iter().all(|ns| *ns >= 0.0)).then_some(grown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(count: u32, queue_ns: u32) -> String {
+        let counted = |ns| format!("{{\"count\":{count},\"ns\":{ns}}}");
+        format!(
+            "{{\"model_stats\":[{{\"name\":\"m\",\"version\":\"1\",\"last_inference\":1,\"inference_stats\":{{\"success\":{},\"queue\":{},\
+             \"compute_infer\":{}}}}},{{\"name\":\"other\",\"inference_stats\":{{\"success\":{{\"count\":99,\"ns\":1}}}}}}]}}",
+            counted(5),
+            counted(queue_ns),
+            counted(700)
+        )
+    }
+
+    #[test]
+    fn what_grew_between_two_readings_is_of_the_model() {
+        let reading = |count, ns| Statistics::parse("m", text(count, ns).as_bytes()).unwrap();
+        let grown = reading(15, 900).since(&reading(5, 100)).unwrap();
+        assert_eq!(
+            (grown.requests, grown.parts_ns[0], grown.parts_ns[2]),
+            (10.0, 800.0, 0.0)
+        );
+        assert_eq!(reading(5, 100).since(&reading(15, 900)), None);
+        assert_eq!(Statistics::parse("absent", text(1, 1).as_bytes()), None);
+        assert_eq!(Statistics::parse("m", b"{}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_or_passed_over(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Statistics::parse("m", &body);
+        }
+    }
+}

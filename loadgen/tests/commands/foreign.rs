@@ -1,0 +1,439 @@
+//! The real binary against servers that are not the project's: behind TLS, with replicas, with Triton's statistics, with no metrics, and
+//! of another protocol altogether.
+
+use crate::program::{BINARY, Workdir, read_json, run};
+use crate::site::{Asked, Reply, certificates, is_listening, secure_site, site};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// One load of half a second, once.
+const ONE_LOAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 1\nwarmup_s = 0.1\nstep_s = 0.5\n\
+    drain_s = 1.0\nmax_in_flight = 4\n[[load]]\nmode = \"realtime\"\nrates = [100]\n";
+
+const SECRETS: [&str; 2] = ["S3CRET-TOKEN", "S3CRET-KEY"];
+
+/// What Triton, MLServer and KServe answer alike; `None` for what they do not have.
+fn v2(asked: &Asked, prefix: &str) -> Option<Reply> {
+    let path = asked.path.strip_prefix(prefix)?;
+    match path {
+        "/v2/models/m" | "/v2/models/m/versions/3" => Some((
+            200,
+            json!({
+                "name": "m", "versions": ["3"], "platform": "python",
+                "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2], "parameters": {}}],
+                "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
+                "parameters": {},
+            })
+            .to_string(),
+        )),
+        "/v2/models/m/infer" | "/v2/models/m/versions/3/infer" => Some((
+            200,
+            r#"{"model_name":"m","model_version":"3","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#
+                .to_owned(),
+        )),
+        _ => None,
+    }
+}
+
+fn not_found() -> Reply {
+    (404, "{\"error\":\"no such route\"}".to_owned())
+}
+
+fn is_infer(asked: &Asked) -> bool {
+    asked.path.ends_with("/infer")
+}
+
+fn only_repeat(place: &Workdir) -> Value {
+    place.run_json()["points"][0]["repeats"][0].clone()
+}
+
+/// Every file below a folder.
+fn texts(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all += &texts(&path);
+        } else {
+            all += &String::from_utf8_lossy(&fs::read(path).unwrap());
+        }
+    }
+    all
+}
+
+fn report(place: &Workdir) -> String {
+    fs::read_to_string(place.path("results/r/report.md")).unwrap()
+}
+
+#[test]
+fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_tells_no_secret() {
+    let plan = format!(
+        "{ONE_LOAD}[target]\nhost = \"models.internal\"\nca = \"ca.pem\"\ncert = \"client.pem\"\nkey = \"client.key\"\n\
+         model_version = \"3\"\nmetrics = []\nheaders = {{ X-Route-Key = \"S3CRET-KEY\" }}\n"
+    );
+    let place = Workdir::new(&plan);
+    let tls = certificates(&place.path("."));
+    let port = secure_site(&tls, |asked| {
+        let header = |name: &str| asked.headers.get(name).map(String::as_str);
+        if header("authorization") != Some("Bearer S3CRET-TOKEN") {
+            return (401, "{\"error\":\"who are you?\"}".to_owned());
+        }
+        assert_eq!(header("host"), Some("models.internal"));
+        assert_eq!(header("x-route-key"), Some("S3CRET-KEY"));
+        v2(asked, "/serving").unwrap_or_else(not_found)
+    });
+    let url = format!("https://127.0.0.1:{port}/serving");
+    fs::write(place.path("token"), "S3CRET-TOKEN\n").unwrap();
+    for (workers, name) in [("1", "r"), ("2", "two")] {
+        let mut sweep = place.sweep(&url);
+        sweep.args(["--token-env", "MODELS_TOKEN", "--workers", workers]);
+        sweep.env("MODELS_TOKEN", "S3CRET-TOKEN");
+        let args: Vec<_> = sweep.get_args().map(std::ffi::OsStr::to_owned).collect();
+        let mut sweep = Command::new(BINARY);
+        sweep.args(
+            args.iter()
+                .map(|arg| if arg == "r" { name.into() } else { arg.clone() }),
+        );
+        sweep
+            .env("MODELS_TOKEN", "S3CRET-TOKEN")
+            .env("XDG_STATE_HOME", place.path("state"));
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let run = read_json(&place.path("results").join(name).join("run.json"));
+        let repeat = &run["points"][0]["repeats"][0];
+        assert_eq!(repeat["completed"], 50, "{repeat}");
+        assert!(repeat["server"].is_null());
+        let said = format!("{}{}{}", ended.stdout, ended.stderr, texts(&place.path("results")));
+        for secret in SECRETS {
+            assert!(!said.contains(secret), "{secret} is told");
+        }
+    }
+    // What is missing is named, with what to do.
+    for (plan, args, says) in [
+        (plan.clone(), &["--no-metrics"][..], "--token-env"),
+        (plan.clone(), &["--token-env", "NO_SUCH_TOKEN_HERE"], "is not set"),
+        (
+            plan.replace("ca = \"ca.pem\"\n", ""),
+            &["--token-file", "token"],
+            "--ca",
+        ),
+        (
+            plan.replace("cert = \"client.pem\"\nkey = \"client.key\"\n", ""),
+            &["--token-file", "token"],
+            "--cert",
+        ),
+        (
+            plan.replace("host = \"models.internal\"\n", ""),
+            &["--token-file", "token"],
+            "--host-header",
+        ),
+    ] {
+        fs::write(place.path("plan.toml"), &plan).unwrap();
+        let mut sweep = place.sweep(&url);
+        sweep.args(args).current_dir(place.path("."));
+        let ended = run(sweep);
+        assert_ne!(ended.code, Some(0), "{says}");
+        assert!(ended.stderr.contains(says), "`{says}` is not in: {}", ended.stderr);
+        for secret in SECRETS {
+            assert!(!ended.stderr.contains(secret), "{secret} is told");
+        }
+    }
+}
+
+/// A replica's counter, and when its process started.
+struct Replica {
+    count: u64,
+    started_s: u64,
+}
+
+impl Replica {
+    fn metrics(&self) -> Reply {
+        let Self { count, started_s } = self;
+        let text = format!(
+            "tierlab_build_info{{feature_tier=\"s3\"}} 1\ntierlab_inferences_total{{model=\"m\"}} {count}\n\
+             process_start_time_seconds {started_s}\n"
+        );
+        (200, text)
+    }
+}
+
+fn now_s() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+}
+
+#[test]
+fn counters_of_replicas_are_added_and_one_that_restarted_counts_from_zero() {
+    let replicas: Arc<Mutex<Vec<Replica>>> = Arc::new(Mutex::new(
+        (0..3)
+            .map(|i| Replica {
+                count: 10_000 * i,
+                started_s: 1_000 + i,
+            })
+            .collect(),
+    ));
+    let asked_in_all = Arc::new(AtomicU64::new(0));
+    let metrics: Vec<u16> = (0..3)
+        .map(|i| {
+            let replicas = Arc::clone(&replicas);
+            site(move |_| replicas.lock().unwrap()[i].metrics())
+        })
+        .collect();
+    let port = {
+        let (replicas, asked_in_all) = (Arc::clone(&replicas), Arc::clone(&asked_in_all));
+        site(move |asked| {
+            let turn = asked_in_all.load(Ordering::Relaxed) as usize;
+            if asked.path == "/metrics" {
+                asked_in_all.fetch_add(1, Ordering::Relaxed);
+                return replicas.lock().unwrap()[turn % 3].metrics();
+            }
+            if is_infer(asked) {
+                asked_in_all.fetch_add(1, Ordering::Relaxed);
+                let mut replicas = replicas.lock().unwrap();
+                // In the middle of the step the second one is started anew.
+                if turn == 40 {
+                    replicas[1] = Replica {
+                        count: 0,
+                        started_s: now_s(),
+                    };
+                }
+                replicas[turn % 3].count += 1;
+            }
+            v2(asked, "").unwrap_or_else(not_found)
+        })
+    };
+    let url = format!("http://127.0.0.1:{port}");
+    let place = Workdir::new(ONE_LOAD);
+    let mut sweep = place.sweep(&url);
+    for port in &metrics {
+        sweep.args(["--metrics-url", &format!("http://127.0.0.1:{port}")]);
+    }
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let server = only_repeat(&place)["server"].clone();
+    assert_eq!(server["restarts"], 1, "{server}");
+    // 60 of the step, less those that the second had counted before it was started anew.
+    let inferences = server["inferences"].as_f64().unwrap();
+    assert!((40.0..=60.0).contains(&inferences), "{inferences}");
+    assert!(report(&place).contains("started anew"), "{}", report(&place));
+
+    // One address behind which they take turns: nothing is counted, and said.
+    let place = Workdir::new(ONE_LOAD);
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("take turns") && ended.stderr.contains("--metrics-url"),
+        "{}",
+        ended.stderr
+    );
+    assert!(only_repeat(&place)["server"].is_null());
+    let mut sweep = Workdir::new(ONE_LOAD).sweep(&url);
+    sweep.args(["--metrics-url", &format!("{url}/metrics")]);
+    assert_eq!(run(sweep).code, Some(2));
+}
+
+#[test]
+fn one_address_whose_counters_fall_is_no_restart_and_has_no_price_by_requests() {
+    let scraped = Arc::new(AtomicU64::new(0));
+    let port = site(move |asked| match asked.path.as_str() {
+        "/metrics" => {
+            // The first few readings find out who is there; then another one answers.
+            let turn = scraped.fetch_add(1, Ordering::Relaxed);
+            let count = if turn > 6 { 10 } else { 90_000 };
+            let text = format!(
+                "tierlab_build_info{{feature_tier=\"s3\"}} 1\ntierlab_inferences_total{{model=\"m\"}} {count}\n\
+                 tierlab_tier_requests_total{{role=\"feature\",tier=\"s3\"}} {count}\n"
+            );
+            (200, text)
+        }
+        _ => v2(asked, "").unwrap_or_else(not_found),
+    });
+    let prices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml");
+    let plan = format!(
+        "prices = {:?}\ninstance = \"aws/c7i.xlarge\"\n{ONE_LOAD}",
+        prices.display().to_string()
+    );
+    let place = Workdir::new(&plan);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let server = only_repeat(&place)["server"].clone();
+    assert!(server["doubt"].as_str().unwrap().contains("fell"), "{server}");
+    let summary = place.run_json()["points"][0]["summary"].clone();
+    assert!(summary["cost"].is_null(), "{}", summary["cost"]);
+    assert!(report(&place).contains("its counters fell"), "{}", report(&place));
+}
+
+#[test]
+fn tritons_statistics_say_where_its_time_goes_and_a_server_without_says_nothing() {
+    let answered = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&answered);
+    let triton = site(move |asked| {
+        if asked.path == "/v2/models/m/stats" {
+            let count = counted.load(Ordering::Relaxed);
+            let of = |ns: u64| json!({"count": count, "ns": count * ns});
+            let stats = json!({"model_stats": [{"name": "m", "version": "3", "inference_stats": {
+                "success": of(1_000_000), "fail": {"count": 0, "ns": 0}, "queue": of(50_000), "compute_input": of(10_000),
+                "compute_infer": of(900_000), "compute_output": of(20_000)}}]});
+            return (200, stats.to_string());
+        }
+        if is_infer(asked) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        v2(asked, "").unwrap_or_else(not_found)
+    });
+    let place = Workdir::new(ONE_LOAD);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{triton}")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--metrics-url"), "{}", ended.stderr);
+    let repeat = only_repeat(&place);
+    assert_eq!(repeat["completed"], 50);
+    let stages = &repeat["server"]["stages"];
+    assert_eq!(
+        (stages["queue_us"].as_f64(), stages["infer_us"].as_f64()),
+        (Some(50.0), Some(900.0))
+    );
+    let text = report(&place);
+    assert!(
+        text.contains("by the server's own statistics") && !text.contains("no timing"),
+        "{text}"
+    );
+
+    let silent = site(|asked| v2(asked, "").unwrap_or_else(not_found));
+    let place = Workdir::new(ONE_LOAD);
+    let mut sweep = place.sweep(&format!("http://127.0.0.1:{silent}"));
+    sweep.arg("--no-metrics");
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let text = report(&place);
+    assert!(
+        text.contains("not told by the server") && !text.contains("no timing"),
+        "{text}"
+    );
+    assert!(only_repeat(&place)["server"].is_null());
+}
+
+#[test]
+fn a_foreign_server_is_priced_by_its_instance_alone() {
+    let silent = site(|asked| v2(asked, "").unwrap_or_else(not_found));
+    let prices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml");
+    let plan = format!(
+        "prices = {:?}\ninstance = \"aws/c7i.xlarge\"\n{ONE_LOAD}",
+        prices.display().to_string()
+    );
+    let place = Workdir::new(&plan);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{silent}")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let cost = place.run_json()["points"][0]["summary"]["cost"].clone();
+    assert!(cost["usd_per_10k"]["value"].as_f64().unwrap() > 0.0, "{cost}");
+}
+
+#[test]
+fn any_http_endpoint_is_asked_by_a_template_and_judged_by_its_rule() {
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&bodies);
+    let port = site(move |asked| {
+        assert_eq!(
+            (asked.method.as_str(), asked.path.as_str()),
+            ("POST", "/api/v1/models/m:predict?x=1")
+        );
+        assert_eq!(asked.headers["content-type"], "application/json");
+        let read: Value = serde_json::from_str(&asked.body).unwrap();
+        let id = read["instances"][0]["id"].as_i64().unwrap();
+        let mut bodies = kept.lock().unwrap();
+        bodies.push(id);
+        // Every fourth is an error that says 200.
+        if bodies.len() % 4 == 0 {
+            return (200, "{\"error\":\"asleep\"}".to_owned());
+        }
+        (200, "{\"predictions\":[0.25]}".to_owned())
+    });
+    let plan = format!(
+        "{ONE_LOAD}[target]\nkind = \"http\"\nurl = \"http://127.0.0.1:{port}/api\"\npath = \"/v1/models/m:predict?x=1\"\n\
+         body = '{{\"instances\":[{{\"id\": {{entity_id}}}}]}}'\nentities = 500\nfirst_id = 1000\nrows_per_request = 2\n\
+         [target.success]\npointer = \"/predictions/0\"\n"
+    );
+    let place = Workdir::new(&plan);
+    let mut sweep = Command::new(BINARY);
+    sweep.arg("sweep").arg(place.path("plan.toml"));
+    sweep
+        .arg("--out")
+        .arg(place.path("results"))
+        .args(["--name", "r"])
+        .env("XDG_STATE_HOME", place.path("state"));
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    let repeat = &result["points"][0]["repeats"][0];
+    assert_eq!(result["points"][0]["factors"]["batch_size"], 2);
+    let wrong = repeat["errors"]["wrong-reply"].as_u64().unwrap();
+    assert_eq!(repeat["completed"].as_u64().unwrap() + wrong, 50);
+    assert!((10..=15).contains(&wrong), "{wrong}");
+    assert!(
+        repeat["examples"]["wrong-reply"]
+            .as_str()
+            .unwrap()
+            .contains("`/predictions/0`")
+    );
+    assert!(bodies.lock().unwrap().iter().all(|id| (1_000..1_500).contains(id)));
+    assert!(
+        result["points"][0]["summary"]["verdict"]
+            .to_string()
+            .contains("invalid")
+    );
+
+    // An endpoint that never succeeds is said before anything is measured.
+    fs::write(place.path("plan.toml"), plan.replace("/predictions/0", "/nowhere")).unwrap();
+    let mut sweep = Command::new(BINARY);
+    sweep
+        .arg("sweep")
+        .arg(place.path("plan.toml"))
+        .arg("--out")
+        .arg(place.path("other"));
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("`target.success`") && ended.stderr.contains("/nowhere"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!place.path("other").exists());
+}
+
+#[test]
+fn a_lab_measures_servers_that_run_already_and_starts_none() {
+    let one = site(|asked| v2(asked, "").unwrap_or_else(not_found));
+    let two = site(|_| (200, "{\"predictions\":[0.25]}".to_owned()));
+    let plan = format!(
+        "{ONE_LOAD}[lab]\nwork = \"lab\"\n[[variant]]\nname = \"triton\"\nurl = \"http://127.0.0.1:{one}\"\n\
+         [[variant]]\nname = \"kserve\"\nurl = \"http://127.0.0.1:{two}\"\n[variant.target]\nkind = \"http\"\npath = \"/v1/models/m:predict\"\n\
+         body = '{{\"instances\":[1]}}'\nsuccess = {{ pointer = \"/predictions\" }}\n"
+    );
+    let place = Workdir::new(&plan);
+    let mut lab = Command::new(BINARY);
+    lab.arg("lab").arg(place.path("plan.toml"));
+    lab.arg("--out")
+        .arg(place.path("results"))
+        .args(["--name", "r"])
+        .env("XDG_STATE_HOME", place.path("state"));
+    // Where no other program of the project is.
+    lab.arg("--bin-dir").arg(place.path("."));
+    let ended = run(lab);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result = place.run_json();
+    let points = result["points"].as_array().unwrap();
+    let variants: Vec<&str> = points
+        .iter()
+        .map(|point| point["factors"]["variant"].as_str().unwrap())
+        .collect();
+    assert_eq!(variants, ["triton", "kserve"]);
+    for point in points {
+        assert_eq!(point["repeats"][0]["completed"], 50);
+    }
+    assert!(is_listening(one) && is_listening(two));
+}
