@@ -13,11 +13,10 @@ use crate::repository::{self, Outcome};
 use crate::stop::Stop;
 use crate::tables::{self, TableKind};
 use clap::{Args, Parser, Subcommand};
-use own_tables::{ExportTableArgs, ImportTableArgs};
+use own_tables::{ExportTableArgs, FEATURES, ImportTableArgs};
 use std::path::PathBuf;
 
 const REPOSITORY: &str = "models/repository";
-const FEATURES: &str = "models/features";
 
 const EXAMPLES: &str = "\
 Examples:
