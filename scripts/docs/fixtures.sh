@@ -19,7 +19,7 @@ need_data() {
 
 # A server where the page says it is, with these arguments, in the place of one that runs there.
 need_server() {
-  [ -z "${server_pid:-}" ] || { kill "$server_pid"; wait "$server_pid" || true; }
+  need_stop
   "$CHECK_DOCS_BIN/tierlab-server" --tier nvme --listen "127.0.0.1:$(port 8000)" --grpc-listen "127.0.0.1:$(port 8001)" "$@" > .server.log 2>&1 &
   server_pid=$!
   curl -s "http://127.0.0.1:$(port 8000)/v2/health/ready" > .ready.log || { cat .server.log; return 1; }
@@ -52,3 +52,9 @@ need_before() {
   rm -rf results/before results/after
   tierlab-loadgen sweep "$1" --url "http://127.0.0.1:$(port 8000)" --name before
 }
+
+# Nothing where the page's next server will listen.
+need_stop() { [ -z "${server_pid:-}" ] || { kill "$server_pid"; wait "$server_pid" || true; server_pid=; }; }
+
+# The same for servers that the page itself started, in the place of the reader who would stop them.
+need_pause() { local job; for job in $(jobs -p); do kill "$job" 2> .kill.log || true; wait "$job" || true; done; server_pid=; }
