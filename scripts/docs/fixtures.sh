@@ -58,3 +58,33 @@ need_stop() { [ -z "${server_pid:-}" ] || { kill "$server_pid"; wait "$server_pi
 
 # The same for servers that the page itself started, in the place of the reader who would stop them.
 need_pause() { local job; for job in $(jobs -p); do kill "$job" 2> .kill.log || true; wait "$job" || true; done; server_pid=; }
+
+# A model of a user's own, imported under this name and published to local NVMe.
+need_own() {
+  need_data
+  need_model ".$1.onnx"
+  "$CHECK_DOCS_BIN/tierlab-models" import ".$1.onnx" --name "$1"
+  "$CHECK_DOCS_BIN/tierlab-models" publish --to configs/tiers/nvme.toml --model "$1"
+}
+
+# A Parquet file with text keys and a vector of 64 floats.
+need_users() {
+  mkdir -p data/nvme
+  "$CHECK_DOCS_ROOT/.runtime/venv/bin/python" - "$1" <<'PY'
+import sys
+import pyarrow
+import pyarrow.parquet
+keys = [f"user-{number}" for number in range(100)]
+vectors = [[(number * 7 + place) % 13 / 13 for place in range(64)] for number in range(100)]
+columns = {"user_id": keys, "vector": pyarrow.array(vectors, pyarrow.list_(pyarrow.float32(), 64))}
+pyarrow.parquet.write_table(pyarrow.table(columns), sys.argv[1])
+PY
+}
+
+# A model whose input is read from the table `users`.
+need_joined() {
+  need_model ".$1.onnx"
+  printf 'max_batch_size = 32\n[joined.input]\ntable = "users"\ncolumn = "vector"\n' > .joined.toml
+  "$CHECK_DOCS_BIN/tierlab-models" import ".$1.onnx" --name "$1" --config .joined.toml
+  "$CHECK_DOCS_BIN/tierlab-models" publish --to configs/tiers/nvme.toml
+}
