@@ -171,7 +171,7 @@ fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     seed: S,
 ) -> Result<(), A::Error> {
     if slot.is_some() {
-        return Err(A::Error::custom(format_args!("`{key}` stands twice")));
+        return Err(A::Error::custom(format_args!("`{key}` is given twice")));
     }
     let value = map.next_value_seed(seed);
     *slot = Some(value.map_err(|e| A::Error::custom(format_args!("`{key}`: {e}")))?);
@@ -400,7 +400,7 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
                 Key::Shape => once(&mut map, &mut shape, "shape"),
                 Key::Parameters if REPLY => once_or_null(&mut map, &mut parameters, "parameters"),
                 Key::Parameters => once(&mut map, &mut parameters, "parameters"),
-                Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` stands twice")),
+                Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` is given twice")),
                 Key::Data => match (dtype, &shape) {
                     (Some(dtype), Some(Shape(shape))) => {
                         let label = &self.label(name.as_ref());
@@ -472,7 +472,7 @@ impl<'de> Deserialize<'de> for Wanted {
                     let label = format!("output `{name}`");
                     parameters.refuse_unsupported(&label)?;
                     if wanted.iter().any(|other| other.name == name) {
-                        return Err(A::Error::custom(format_args!("{label}: the name stands twice")));
+                        return Err(A::Error::custom(format_args!("{label}: the name is given twice")));
                     }
                     if wanted.len() == MAX_TENSORS {
                         return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));
