@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
+.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -25,7 +25,7 @@ lab: lab-programs ## one question to nine variants, ten minutes of measuring: an
 lab-full: build ## the same question with an hour, a larger table and model
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint deny-where-installed doc unit check-dashboards ## structure, lints, docs, every test and every query of the dashboards
+test: setup lint deny-where-installed doc unit check-dashboards check-docs ## structure, lints, docs, every test, every query of the dashboards and every command of the documentation
 
 setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 	scripts/setup test
@@ -70,6 +70,11 @@ check-dashboards: ## every query of dashboards, rules and alerts on a real Prome
 	scripts/setup onnxruntime prometheus
 	$(CARGO) build --release --workspace --bins --locked
 	scripts/check-dashboards --bin $(BIN)
+
+check-docs: ## every command of README and docs, run against embedded storage with short plans; two minutes
+	scripts/setup onnxruntime python prometheus
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/check-docs --bin $(BIN)
 
 bench-storage: ## each tier beside the peer a storage engineer would trust; results go to BENCH_OUT
 	scripts/setup fio

@@ -13,11 +13,10 @@ use crate::repository::{self, Outcome};
 use crate::stop::Stop;
 use crate::tables::{self, TableKind};
 use clap::{Args, Parser, Subcommand};
-use own_tables::{ExportTableArgs, ImportTableArgs};
+use own_tables::{ExportTableArgs, FEATURES, ImportTableArgs};
 use std::path::PathBuf;
 
 const REPOSITORY: &str = "models/repository";
-const FEATURES: &str = "models/features";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +55,10 @@ pub enum Command {
     /// that is there already, identical and undamaged, is left alone.
     Features(FeaturesArgs),
     /// Take your own ONNX model, with its external weights, into a repository
+    ///
+    /// It is tried first, as the server would load it: a session of ONNX Runtime, its tensors against the config, the warm-up,
+    /// a run on zeros. What the server would refuse is not imported, and the message says what to do. Weights that are
+    /// missing, truncated or left out by git-lfs are told with their sizes.
     ///
     /// Without a config it is served unbatched: each request is a run of its own, whatever its shapes. With --batching,
     /// seeded rows are run through ONNX Runtime together, alone and permuted, in several batch sizes. Where no row depends
@@ -123,7 +126,7 @@ pub struct ImportArgs {
     /// Name in the repository [default: the file's own]
     #[arg(long)]
     name: Option<String>,
-    /// A config.toml to go with it
+    /// A config.toml to go with it, or Triton's config.pbtxt; files of warm-up samples are taken from warmup/ beside it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve it in batches of at most MAX rows, if its rows can be shown not to depend on each other [default MAX: 32]
@@ -132,9 +135,12 @@ pub struct ImportArgs {
         conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
     )]
     batching: Option<u32>,
-    /// ONNX Runtime's library or its folder, for --batching [default: what `scripts/setup onnxruntime` fetched]
+    /// ONNX Runtime's library or its folder [default: what `scripts/setup onnxruntime` fetched]
     #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
     onnxruntime: Option<PathBuf>,
+    /// Take it without trying it in ONNX Runtime: the server's start says whether it serves it
+    #[arg(long, conflicts_with = "batching")]
+    unchecked: bool,
     /// Replace a model of that name
     #[arg(long)]
     replace: bool,
@@ -155,7 +161,7 @@ pub struct PublishArgs {
     /// The tier's config
     #[arg(long, value_name = "TIER.toml")]
     to: PathBuf,
-    /// Overlay a key of the tier's config; may be repeated
+    /// Overlay a key of the tier's config, or take it out with KEY=; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Put this model; may be repeated
@@ -247,14 +253,29 @@ fn run_import(args: ImportArgs, stop: &Stop) -> Result<(), ModelsError> {
         config: args.config,
         batching: args.batching.map(|max_batch_size| TestOptions {
             max_batch_size,
-            library: args.onnxruntime,
+            library: args.onnxruntime.clone(),
         }),
+        library: args.onnxruntime,
+        unchecked: args.unchecked,
         replace: args.replace,
     };
-    let Imported { manifest, batching } = import(&args.repository, &request, stop)?;
+    let Imported {
+        manifest,
+        batching,
+        not_on_zeros,
+    } = import(&args.repository, &request, stop)?;
     let folder = args.repository.join(&manifest.name);
     println!("{}: imported", folder.display());
     print!("{}", inspect::describe_manifest(&manifest));
+    if args.unchecked {
+        println!("  not tried in ONNX Runtime (--unchecked)");
+    }
+    if let Some(why) = not_on_zeros {
+        println!(
+            "  it does not run on zeros with free dimensions as 1, so its first request is not warmed up, unless a [[warmup]] \
+             sample of its config is one that runs: {why}"
+        );
+    }
     match batching {
         None => Ok(()),
         Some(Verdict::Independent(evidence)) => {

@@ -29,6 +29,9 @@ pub enum ModelsError {
         /// What is wrong with it, and what to do.
         what: String,
     },
+    /// A model that the server would not serve.
+    #[error("not imported: {0}")]
+    Refused(String),
     /// A tier failed.
     #[error("{object} on the {tier} tier at {location}: {source}")]
     Tier {
@@ -61,6 +64,14 @@ impl ModelsError {
         Self::Bad {
             object: object.to_string(),
             what: what.to_string(),
+        }
+    }
+
+    /// The same, of a file, where the error does not name it.
+    pub(crate) fn of(self, file: &Path) -> Self {
+        match self {
+            Self::Refused(what) => Self::Refused(format!("{}: {what}", file.display())),
+            other => other,
         }
     }
 

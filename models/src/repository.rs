@@ -13,8 +13,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use tierlab_formats::model::{
-    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name,
+    CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE, is_plain_name,
 };
+use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::ObjectPath;
 
 /// The version folder that generated and imported models are written to.
@@ -169,18 +170,31 @@ pub fn read_manifest(folder: &Path) -> Result<Option<Manifest>, ModelsError> {
     Ok(Some(manifest))
 }
 
-/// Reads and checks the config of the model in `folder`; `None` where there is none.
+/// Reads and checks the config of the model in `folder`, `config.toml` or Triton's `config.pbtxt`; `None` where there is
+/// none.
 ///
 /// # Errors
-/// A config that cannot be read or is not valid.
+/// A config that cannot be read or is not valid; both of them.
 pub fn read_config(folder: &Path) -> Result<Option<ModelConfig>, ModelsError> {
-    let path = folder.join(CONFIG_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => ModelConfig::parse(&text)
-            .map(Some)
-            .map_err(|e| ModelsError::bad(&path.display(), &e)),
+    let (own, triton) = (folder.join(CONFIG_FILE), folder.join(TRITON_CONFIG_FILE));
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (path, config) = match (read_if_there(&own)?, read_if_there(&triton)?) {
+        (None, None) => return Ok(None),
+        (Some(text), None) => (own, ModelConfig::parse(&text)),
+        (None, Some(text)) => (triton, model_config(&text, name)),
+        (Some(_), Some(_)) => {
+            let what = format!("{CONFIG_FILE} lies beside it, and the server takes one of them: keep one");
+            return Err(ModelsError::bad(&triton.display(), &what));
+        }
+    };
+    config.map(Some).map_err(|e| ModelsError::bad(&path.display(), &e))
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, ModelsError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(ModelsError::io("read", &path)(e)),
+        Err(e) => Err(ModelsError::io("read", path)(e)),
     }
 }
 

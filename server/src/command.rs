@@ -49,7 +49,8 @@ struct Args {
     /// The address to serve gRPC on; left out, gRPC is off.
     #[arg(long, value_name = "ADDR")]
     grpc_listen: Option<String>,
-    /// Sets one key of the configuration; may be given again. TIERLAB_A__B=VALUE in the environment does the same.
+    /// Sets one key of the configuration; may be given again. KEY= takes the key out, as if no file had it.
+    /// TIERLAB_A__B=VALUE in the environment does the same.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// How the log is written, over `log.format` of the configuration: lines for people, or one JSON object a line.
@@ -68,6 +69,7 @@ const EXAMPLES: &str = "\
 Examples:
   tierlab-server --tier nvme
   tierlab-server --config configs/server.toml --tier s3 --set tiers.s3.endpoint=http://127.0.0.1:9000
+  tierlab-server --tier nfs --set tiers.nfs.url= --set tiers.nfs.path=/mnt/models
   tierlab-server --tier nvme --feature-tier nfs --set 'models=[\"ctr\"]' --set cache.capacity_bytes=0
   tierlab-server --tier nvme --log-format json --log-level info,access=debug
   tierlab-server --tier nvme --set telemetry.otlp_endpoint=http://127.0.0.1:4318

@@ -140,10 +140,12 @@ impl TierConfig {
 }
 
 /// Sets one key of a TOML document, as `--set a.b=v` does: the table `a` is made when it is not there. `v` is read as
-/// a TOML value (`8`, `true`, `["ctr"]`, `"text"`), and where it is none (`http://host:9000`) as plain text.
+/// a TOML value (`8`, `true`, `["ctr"]`, `"text"`), and where it is none (`http://host:9000`) as plain text. Nothing behind
+/// the `=` takes the key out of the document, as if its file did not have it.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, or a part of the key that holds something else.
+/// [`ErrorKind::Invalid`]: no `=`, an empty or over-long key, a part of the key that holds something else, or a key to take
+/// out that is not there.
 pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageError> {
     let invalid = |why: &str| {
         let detail = format!("{why}; write it as `key=value` or `table.key=value`");
@@ -151,7 +153,6 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     };
     let (key, value) = setting.split_once('=').ok_or_else(|| invalid("no `=`"))?;
     let value = value.trim();
-    let value = value.parse().unwrap_or_else(|_| toml::Value::String(value.to_owned()));
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
     let Some((last, tables)) = parts.split_last() else {
         return Err(invalid("no key"));
@@ -161,6 +162,9 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
     }
     let mut table = document;
     for part in tables {
+        if value.is_empty() && !table.contains_key(*part) {
+            return Err(not_there(setting, part));
+        }
         let entry = table
             .entry(*part)
             .or_insert_with(|| toml::Value::Table(toml::Table::new()));
@@ -169,8 +173,27 @@ pub fn overlay(document: &mut toml::Table, setting: &str) -> Result<(), StorageE
         };
         table = below;
     }
+    if value.is_empty() {
+        return table.remove(*last).map(drop).ok_or_else(|| not_there(setting, last));
+    }
+    let value = value.parse().unwrap_or_else(|_| toml::Value::String(value.to_owned()));
     table.insert((*last).to_owned(), value);
     Ok(())
+}
+
+/// Whether a setting of [`overlay`] takes its key out.
+#[must_use]
+pub fn takes_out(setting: &str) -> bool {
+    setting
+        .split_once('=')
+        .is_some_and(|(_, value)| value.trim().is_empty())
+}
+
+fn not_there(setting: &str, part: &str) -> StorageError {
+    let detail = format!(
+        "nothing behind `=` takes a key out, and `{part}` is not set; an empty text is `key=\"\"`, in quotes for the shell"
+    );
+    StorageError::new(ErrorKind::Invalid, setting, detail)
 }
 
 #[cfg(test)]
@@ -195,7 +218,10 @@ mod tests {
             "flag=true",
             "quoted=\"12\"",
             "share=0.5",
-            "empty=",
+            "empty=\"\"",
+            "gone=",
+            "cache.policy =  ",
+            "tiers.nfs=",
             "inline={ a = 1 }",
         ];
         let want = r#"
@@ -212,7 +238,7 @@ mod tests {
             [tiers.s3]
             endpoint = "http://127.0.0.1:9000/a=b"
         "#;
-        let before = "listen = \"x\"\n[cache]\ncapacity_bytes = 5\nblock_bytes = 4096";
+        let before = "listen = \"x\"\ngone = 1\n[cache]\ncapacity_bytes = 5\nblock_bytes = 4096\npolicy = \"lru\"\n[tiers.nfs]\na = 1";
         assert_eq!(overlaid(before, &settings).unwrap(), want.parse().unwrap());
     }
 
@@ -233,6 +259,9 @@ mod tests {
             "a.=1",
             "a..b=1",
             "listen.port=1",
+            "other=",
+            "other.key=",
+            "listen.port=",
             &format!("{}a=1", "a.".repeat(16)),
         ] {
             let error = overlaid("listen = 1", &[bad]).unwrap_err();

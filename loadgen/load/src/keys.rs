@@ -118,6 +118,13 @@ impl Population {
         }
     }
 
+    /// An entity as it stands in a text: its id, or the key that this stands for.
+    #[must_use]
+    pub fn shown(&self, id: i64) -> String {
+        let text = usize::try_from(id).ok().and_then(|at| self.texts.get(at));
+        text.map_or_else(|| id.to_string(), ToString::to_string)
+    }
+
     /// The body of a request for the rows of entities.
     #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {

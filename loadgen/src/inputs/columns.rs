@@ -57,7 +57,18 @@ pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     let is_file = file.read_exact(&mut magic).is_ok() && magic == *ARROW_MAGIC;
     file.seek(SeekFrom::Start(0)).map_err(|error| says(&error))?;
     let file = BufReader::new(file);
-    let text = |batch: Result<RecordBatch, _>| batch.map_err(|error: arrow_schema::ArrowError| error.to_string());
+    let text = |batch: Result<RecordBatch, _>| {
+        batch.map_err(|error: arrow_schema::ArrowError| {
+            let says = error.to_string();
+            let is_packed = says.contains("feature");
+            let hint = if is_packed {
+                "; write the file without compression, or as Parquet"
+            } else {
+                ""
+            };
+            says + hint
+        })
+    };
     if is_file {
         let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
         collected(path, column, reader.map(text))

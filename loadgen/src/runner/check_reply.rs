@@ -76,6 +76,11 @@ async fn check_inline(
     let body = body(plan, model, inputs, population, 1)?;
     let expected = expected_of(&body, inputs, 1);
     let reply = ask(plan, target, model, &body, &expected).await?;
+    // Else the first step of such a load would end the run.
+    let most = plan.loads.iter().map(|load| load.batch_size).max().unwrap_or(1);
+    if model == plan.model && most > 1 {
+        self::body(plan, model, inputs, population, most)?;
+    }
     match inputs.rows_by() {
         RowsBy::Nothing => Ok(()),
         // Recorded requests bring their own; the structure has been looked at.
@@ -189,7 +194,7 @@ fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError 
 
 /// One request of the plan's own, held against the plan's rule.
 async fn check_custom(target: &Target, custom: &Custom, ids: Option<&Population>, plan: &Plan) -> Result<(), RunError> {
-    let ids: Vec<i64> = ids.iter().map(|ids| ids.by_rank(0)).collect();
+    let ids: Vec<String> = ids.iter().map(|ids| ids.shown(ids.by_rank(0))).collect();
     let body = custom.bodies(1, &ids, 1).map_err(RunError::Usage)?.swap_remove(0);
     let limit = Limit::of_replies(plan.reply_limit_bytes, &Expected::default());
     Ok(target.control.ask_custom(custom, &body, &limit).await?)

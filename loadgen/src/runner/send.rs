@@ -164,8 +164,11 @@ impl Requests<'_> {
             }
             Content::Custom { custom, ids } => {
                 let per_request = if custom.wants_ids() { per_request } else { 1 };
-                let ids = ids.as_ref().map(|ids| ids.draw(requests * per_request, self.seed));
-                let bodies = custom.bodies(requests, &ids.unwrap_or_default(), per_request);
+                let drawn = ids.iter().flat_map(|ids| {
+                    let drawn = ids.draw(requests * per_request, self.seed);
+                    drawn.into_iter().map(|id| ids.shown(id))
+                });
+                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
                 let bodies = bodies.map_err(RunError::Usage)?;
                 let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
                 return Ok(Prepared { bodies, sent });

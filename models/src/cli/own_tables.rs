@@ -11,6 +11,9 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
 
+/// Where feature tables are, unless another folder is named.
+pub(super) const FEATURES: &str = "models/features";
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   tierlab-models import-table users.parquet --key user_id --name users
@@ -41,7 +44,7 @@ pub struct ImportTableArgs {
     #[arg(long)]
     name: String,
     /// The folder for NAME.rows
-    #[arg(long, value_name = "DIR", default_value = super::FEATURES)]
+    #[arg(long, value_name = "DIR", default_value = FEATURES)]
     out: PathBuf,
     /// Columns to take, apart by commas [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]

@@ -1,19 +1,27 @@
-//! Takes a user's ONNX model, with its external weights, into the repository: read from the graph, summed, swapped in
-//! whole.
+//! Takes a user's ONNX model, with its external weights, into the repository: read from the graph, tried as the server would
+//! load it, summed, swapped in whole.
 
 pub mod independence;
+mod library;
+mod source;
+mod tensors;
+mod trial;
 
 use crate::error::ModelsError;
-use crate::onnx::Interface;
-use crate::onnx::interface::{decode, external_files};
+use crate::onnx::ModelProto;
+use crate::onnx::interface::{Interface, infer_shapes};
 use crate::repository::{self, HashingWriter, VERSION};
 use crate::staged::sync_folder;
 use crate::stop::Stop;
 use independence::{TestOptions, Verdict, test_rows};
+use source::{GivenConfig, SourceGraph};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use tierlab_formats::model::{CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, is_plain_name};
+use tierlab_formats::model::{
+    CONFIG_FILE, MODEL_FILE, Manifest, ManifestFile, ModelConfig, WARMUP_FOLDER, is_plain_name,
+};
+use trial::{Candidate, Trial};
 
 /// What to import.
 #[derive(Debug, Clone)]
@@ -22,10 +30,15 @@ pub struct Import {
     pub model: PathBuf,
     /// The name in the repository; the file's own without its ending when left out.
     pub name: Option<String>,
-    /// A `config.toml` to go with it.
+    /// A `config.toml` to go with it, or a `config.pbtxt` of Triton's. The files of warm-up samples are looked for in
+    /// `warmup/` beside it.
     pub config: Option<PathBuf>,
     /// How to test whether its rows are independent, so that it can be served in batches; none serves it unbatched.
     pub batching: Option<TestOptions>,
+    /// ONNX Runtime's library, or its folder; looked for where the set-up puts it when left out.
+    pub library: Option<PathBuf>,
+    /// Takes the model without trying it in ONNX Runtime.
+    pub unchecked: bool,
     /// Whether a model of that name may be replaced.
     pub replace: bool,
 }
@@ -37,14 +50,16 @@ pub struct Imported {
     pub manifest: Manifest,
     /// The result of that test, where one was asked for. The config says the same.
     pub batching: Option<Verdict>,
+    /// Why it does not run on zeros, where that was tried and it does not. It is served all the same.
+    pub not_on_zeros: Option<String>,
 }
 
 /// Copies the model into `repository` and writes its manifest. Readers see the old model or the new one. A model whose
 /// rows are not shown to be independent is imported without batching.
 ///
 /// # Errors
-/// A name that is taken, a file that is no ONNX model or needs files that are not there, an invalid config; no ONNX
-/// Runtime for the test.
+/// A name that is taken, a file that is no ONNX model or needs files that are not there or are too short, an invalid config,
+/// what the server would refuse; no ONNX Runtime to try it with.
 pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Imported, ModelsError> {
     let name = name_of(request)?;
     let folder = repository.join(&name);
@@ -52,23 +67,41 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         let what = "a model of this name is there already; give `--replace`, or another `--name`";
         return Err(ModelsError::Usage(format!("{}: {what}", folder.display())));
     }
-    let (interface, external) = read_graph(&request.model)?;
+    let SourceGraph { mut model, external } = source::read_graph(&request.model)?;
+    let given = request
+        .config
+        .as_deref()
+        .map(|path| source::read_config(path, &name))
+        .transpose()?;
     let batching = match &request.batching {
         Some(options) => Some(test_rows(&request.model, options, stop)?),
         None => None,
     };
-    let config = config_text(request, batching.as_ref())?;
+    let config = match given {
+        Some(given) => given,
+        None => of_verdict(request, batching.as_ref())?,
+    };
 
     let staging = Staging::create(repository, &name)?;
     let version = staging.0.join(VERSION);
     let beside = request.model.parent().unwrap_or(Path::new(""));
     let mut files = vec![copy_file(&request.model, &version, MODEL_FILE, stop)?];
-    for file in &external {
+    for file in external.files.keys() {
         files.push(copy_file(&beside.join(file), &version, file, stop)?);
     }
-    if let Some(config) = config {
-        crate::staged::write_whole(&staging.0.join(CONFIG_FILE), config.as_bytes())?;
-    }
+    write_config(&staging.0, &config)?;
+    let candidate = Candidate {
+        version: &version,
+        external: &external,
+        config: &config.config,
+        warmup: &config.warmup,
+    };
+    let trial = if request.unchecked {
+        None
+    } else {
+        Some(trial::run(&candidate, request.library.as_deref()).map_err(|e| e.of(&request.model))?)
+    };
+    let interface = interface(request, &mut model, trial.as_ref())?;
     let source = request.model.file_name().unwrap_or_default().to_string_lossy();
     let manifest = Manifest {
         schema_version: Manifest::SCHEMA_VERSION,
@@ -83,10 +116,18 @@ pub fn import(repository: &Path, request: &Import, stop: &Stop) -> Result<Import
         outputs: interface.outputs,
         files,
     };
+    if let Some(trial) = &trial {
+        let refused = |what| ModelsError::Refused(what).of(&request.model);
+        trial.signature.check_manifest(&manifest).map_err(refused)?;
+    }
     repository::write_manifest(&staging.0, &manifest)?;
     stop.check()?;
     staging.swap_in(repository, &folder)?;
-    Ok(Imported { manifest, batching })
+    Ok(Imported {
+        manifest,
+        batching,
+        not_on_zeros: trial.and_then(|trial| trial.not_on_zeros),
+    })
 }
 
 fn name_of(request: &Import) -> Result<String, ModelsError> {
@@ -104,31 +145,21 @@ fn name_of(request: &Import) -> Result<String, ModelsError> {
     Ok(name)
 }
 
-/// The graph's interface and the files of its external weights.
-fn read_graph(path: &Path) -> Result<(Interface, Vec<String>), ModelsError> {
-    let bytes = fs::read(path).map_err(ModelsError::io("read", path))?;
-    let bad = |e| ModelsError::bad(&path.display(), &e);
-    let model = decode(bytes.into()).map_err(bad)?;
-    let external = external_files(&model).map_err(bad)?;
-    if external.iter().any(|file| file == MODEL_FILE) {
-        let what = format!("its weights lie in a file named `{MODEL_FILE}`, which is the graph's own name here");
-        return Err(ModelsError::bad(&path.display(), &what));
+/// What the graph takes and gives, as the file says it; where the file gives an output no shape, as ONNX Runtime infers it.
+fn interface(request: &Import, model: &mut ModelProto, trial: Option<&Trial>) -> Result<Interface, ModelsError> {
+    if let Some(trial) = trial {
+        infer_shapes(model, &trial.signature.outputs);
     }
-    Ok((Interface::of(&model).map_err(bad)?, external))
+    Interface::of(model).map_err(|e| ModelsError::bad(&request.model.display(), &e))
 }
 
-/// The config to write: the user's, or that of the test's result, or none.
-fn config_text(request: &Import, batching: Option<&Verdict>) -> Result<Option<String>, ModelsError> {
-    if let Some(path) = &request.config {
-        let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
-        ModelConfig::parse(&text).map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
-        return Ok(Some(text));
-    }
+/// The config that the result of the test asks for; none without a test.
+fn of_verdict(request: &Import, batching: Option<&Verdict>) -> Result<GivenConfig, ModelsError> {
     let (Some(verdict), Some(options)) = (batching, &request.batching) else {
-        return Ok(None);
+        return Ok(GivenConfig::default());
     };
     // Only what was found out: the other keys keep their defaults.
-    Ok(Some(match verdict {
+    let text = match verdict {
         Verdict::Independent(evidence) => format!(
             "# `tierlab-models import --batching` ran seeded rows together, alone and permuted: {evidence}.\n\
              max_batch_size = {}\n",
@@ -139,7 +170,28 @@ fn config_text(request: &Import, batching: Option<&Verdict>) -> Result<Option<St
              max_batch_size = 0\n",
             why.replace(['\n', '\r'], " ")
         ),
-    }))
+    };
+    Ok(GivenConfig {
+        file: CONFIG_FILE,
+        config: ModelConfig::parse(&text).map_err(|e| ModelsError::bad(&CONFIG_FILE, &e))?,
+        text: Some(text),
+        ..GivenConfig::default()
+    })
+}
+
+/// Writes a config, and the files of its warm-up samples.
+fn write_config(folder: &Path, config: &GivenConfig) -> Result<(), ModelsError> {
+    if let Some(text) = &config.text {
+        crate::staged::write_whole(&folder.join(config.file), text.as_bytes())?;
+    }
+    let warmup = folder.join(WARMUP_FOLDER);
+    if !config.warmup.is_empty() {
+        fs::create_dir_all(&warmup).map_err(ModelsError::io("make the folder", &warmup))?;
+    }
+    for (name, bytes) in &config.warmup {
+        crate::staged::write_whole(&warmup.join(name), bytes)?;
+    }
+    Ok(())
 }
 
 /// A model's folder while it is written; removed unless it is swapped in.

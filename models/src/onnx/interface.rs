@@ -1,15 +1,12 @@
 //! What a graph takes and gives, and which other files it needs, read from its protobuf.
 
 use bytes::Bytes;
-use prost::Message as _;
 use std::collections::BTreeSet;
-use tierlab_formats::onnx::all_tensors;
-use tierlab_formats::onnx::messages::{
-    DATA_EXTERNAL, ElementType, ModelProto, TensorProto, ValueInfoProto, type_proto,
-};
+use tierlab_formats::onnx::messages::{ElementType, ModelProto, TensorShapeProto, ValueInfoProto, type_proto};
 use tierlab_formats::onnx::messages::{
     tensor_shape_proto::Dimension, tensor_shape_proto::dimension::Value as DimValue,
 };
+use tierlab_formats::onnx::{self, External};
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// A graph's inputs and outputs, in the graph's order.
@@ -31,11 +28,7 @@ pub struct BadGraph(String);
 /// # Errors
 /// Bytes that are no ONNX model.
 pub fn decode(bytes: Bytes) -> Result<ModelProto, BadGraph> {
-    let model = ModelProto::decode(bytes).map_err(|e| BadGraph(format!("no ONNX model, or a damaged one: {e}")))?;
-    match &model.graph {
-        Some(graph) if !graph.node.is_empty() && !model.opset_import.is_empty() => Ok(model),
-        _ => Err(BadGraph("no ONNX model: it holds no graph".to_owned())),
-    }
+    onnx::decode(bytes).map_err(BadGraph)
 }
 
 impl Interface {
@@ -74,10 +67,35 @@ impl Interface {
     }
 }
 
+/// Gives outputs that have no shape in the file the one that was inferred; one of no dimensions tells nothing, as it is what
+/// a runtime says of an output that it knows nothing of.
+pub fn infer_shapes(model: &mut ModelProto, inferred: &[TensorSpec]) {
+    let outputs = model.graph.as_mut().map(|graph| graph.output.iter_mut());
+    for output in outputs.into_iter().flatten() {
+        let Some(type_proto::Value::TensorType(tensor)) = output.r#type.as_mut().and_then(|of| of.value.as_mut())
+        else {
+            continue;
+        };
+        let known = inferred
+            .iter()
+            .find(|spec| spec.name == output.name && !spec.shape.is_empty());
+        if let (None, Some(known)) = (&tensor.shape, known) {
+            let dim = |&size: &i64| Dimension {
+                value: (size >= 0).then_some(DimValue::DimValue(size)),
+            };
+            tensor.shape = Some(TensorShapeProto {
+                dim: known.shape.iter().map(dim).collect(),
+            });
+        }
+    }
+}
+
 fn spec(role: &str, value: &ValueInfoProto) -> Result<TensorSpec, BadGraph> {
     let bad = |what: &str| BadGraph(format!("{role} `{}` {what}", value.name));
     let Some(type_proto::Value::TensorType(tensor)) = value.r#type.as_ref().and_then(|of| of.value.as_ref()) else {
-        return Err(bad("is no tensor: sequences, maps and optionals cannot be served"));
+        return Err(bad(
+            "is no tensor: sequences, maps and optionals cannot be served; export it without (skl2onnx: `zipmap=False`)",
+        ));
     };
     let dtype = dtype(tensor.elem_type).ok_or_else(|| {
         bad(&format!(
@@ -122,38 +140,13 @@ pub fn dtype(elem_type: i32) -> Option<DataType> {
     })
 }
 
-/// The files that hold the model's external weights, relative to the model's own folder, each once, in order.
+/// The files that hold the model's external weights, relative to the model's own folder, with what must be in them.
 ///
 /// # Errors
 /// A location that is absolute or leaves the model's folder.
-pub fn external_files(model: &ModelProto) -> Result<Vec<String>, BadGraph> {
-    let mut files = BTreeSet::new();
-    for tensor in all_tensors(model) {
-        files.extend(external_file(tensor)?);
-    }
-    Ok(files.into_iter().collect())
-}
-
-fn external_file(tensor: &TensorProto) -> Result<Option<String>, BadGraph> {
-    if tensor.data_location != DATA_EXTERNAL {
-        return Ok(None);
-    }
-    let location = tensor
-        .external_data
-        .iter()
-        .find(|entry| entry.key == "location")
-        .map(|entry| &entry.value);
-    match location {
-        Some(file) if tierlab_storage::ObjectPath::new(file).is_ok() => Ok(Some(file.clone())),
-        Some(file) => Err(BadGraph(format!(
-            "tensor `{}` keeps its data in `{file}`, which is no plain path below the model's folder",
-            tensor.name
-        ))),
-        None => Err(BadGraph(format!(
-            "tensor `{}` keeps its data elsewhere but does not say where",
-            tensor.name
-        ))),
-    }
+pub fn external_files(model: &ModelProto) -> Result<External, BadGraph> {
+    let is_path = |path: &str| tierlab_storage::ObjectPath::new(path).is_ok();
+    onnx::external(onnx::all_tensors(model), is_path).map_err(BadGraph)
 }
 
 #[cfg(test)]
@@ -162,8 +155,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tierlab_formats::onnx::messages::{
-        AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, StringStringEntryProto,
-        TrainingInfoProto,
+        AttributeProto, DATA_EXTERNAL, FunctionProto, GraphProto, NodeProto, SparseTensorProto, StringStringEntryProto,
+        TensorProto, TrainingInfoProto,
     };
 
     fn model() -> ModelProto {
@@ -217,7 +210,8 @@ mod tests {
         let mut inside = model();
         external(&mut inside, "weights.bin");
         external(&mut inside, "weights.bin");
-        assert_eq!(external_files(&inside).unwrap(), ["weights.bin"]);
+        let files = external_files(&inside).unwrap().files;
+        assert!(files.keys().eq(["weights.bin"]));
         for bad in ["/etc/passwd", "../weights.bin", ""] {
             let mut outside = model();
             external(&mut outside, bad);
@@ -260,7 +254,7 @@ mod tests {
             }),
             ..TrainingInfoProto::default()
         });
-        let found = external_files(&model).unwrap();
+        let found: Vec<String> = external_files(&model).unwrap().files.into_keys().collect();
         let expected = [
             "attribute.bin",
             "function.bin",

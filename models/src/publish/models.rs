@@ -7,7 +7,7 @@ use crate::repository;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile};
+use tierlab_formats::model::{CONFIG_FILE, MANIFEST_FILE, MODELS_PREFIX, Manifest, ManifestFile, TRITON_CONFIG_FILE};
 use tierlab_storage::{Body, ObjectPath};
 
 /// Adds the steps for the model in `folder`.
@@ -43,7 +43,7 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) ->
     let known: BTreeSet<&str> = listed
         .iter()
         .map(|file| file.path.as_str())
-        .chain([CONFIG_FILE, MANIFEST_FILE])
+        .chain([CONFIG_FILE, TRITON_CONFIG_FILE, MANIFEST_FILE])
         .collect();
     for file in repository::all_files(folder)?
         .iter()
@@ -51,7 +51,9 @@ pub(super) async fn plan(target: &Target<'_>, folder: &Path, plan: &mut Plan) ->
     {
         plan.put_file(at(file)?, folder.join(file))?;
     }
-    mirror(target, at(CONFIG_FILE)?, &folder.join(CONFIG_FILE), plan).await?;
+    for config in [CONFIG_FILE, TRITON_CONFIG_FILE] {
+        mirror(target, at(config)?, &folder.join(config), plan).await?;
+    }
     mirror(target, at(MANIFEST_FILE)?, &folder.join(MANIFEST_FILE), plan).await
 }
 

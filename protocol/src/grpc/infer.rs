@@ -49,7 +49,7 @@ impl TryFrom<ReceivedRequest> for InferRequest {
         for output in message.outputs {
             let output = requested(output)?;
             if outputs.contains(&output) {
-                return bad(format!("output `{}`: the name stands twice", output.name));
+                return bad(format!("output `{}`: the name is given twice", output.name));
             }
             outputs.push(output);
         }
@@ -134,7 +134,7 @@ fn inputs(wire: Vec<InferTensor>, raw: Vec<Data>) -> Result<Vec<Tensor>, BadRequ
             (None, contents) => typed(dtype, &contents.unwrap_or_default()).map_err(refused)?.into(),
         };
         if tensors.iter().any(|other| other.name == input.name) {
-            return Err(refused("the name stands twice".into()));
+            return Err(refused("the name is given twice".into()));
         }
         let tensor = Tensor {
             name: input.name,

@@ -170,7 +170,7 @@ fn bad_requests_are_refused_by_field() {
         (request(vec![], &[]), "`inputs` is empty"),
         (request(vec![x()], &[b"a", b"b"]), "2 entries for 1 inputs"),
         (request(vec![x()], &[b"ab"]), "input `x`: 2 bytes of data"),
-        (request(vec![x(), x()], &[b"a", b"b"]), "stands twice"),
+        (request(vec![x(), x()], &[b"a", b"b"]), "is given twice"),
         (request(vec![input("", "INT8", &[1], None)], &[b"a"]), "input 0: `name`"),
         (request(vec![input("x", "FLOAT", &[1], None)], &[b"a"]), "FLOAT"),
         (request(vec![input("x", "INT8", &[-1], None)], &[b"a"]), "`shape` [-1]"),

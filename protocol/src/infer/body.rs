@@ -99,7 +99,7 @@ pub(super) fn tensors(
             (None, None) => return Err(bad("neither `data` nor `parameters.binary_data_size`")),
         };
         if tensors.iter().any(|other| other.name == tensor.name) {
-            return Err(bad("the name stands twice"));
+            return Err(bad("the name is given twice"));
         }
         let tensor = Tensor {
             name: tensor.name,

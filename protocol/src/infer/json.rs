@@ -152,6 +152,18 @@ fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     once_with(map, slot, key, PhantomData)
 }
 
+/// The same of what servers write as null where they have nothing to say.
+fn once_or_null<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut A,
+    slot: &mut Option<T>,
+    key: &str,
+) -> Result<(), A::Error> {
+    let mut told = slot.take().map(Some);
+    once_with(map, &mut told, key, PhantomData)?;
+    *slot = told.flatten();
+    Ok(())
+}
+
 fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     map: &mut A,
     slot: &mut Option<S::Value>,
@@ -159,7 +171,7 @@ fn once_with<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     seed: S,
 ) -> Result<(), A::Error> {
     if slot.is_some() {
-        return Err(A::Error::custom(format_args!("`{key}` stands twice")));
+        return Err(A::Error::custom(format_args!("`{key}` is given twice")));
     }
     let value = map.next_value_seed(seed);
     *slot = Some(value.map_err(|e| A::Error::custom(format_args!("`{key}`: {e}")))?);
@@ -297,8 +309,8 @@ impl<'de> Visitor<'de> for Reply<'_> {
         while let Some(key) = map.next_key()? {
             match key {
                 Key::ModelName => once(&mut map, &mut model_name, "model_name")?,
-                Key::ModelVersion => once(&mut map, &mut model_version, "model_version")?,
-                Key::Id => once(&mut map, &mut id, "id")?,
+                Key::ModelVersion => once_or_null(&mut map, &mut model_version, "model_version")?,
+                Key::Id => once_or_null(&mut map, &mut id, "id")?,
                 Key::Outputs => once_with(&mut map, &mut outputs, "outputs", Tensors::<true>(self.0))?,
                 _ => skip(&mut map)?,
             }
@@ -386,8 +398,9 @@ impl<'de, const REPLY: bool> Visitor<'de> for TensorSeed<'_, REPLY> {
                 Key::Name => once(&mut map, &mut name, "name"),
                 Key::Datatype => once(&mut map, &mut dtype, "datatype"),
                 Key::Shape => once(&mut map, &mut shape, "shape"),
+                Key::Parameters if REPLY => once_or_null(&mut map, &mut parameters, "parameters"),
                 Key::Parameters => once(&mut map, &mut parameters, "parameters"),
-                Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` stands twice")),
+                Key::Data if data.is_some() || early.is_some() => Err(A::Error::custom("`data` is given twice")),
                 Key::Data => match (dtype, &shape) {
                     (Some(dtype), Some(Shape(shape))) => {
                         let label = &self.label(name.as_ref());
@@ -459,7 +472,7 @@ impl<'de> Deserialize<'de> for Wanted {
                     let label = format!("output `{name}`");
                     parameters.refuse_unsupported(&label)?;
                     if wanted.iter().any(|other| other.name == name) {
-                        return Err(A::Error::custom(format_args!("{label}: the name stands twice")));
+                        return Err(A::Error::custom(format_args!("{label}: the name is given twice")));
                     }
                     if wanted.len() == MAX_TENSORS {
                         return Err(A::Error::custom(format_args!("more than {MAX_TENSORS} outputs")));

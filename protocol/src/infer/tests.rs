@@ -45,7 +45,7 @@ fn bad_requests_are_refused_by_field() {
         (r#"{"inputs":{}}"#, "`inputs`"),
         (r#"{"id":5,"inputs":[]}"#, "`id`"),
         (r#"{"parameters":{"timeout":-1},"inputs":[]}"#, "`parameters`"),
-        (r#"{"inputs":[],"inputs":[]}"#, "`inputs` stands twice"),
+        (r#"{"inputs":[],"inputs":[]}"#, "`inputs` is given twice"),
         (
             r#"{"inputs":[{"shape":[1],"datatype":"FP32","data":[1]}]}"#,
             "input 0: `name`",
@@ -100,7 +100,7 @@ fn bad_requests_are_refused_by_field() {
         (&tensor(r#""shape":[1],"datatype":"INT8""#), "neither `data` nor"),
         (
             &tensor(r#""shape":[1],"datatype":"INT8","data":[1],"data":[1]"#),
-            "`data` stands twice",
+            "`data` is given twice",
         ),
         (
             &tensor(r#""shape":[1],"datatype":"INT8","data":[1],"parameters":{"binary_data_size":1}"#),
@@ -117,11 +117,11 @@ fn bad_requests_are_refused_by_field() {
         (
             r#"{"inputs":[{"name":"x","shape":[0],"datatype":"INT8","data":[]},
                           {"name":"x","shape":[0],"datatype":"INT8","data":[]}]}"#,
-            "input `x`: the name stands twice",
+            "input `x`: the name is given twice",
         ),
         (
             r#"{"outputs":[{"name":"y"},{"name":"y"}],"inputs":[]}"#,
-            "output `y`: the name stands twice",
+            "output `y`: the name is given twice",
         ),
         (
             r#"{"outputs":[{"name":"y","parameters":{"classification":3}}],"inputs":[]}"#,
@@ -592,4 +592,16 @@ proptest! {
         body.truncate(cut.index(body.len()) + 1);
         let _ = InferRequest::decode(&body.into(), Some(len));
     }
+}
+
+#[test]
+fn what_a_server_writes_as_null_is_nothing() {
+    let text = br#"{"model_name":"m","model_version":null,"id":null,"parameters":null,"outputs":[{"name":"y","shape":[1],"datatype":"FP32","parameters":null,"data":[0.5]}]}"#;
+    let reply = InferReply::decode(&bytes::Bytes::from_static(text), None).unwrap();
+    assert_eq!(
+        (reply.model_version.as_str(), reply.id, reply.outputs.len()),
+        ("", None, 1)
+    );
+    let twice = br#"{"model_name":"m","id":"a","id":null,"outputs":[]}"#;
+    assert!(InferReply::decode(&bytes::Bytes::from_static(twice), None).is_err());
 }

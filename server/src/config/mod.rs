@@ -36,7 +36,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_formats::model::is_plain_name;
-use tierlab_storage::config::overlay;
+use tierlab_storage::config::{overlay, takes_out};
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{StorageError, TierConfig};
 
@@ -138,10 +138,17 @@ impl Config {
         let mut layers = vec![document.clone()];
         let mut lay = |setting: &str| {
             overlay(&mut document, setting)?;
+            if takes_out(setting) {
+                // Of the layers below, it is in one at least.
+                for layer in &mut layers {
+                    let _ = overlay(layer, setting);
+                }
+                return Ok::<(), StorageError>(());
+            }
             let mut layer = toml::Table::new();
             overlay(&mut layer, setting)?;
             layers.push(layer);
-            Ok::<(), StorageError>(())
+            Ok(())
         };
         for (name, value) in &sources.environment {
             if name == "ORT_DYLIB_PATH" && !value.is_empty() {
@@ -150,7 +157,11 @@ impl Config {
                 // No keys of the document: nothing that may be printed holds them.
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 let key = key.to_lowercase().replace("__", ".");
-                lay(&format!("{key}={value}")).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+                match lay(&format!("{key}={value}")) {
+                    // An empty variable is as good as none, and takes out a key that there is.
+                    Err(_) if value.trim().is_empty() => {}
+                    laid => laid.map_err(|e| ConfigError(format!("{name}: {e}")))?,
+                }
             }
         }
         for set in &sources.set {

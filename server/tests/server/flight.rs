@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Serves a folder until the sender is dropped or used.
-async fn origin(root: &Path, port: u16) -> (u16, oneshot::Sender<()>, JoinHandle<()>) {
+pub(crate) async fn origin(root: &Path, port: u16) -> (u16, oneshot::Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let origin = FlightOrigin::open(root).await.unwrap();
@@ -28,7 +28,7 @@ async fn origin(root: &Path, port: u16) -> (u16, oneshot::Sender<()>, JoinHandle
     (port, stop, task)
 }
 
-fn url(port: u16) -> String {
+pub(crate) fn url(port: u16) -> String {
     format!("tiers.flight.url=grpc://127.0.0.1:{port}")
 }
 

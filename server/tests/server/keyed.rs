@@ -1,5 +1,6 @@
 //! Feature tables with keys: texts, UUIDs and integers in any order, over HTTP and gRPC, from several tiers.
 
+use crate::flight;
 use crate::grpc;
 use crate::harness::{Data, Server, entity_ids, on_tier, tensor};
 use std::fmt::Write as _;
@@ -143,6 +144,23 @@ async fn text_keys_are_looked_up_over_grpc() {
         .await
         .unwrap_err();
     assert_eq!(wrong.code(), tonic::Code::InvalidArgument, "{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_keys_are_looked_up_through_flight_in_one_request() {
+    let data = Data::generate(&[ModelKind::Ctr], ROWS as u64);
+    import(&data, |id| format!("user-{id}"), "string");
+    let asked = keys(&["user-7", "user-499"]);
+    let wanted = Server::start(&on_tier(&data, "nvme"), &[]);
+    let wanted = wanted.infer("ctr", asked.clone()).await.floats();
+    let (port, _stop, _task) = flight::origin(data.0.path(), 0).await;
+    let arguments = vec!["--tier".to_owned(), "flight".into()];
+    let server = Server::start(&arguments, &[&flight::url(port), "cache.capacity_bytes=0"]);
+    let reply = server.infer("ctr", asked).await;
+    assert_eq!(reply.floats(), wanted);
+    // No read beside that of the rows.
+    assert_eq!(reply.timings().tier_requests, 1);
+    assert_eq!(server.infer("ctr", keys(&["nobody"])).await.status, 404);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod standin;
 mod attacks;
 
 mod batching;
+mod brought;
 mod clients;
 mod crowds;
 mod decoding;

@@ -92,11 +92,12 @@ impl Custom {
         matches!(&self.content, Content::Ids { template, .. } if template.has(ENTITY_IDS))
     }
 
-    /// The bodies of so many requests, of which each takes `per_request` of `ids`; those without ids are sent in turn.
+    /// The bodies of so many requests, of which each takes `per_request` of `ids`, as they stand in a text; those without ids are sent in
+    /// turn.
     ///
     /// # Errors
     /// More bytes than a step may hold.
-    pub fn bodies(&self, requests: usize, ids: &[i64], per_request: usize) -> Result<Vec<Body>, String> {
+    pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize) -> Result<Vec<Body>, String> {
         let body = Body::new;
         let (template, rows) = match &self.content {
             Content::Ready(bodies) => return Ok(bodies.iter().cloned().map(body).collect()),
@@ -106,8 +107,8 @@ impl Custom {
         for (index, ids) in ids.chunks(per_request.max(1)).take(requests).enumerate() {
             let row = (!rows.is_empty()).then(|| &rows[index % rows.len()]);
             let text = template.fill(|place| match place {
-                ENTITY_ID => ids[0].to_string().into(),
-                ENTITY_IDS => ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",").into(),
+                ENTITY_ID => ids[0].as_str().into(),
+                ENTITY_IDS => ids.join(",").into(),
                 column => row.and_then(|row| row.get(column)).map_or("", String::as_str).into(),
             });
             bytes += text.len();
@@ -253,7 +254,8 @@ mod tests {
     }
 
     fn texts(custom: &Custom, requests: usize, ids: &[i64], per_request: usize) -> Vec<String> {
-        let bodies = custom.bodies(requests, ids, per_request).unwrap();
+        let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
+        let bodies = custom.bodies(requests, &ids, per_request).unwrap();
         bodies
             .iter()
             .map(|body| String::from_utf8(body.bytes.to_vec()).unwrap())

@@ -10,7 +10,9 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// What is asked.
 #[derive(Debug)]
@@ -115,19 +117,23 @@ impl Endpoint {
         let broken = |error: hyper::Error| format!("the connection broke ({})", innermost(&error));
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the reply.
-        let connection = tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(broken);
+        let mut connection = tokio::spawn(connection);
+        let mut response = pin!(sender.send_request(request));
+        let response = tokio::select! {
+            response = &mut response => response.map_err(broken),
+            // A request on a connection that is over already is neither answered nor refused.
+            ended = &mut connection => match tokio::time::timeout(Duration::from_millis(200), &mut response).await {
+                Ok(Ok(response)) => Ok(response),
+                // What TLS says of a refused certificate comes to the connection only.
+                _ => Err(match ended {
+                    Ok(Err(error)) => broken(error),
+                    _ => "the connection was closed".to_owned(),
+                }),
+            },
+        };
         let response = match response {
             Ok(response) => response,
-            // What TLS says of a refused certificate comes to the connection only.
-            Err(text) => {
-                let why = tokio::time::timeout(Duration::from_millis(200), connection).await;
-                let why = match why {
-                    Ok(Ok(Err(error))) => broken(error),
-                    _ => text,
-                };
-                return Err(why.into());
-            }
+            Err(text) => return Err(closed(&text, &mut connection).await.into()),
         };
         let (head, body) = response.into_parts();
         let body = reply::read(body, limit).await.map_err(|cut| match cut {
@@ -142,6 +148,17 @@ impl Endpoint {
             headers: head.headers,
             body: body.bytes,
         })
+    }
+}
+
+/// Why a request was not answered: what its connection says of it goes before what the request says.
+async fn closed(text: &str, connection: &mut JoinHandle<hyper::Result<()>>) -> String {
+    if connection.is_finished() {
+        return text.to_owned();
+    }
+    match tokio::time::timeout(Duration::from_millis(200), connection).await {
+        Ok(Ok(Err(error))) => format!("the connection broke ({})", innermost(&error)),
+        _ => text.to_owned(),
     }
 }
 

@@ -188,7 +188,12 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
             },
         ));
     }
-    if first.len() + 1 != declared.len() {
+    // What a row of the model is, flat: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
+    let tail: Option<Vec<u64>> = declared
+        .get(1..)
+        .and_then(|tail| tail.iter().map(|dim| u64::try_from(*dim).ok()).collect());
+    let tail = tail.filter(|tail| tail.iter().product::<u64>() == first.iter().product::<u64>());
+    if first.len() + 1 != declared.len() && tail.is_none() {
         return Err(says(format!(
             "a record has shape {first:?}, the model's input is {declared:?}"
         )));
@@ -204,7 +209,8 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
             )));
         }
     }
-    let shape = std::iter::once(u64::from(which.rows)).chain(shape).collect();
+    let row = tail.unwrap_or(shape);
+    let shape = std::iter::once(u64::from(which.rows)).chain(row).collect();
     Ok((
         shape,
         Taken::Some {

@@ -278,6 +278,13 @@ fn records_of_files_are_rows_or_whole_inputs() {
         ),
         (&[2, 4][..], 8_f32.to_le_bytes().to_vec())
     );
+    // What a row of the model is, flat.
+    let deep = [spec("x", DataType::Fp32, &[-1, 2, 2])];
+    let flat = resolve(&from, &deep, false).unwrap();
+    assert_eq!(
+        decoded(&flat.prepare(&wish(2, 3)).unwrap().bodies[0]).inputs[0].shape,
+        [2, 2, 2]
+    );
     // A state that an array holds whole.
     let state = [spec("h", DataType::Fp32, &[6, 4])];
     let whole = resolve(&rules(&[("h", None, Some(Values::File(records(6, 4))))]), &state, false).unwrap();

@@ -426,6 +426,10 @@ impl<'a> Text<'a> {
     }
 
     fn binary_size(&mut self) -> Result<Option<u64>, Wrong> {
+        // KServe's model server says null where it has none.
+        if self.peek() == Some(b'n') {
+            return self.skip(0).map(|()| None);
+        }
         let mut size = None;
         let mut first = true;
         while let Some(key) = self.key(&mut first)? {

@@ -307,3 +307,15 @@ async fn all_replies_together_have_a_limit_that_those_read_give_back() {
     drop(held);
     assert!(read(body(), &limit).await.is_ok());
 }
+
+#[test]
+fn what_a_server_writes_as_null_is_nothing() {
+    let spec = tierlab_protocol::tensor::TensorSpec {
+        name: "y".into(),
+        dtype: DataType::Fp32,
+        shape: vec![-1],
+    };
+    let expected = Expected::new("m", &[spec], Some(1));
+    let text = br#"{"model_name":"m","model_version":null,"id":null,"parameters":null,"outputs":[{"name":"y","shape":[1],"datatype":"FP32","parameters":null,"data":[0.5]}]}"#;
+    assert_eq!(expected.check_http(text, None), Ok(()));
+}

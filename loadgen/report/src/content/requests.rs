@@ -2,7 +2,7 @@
 //!
 //! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
 
-use crate::units::{bytes, percent, rate, thousands};
+use crate::units::{bytes, percent, thousands};
 use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
 
 /// Shapes of an input that a sentence lists.
@@ -30,7 +30,8 @@ pub(crate) fn sentences(run: &Run) -> Vec<String> {
 
 fn sentence(sent: &SentRequests) -> String {
     let inputs: Vec<String> = sent.inputs.iter().map(input).collect();
-    let inferences = rate(sent.inferences_per_request);
+    let inferences = format!("{:.2}", sent.inferences_per_request);
+    let inferences = inferences.trim_end_matches('0').trim_end_matches('.');
     let inputs = if inputs.is_empty() {
         String::new()
     } else {

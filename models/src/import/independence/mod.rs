@@ -7,9 +7,9 @@
 //! must be equal.
 
 mod elements;
-mod library;
 mod model;
 
+use super::library;
 use crate::error::ModelsError;
 use crate::stop::Stop;
 use elements::{Elements, InputKind, Row};

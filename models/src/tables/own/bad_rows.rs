@@ -1,7 +1,7 @@
 //! Rows that cannot be used, kept aside: a line of JSON for each, with its file, row and reason. In: bad rows. Out: a file that a person reads.
 
 use crate::error::ModelsError;
-use arrow_array::RecordBatch;
+use arrow_array::{Array as _, RecordBatch};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! CSV as batches: types from the first rows, empty fields as nulls, and rows that do not fit set apart. In: a file and how it is written. Out:
 //! batches. Knows nothing of keys or tables.
 
-use super::read::{Batch, Numbers};
+use super::batch::{Batch, Numbers};
 use super::request::CsvOptions;
 use arrow_array::builder::{Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};

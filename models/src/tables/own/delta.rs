@@ -1,7 +1,7 @@
 //! Tables of Delta: which files are in the newest version. In: the names below a table's folder, and the files of its log. Out: the
 //! files that were added and not removed. Source: the Delta Lake protocol, "Actions".
 
-use super::inputs::{Chosen, Listing};
+use super::listing::{Chosen, Listing};
 use crate::error::ModelsError;
 use serde::Deserialize;
 use std::collections::BTreeSet;

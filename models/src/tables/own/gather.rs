@@ -2,10 +2,11 @@
 //! part that is this process's. Out: a part's folder with its buckets, its bad rows, and a journal. Knows nothing of the table's file.
 
 use super::bad_rows::{BadRows, values_of};
+use super::batch::Batch;
 use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
 use super::plan::{Journal, Plan, Progressed};
-use super::read::{self, Batch, Opened, Stretch};
+use super::read::{self, Opened, Stretch};
 use super::request::{CsvOptions, Part};
 use super::spill::{Spill, SpillBuffers};
 use crate::error::ModelsError;

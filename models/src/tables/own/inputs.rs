@@ -2,6 +2,7 @@
 //! the command line. Out: files in order, where each comes from, and what was left out and why. Reads no rows.
 
 use super::delta;
+use super::listing::{Chosen, Listing};
 use super::plan::InputFile;
 use super::remote::Remote;
 use super::spill::MAX_INPUTS;
@@ -36,21 +37,6 @@ pub(super) struct Input {
 pub(super) enum Origin {
     Disk(PathBuf),
     Store { store: Arc<Remote>, key: String },
-}
-
-/// A folder, on disk or in a store, as a list of what lies below it.
-pub(super) struct Listing {
-    /// As it is named in messages.
-    pub(super) name: String,
-    /// Names below it with slashes, sorted.
-    pub(super) names: Vec<String>,
-}
-
-/// What of a folder is read.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Chosen {
-    pub(super) names: Vec<String>,
-    pub(super) left_out: Vec<String>,
 }
 
 impl Inputs {

@@ -5,6 +5,7 @@
 //! become the table, one by one ([`finish`]). Memory stays bounded, whatever the number of rows.
 
 mod bad_rows;
+mod batch;
 mod convert;
 mod csv_file;
 mod delta;
@@ -12,6 +13,7 @@ mod finish;
 mod gather;
 mod inputs;
 mod layout;
+mod listing;
 mod numbers;
 mod plan;
 mod read;

@@ -1,6 +1,7 @@
 //! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV. In: a local file and what of it is wanted. Out: its schema, its
 //! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
+use super::batch::{Batch, Numbers};
 use super::csv_file::CsvFile;
 use super::request::CsvOptions;
 use arrow_array::RecordBatch;
@@ -38,32 +39,6 @@ pub(super) struct Stretch {
     pub(super) rows: Option<u64>,
     /// Bytes of the file.
     pub(super) bytes: u64,
-}
-
-/// Some rows of a file.
-pub(super) struct Batch {
-    pub(super) rows: RecordBatch,
-    /// The number in the file of each row, from 0.
-    pub(super) numbers: Numbers,
-    /// Rows that could not be read: their number, what is wrong, and the text.
-    pub(super) bad: Vec<(u64, String, String)>,
-    /// Bytes of the file that they took, about.
-    pub(super) bytes: u64,
-}
-
-/// The numbers of a batch's rows.
-pub(super) enum Numbers {
-    From(u64),
-    These(Vec<u64>),
-}
-
-impl Numbers {
-    pub(super) fn of(&self, row: usize) -> u64 {
-        match self {
-            Self::From(first) => first + row as u64,
-            Self::These(numbers) => numbers[row],
-        }
-    }
 }
 
 /// A file that was looked at.

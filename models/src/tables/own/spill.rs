@@ -8,8 +8,8 @@
 //! …   …   the columns' bytes, of a length that all records share
 //! ```
 
+use super::batch::Numbers;
 use super::convert::Rows;
-use super::read::Numbers;
 use crate::error::ModelsError;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;

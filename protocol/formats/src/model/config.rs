@@ -5,6 +5,7 @@ use super::declared::DeclaredTensor;
 use super::error::BadModelFile;
 use super::instances::InstanceConfig;
 use super::names::is_plain_name;
+use super::reshape::Reshape;
 use super::warmup::{self, WarmupSample};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,22 +70,63 @@ impl ModelConfig {
     /// # Errors
     /// A value out of range, by key.
     pub fn check(&self) -> Result<(), BadModelFile> {
-        let config = self;
-        if let Some(instances) = &config.instances {
-            instances.check()?;
+        match self.problems().into_iter().next() {
+            Some((_, problem)) => Err(problem),
+            None => Ok(()),
         }
-        config.batching.check(config.max_batch_size)?;
-        check_version_policy(&config.version_policy)?;
-        warmup::check(&config.warmup, config.max_batch_size)?;
-        for (input, joined) in &config.joined {
-            if !is_plain_name(&joined.table) {
-                return Err(BadModelFile(format!(
-                    "`joined.{input}.table` = `{}` is no plain name (letters, digits, `.`, `_`, `-`)",
-                    joined.table
-                )));
+    }
+
+    /// Everything that is out of range, with the part of the config that it lies in.
+    pub(crate) fn problems(&self) -> Vec<(&'static str, BadModelFile)> {
+        let instances = self.instances.as_ref().map_or(Ok(()), InstanceConfig::check);
+        let mut checks = vec![
+            ("instances", instances),
+            ("batching", self.batching.check(self.max_batch_size)),
+            ("version_policy", check_version_policy(&self.version_policy)),
+            ("warmup", warmup::check(&self.warmup, self.max_batch_size)),
+        ];
+        checks.extend(self.inputs.iter().map(|tensor| ("inputs", tensor.check())));
+        checks.extend(self.outputs.iter().map(|tensor| ("outputs", tensor.check())));
+        checks.extend(
+            self.joined
+                .iter()
+                .map(|(input, joined)| ("joined", joined.check(input))),
+        );
+        let bad = |(part, checked): (&'static str, Result<(), BadModelFile>)| Some((part, checked.err()?));
+        checks.into_iter().filter_map(bad).collect()
+    }
+
+    /// The samples of the warm-up with dimensions as the graph has them, where the config reshapes inputs.
+    #[must_use]
+    pub fn graph_warmup(&self) -> Vec<WarmupSample> {
+        let mut samples = self.warmup.clone();
+        for declared in &self.inputs {
+            let Some(Ok(reshape)) = declared.reshape.as_ref().map(|to| Reshape::new(&declared.dims, to)) else {
+                continue;
+            };
+            let inputs = samples
+                .iter_mut()
+                .filter_map(|sample| sample.inputs.get_mut(&declared.name));
+            for dims in inputs.filter_map(|input| input.dims.as_mut()) {
+                // Dimensions that are not those declared are left alone: the run refuses them by name.
+                if let Some(in_graph) = reshape.apply(dims) {
+                    *dims = in_graph;
+                }
             }
         }
-        Ok(())
+        samples
+    }
+}
+
+impl JoinedInput {
+    fn check(&self, input: &str) -> Result<(), BadModelFile> {
+        if is_plain_name(&self.table) {
+            return Ok(());
+        }
+        Err(BadModelFile(format!(
+            "`joined.{input}.table` = `{}` is no plain name (letters, digits, `.`, `_`, `-`)",
+            self.table
+        )))
     }
 }
 

@@ -12,7 +12,10 @@ mod error;
 mod instances;
 mod manifest;
 mod names;
+mod reshape;
+mod signature;
 mod warmup;
+mod warmup_data;
 
 pub use batch_axis::{FirstDim, check_batch_axis};
 pub use batching::{BatchingConfig, MAX_PREFERRED_ROWS, MAX_PRIORITY_LEVELS};
@@ -25,7 +28,10 @@ pub use names::{
     CONFIG_FILE, FEATURES_PREFIX, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, TRITON_CONFIG_FILE, WARMUP_FOLDER,
     is_plain_name,
 };
+pub use reshape::Reshape;
+pub use signature::{JoinedColumn, Reshapes, SessionTensor, Signature};
 pub use warmup::{MAX_WARMUP_COUNT, MAX_WARMUP_SAMPLES, WarmupData, WarmupInput, WarmupSample};
+pub use warmup_data::{MAX_INPUT_BYTES, PROBE_ROWS, WarmupTensor, sample_inputs, zero_bytes, zero_inputs};
 
 #[cfg(test)]
 mod tests;

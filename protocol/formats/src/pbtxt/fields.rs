@@ -74,7 +74,7 @@ pub(super) fn read_enum(field: &Field, only: &str) -> Result<(), PbtxtError> {
     }
 }
 
-/// Finds fields that stand twice and may not.
+/// Finds fields that are given twice and may not.
 #[derive(Default)]
 pub(super) struct Once<'a>(BTreeSet<&'a str>);
 
@@ -83,7 +83,28 @@ impl<'a> Once<'a> {
         if self.0.insert(&field.name) {
             Ok(())
         } else {
-            Err(field.refuse("stands here twice"))
+            Err(field.refuse("is given twice"))
         }
     }
+}
+
+/// A text from the file, shortened for a message.
+pub(super) fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// One entry of a map: its key, and its value's field.
+pub(super) fn entry(field: &Field) -> Result<(&str, &Field), PbtxtError> {
+    let mut once = Once::default();
+    let (mut key, mut value) = (None, None);
+    for inner in &field.message()?.fields {
+        once.see(inner)?;
+        match inner.name.as_str() {
+            "key" => key = Some(inner.text()?),
+            "value" => value = Some(inner),
+            _ => return Err(inner.unknown()),
+        }
+    }
+    let key = key.ok_or_else(|| field.refuse("`key` is missing"))?;
+    Ok((key, value.ok_or_else(|| field.refuse("`value` is missing"))?))
 }

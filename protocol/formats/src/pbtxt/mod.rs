@@ -7,6 +7,7 @@
 mod fields;
 mod lexer;
 pub mod model;
+mod refusals;
 mod tree;
 
 use lexer::{Lexer, Token};

@@ -7,7 +7,6 @@ use super::delivery::{AddressedAnswer, Delivery};
 use super::error::{Fault, RunError};
 use super::interrupt::RunControl;
 use super::pinned::PinnedRun;
-use super::signature::Signature;
 use crate::inference::tensors::{self, Buffer};
 use crate::pipeline::admission::Admission;
 use crate::pipeline::batch::BatchQueue;
@@ -22,6 +21,7 @@ use prometheus::{Histogram, IntCounter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{Data, Tensor};
 
 /// One session with the buffers of its inputs.

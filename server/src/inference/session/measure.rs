@@ -5,9 +5,10 @@
 //! a run slower.
 
 use super::engine::Engine;
-use super::warmup::{Warmup, run_once, zero_bytes};
+use super::warmup::{Warmup, run_once};
 use crate::pipeline::batch::job::Part;
 use std::time::{Duration, Instant};
+use tierlab_formats::model::zero_bytes;
 
 /// Runs at most.
 const MAX_RUNS: usize = 5;

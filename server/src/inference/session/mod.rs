@@ -11,7 +11,6 @@ pub(crate) mod layout;
 mod measure;
 pub(crate) mod open;
 pub(crate) mod pinned;
-pub(crate) mod signature;
 pub(crate) mod spawn;
 #[cfg(test)]
 mod test_engines;

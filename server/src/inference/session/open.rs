@@ -4,7 +4,6 @@ use super::engine::Engine;
 use super::interrupt::RunControl;
 use super::measure;
 use super::pinned::{Host, PinnedRun};
-use super::signature::Signature;
 use super::warmup::Warmup;
 use crate::inference::runtime::provider::Provider;
 use crate::inference::runtime::{Built, Graph, GraphSource, Runtime, Threads};
@@ -13,8 +12,7 @@ use ort::session::Session;
 use ort::value::{Outlet, ValueType};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_formats::model::{FirstDim, check_batch_axis};
-use tierlab_protocol::tensor::TensorSpec;
+use tierlab_formats::model::{SessionTensor, Signature};
 use tokio::sync::oneshot;
 
 /// What a session is made of.
@@ -136,58 +134,25 @@ pub(crate) fn open(spec: Arc<SessionSpec>, opening: Opening) -> Result<Opened, S
 
 /// What the graph takes and gives.
 fn signature_of(session: &Session, max_batch_size: u32) -> Result<Signature, String> {
-    let spec = |outlet: &Outlet| {
-        let element = outlet.dtype().tensor_type();
-        let dtype = element.and_then(tensors::data_type).ok_or_else(|| {
-            format!(
-                "`{}` is {}, which the Open Inference Protocol has no type for",
-                outlet.name(),
-                outlet.dtype()
-            )
-        })?;
-        let shape = outlet
-            .dtype()
-            .tensor_shape()
-            .map(|shape| shape.to_vec())
-            .unwrap_or_default();
-        Ok(TensorSpec {
-            name: outlet.name().to_owned(),
-            dtype,
-            shape,
-        })
-    };
-    let inputs = session.inputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
-    let outputs = session.outputs().iter().map(spec).collect::<Result<Vec<_>, String>>()?;
-    if inputs.is_empty() || outputs.is_empty() {
-        return Err("the graph has no inputs or no outputs".into());
-    }
-    let batched = max_batch_size > 0;
-    if batched {
-        let inputs = session.inputs().iter().map(first_dim);
-        let outputs = session.outputs().iter().map(first_dim);
-        check_batch_axis(inputs, outputs).map_err(|what| {
-            format!(
-                "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
-                 `max_batch_size` it is served unbatched"
-            )
-        })?;
-    }
-    Ok(Signature {
-        inputs,
-        outputs,
-        batched,
-    })
+    let inputs: Vec<SessionTensor> = session.inputs().iter().map(session_tensor).collect();
+    let outputs: Vec<SessionTensor> = session.outputs().iter().map(session_tensor).collect();
+    Signature::of_session(&inputs, &outputs, max_batch_size)
 }
 
-/// A tensor's name, and its first dimension as the graph declares it.
-fn first_dim(outlet: &Outlet) -> (&str, FirstDim<'_>) {
-    let first = match outlet.dtype() {
+fn session_tensor(outlet: &Outlet) -> SessionTensor {
+    let (shape, symbols) = match outlet.dtype() {
         ValueType::Tensor {
             shape,
             dimension_symbols,
             ..
-        } => FirstDim::of(shape, dimension_symbols),
-        _ => FirstDim::None,
+        } => (shape.to_vec(), dimension_symbols.to_vec()),
+        _ => (Vec::new(), Vec::new()),
     };
-    (outlet.name(), first)
+    SessionTensor {
+        name: outlet.name().to_owned(),
+        dtype: outlet.dtype().tensor_type().and_then(tensors::data_type),
+        type_words: outlet.dtype().to_string(),
+        shape,
+        symbols,
+    }
 }

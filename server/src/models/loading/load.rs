@@ -15,8 +15,6 @@ use crate::inference::session::delivery::Delivery;
 use crate::inference::session::engine::{Assignment, RunCounts};
 use crate::inference::session::layout::SessionGroup;
 use crate::inference::session::open::{SessionReport, SessionSpec};
-use crate::inference::session::signature::Signature;
-use crate::models::loading::declared;
 use crate::models::loading::fitting::{Fitting, GroupedSession, OpenSessions};
 use crate::models::loading::opening::{LoadLimits, LoadSlot, Opener};
 use crate::models::repository::{VersionFiles, external};
@@ -34,8 +32,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tierlab_formats::model::{Manifest, ModelConfig};
-use tierlab_protocol::metadata::{ENTITY_ID, LoadSeconds};
+use tierlab_formats::model::{JoinedColumn, ModelConfig, Signature};
+use tierlab_protocol::metadata::LoadSeconds;
 use tokio::time::timeout;
 
 /// What loading a model needs besides its files.
@@ -197,9 +195,9 @@ impl Loader {
             self.check_device(binds_device, provider).map_err(bad)?;
         }
         if let Some(manifest) = &manifest {
-            check_manifest(manifest, &signature).map_err(bad)?;
+            signature.check_manifest(manifest).map_err(bad)?;
         }
-        declared::narrow(&config, &mut signature).map_err(bad)?;
+        let reshapes = signature.declare(&config).map_err(bad)?;
         let began = Instant::now();
         let join = timeout(self.limits.load, self.open_join(&config, &signature, object.as_str()));
         let late = |_| Err(self.limits.late(&object, "its feature table was not open"));
@@ -233,6 +231,7 @@ impl Loader {
             name,
             version: version.to_string(),
             signature,
+            reshapes,
             join,
             share: Arc::default(),
             pending,
@@ -341,41 +340,19 @@ impl Loader {
         signature: &Signature,
         object: &str,
     ) -> Result<Option<Join>, LoadError> {
+        let columns = signature.joined(config).map_err(|what| LoadError::at(object, what))?;
         let Some(first) = config.joined.values().next() else {
             return Ok(None);
         };
-        let bad = |what: String| LoadError::at(object, what);
-        if signature.inputs.iter().any(|input| input.name == ENTITY_ID) {
-            return Err(bad(format!(
-                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
-            )));
-        }
-        let mut wanted = Vec::new();
-        for (name, joined) in &config.joined {
-            if joined.table != first.table {
-                return Err(bad(format!(
-                    "joined inputs of one model come from one table, not from `{}` and `{}`",
-                    first.table, joined.table
-                )));
-            }
-            let input = signature.inputs.iter().position(|input| input.name == *name);
-            let input = input.ok_or_else(|| bad(format!("`joined.{name}`: the graph has no such input")))?;
-            if signature.inputs[input].shape.is_empty() {
-                return Err(bad(format!("`joined.{name}`: the input has no dimension for the rows")));
-            }
-            wanted.push(WantedColumn {
-                input,
-                name: joined.column.clone().unwrap_or_else(|| name.clone()),
-            });
-        }
-        // In the order of the graph, as the metadata lists them.
-        wanted.sort_unstable_by_key(|column| column.input);
+        let wanted = columns
+            .into_iter()
+            .map(|JoinedColumn { input, column }| WantedColumn { input, name: column });
         Join::open(
             self.features.clone(),
             Arc::clone(&self.tables),
             &first.table,
             &signature.inputs,
-            &wanted,
+            &wanted.collect::<Vec<_>>(),
         )
         .await
         .map(Some)
@@ -405,18 +382,4 @@ fn preferred(config: &ModelConfig) -> Vec<usize> {
         .collect();
     rows.sort_unstable();
     rows
-}
-
-/// The manifest must describe the graph that lies beside it.
-fn check_manifest(manifest: &Manifest, signature: &Signature) -> Result<(), String> {
-    for (what, listed, found) in [
-        ("inputs", &manifest.inputs, &signature.inputs),
-        ("outputs", &manifest.outputs, &signature.outputs),
-    ] {
-        let same = listed.len() == found.len() && listed.iter().all(|spec| found.contains(spec));
-        if !same {
-            return Err(format!("its {what} are not those of the manifest"));
-        }
-    }
-    Ok(())
 }

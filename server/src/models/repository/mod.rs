@@ -23,6 +23,7 @@ use tierlab_formats::model::{
     CONFIG_FILE, MANIFEST_FILE, MODEL_FILE, MODELS_PREFIX, Manifest, ManifestFile, ModelConfig, TRITON_CONFIG_FILE,
     WARMUP_FOLDER, WarmupData,
 };
+use tierlab_formats::onnx::ExternalFile;
 use tierlab_formats::pbtxt::model::model_config;
 use tierlab_storage::{Object, ObjectPath, Tier};
 use weights::WeightFile;
@@ -172,7 +173,7 @@ impl ModelDescription {
         let graph = read_bytes(tier, object, self.sum_of(&graph_file, verified)?).await?;
         let wanted = external(graph.bytes.clone()).map_err(|what| LoadError::at(&object.path, what))?;
         let largest = wanted.largest_tensor;
-        let files = self.weight_files(object, version, wanted.files, verified)?;
+        let files = self.weight_files(object, version, &wanted.files, verified)?;
         let weights = if mapped.wants(largest) {
             weights::placed(tier, &files, object, &graph.bytes, mapped).await?
         } else {
@@ -198,33 +199,40 @@ impl ModelDescription {
         })
     }
 
-    /// Finds the files that a graph names, with their sums.
-    fn weight_files(
-        &self,
+    /// Finds the files that a graph names, with their sums. Those that are too short are refused before any is read.
+    fn weight_files<'a>(
+        &'a self,
         graph: &Object,
         version: u64,
-        names: BTreeSet<String>,
+        wanted: &BTreeMap<String, ExternalFile>,
         verified: bool,
-    ) -> Result<Vec<WeightFile<'_>>, LoadError> {
-        let find = |name: String| {
+    ) -> Result<Vec<WeightFile<'a>>, LoadError> {
+        let find = |(name, file): (&String, &ExternalFile)| {
             let path = format!("{version}/{name}");
             let missing = || {
                 let what = format!("its weights `{name}` are missing from the version's folder");
                 LoadError::at(&graph.path, what)
             };
+            let object = self.files.find(&path).ok_or_else(missing)?;
+            let sum = self.sum_of(&path, verified)?;
+            // What the manifest says of the file is checked as it is read, and tells more.
+            if sum.is_none() {
+                file.check(name, object.size)
+                    .map_err(|what| LoadError::at(&graph.path, what))?;
+            }
             Ok(WeightFile {
-                object: self.files.find(&path).ok_or_else(missing)?,
-                sum: self.sum_of(&path, verified)?,
-                name,
+                object,
+                sum,
+                name: name.clone(),
             })
         };
-        names.into_iter().map(find).collect()
+        wanted.iter().map(find).collect()
     }
 
     /// The warm-up samples, with their files.
     async fn read_warmup(&self, tier: &dyn Tier) -> Result<Warmup, LoadError> {
         let mut warmup = Warmup {
-            samples: self.config.warmup.clone(),
+            samples: self.config.graph_warmup(),
             files: BTreeMap::new(),
         };
         let inputs = self.config.warmup.iter().flat_map(|sample| sample.inputs.values());

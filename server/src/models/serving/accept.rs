@@ -5,11 +5,11 @@
 //! other, but for joined ones, which have as many rows as there are ids. No I/O.
 
 use crate::features::ids::{EntityIds, Naming};
-use crate::inference::session::signature::Signature;
 use crate::inference::tensors;
 use crate::models::serving::model::Model;
 use crate::pipeline::batch::job::Part;
 use crate::pipeline::refusal::Refusal;
+use tierlab_formats::model::Signature;
 use tierlab_protocol::infer::{InferRequest, RequestedOutput, Tensor};
 use tierlab_protocol::metadata::ENTITY_ID;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
@@ -72,7 +72,15 @@ impl Model {
             max_batch_size: self.max_batch_size() as usize,
             max_request_rows: self.max_request_rows,
         };
-        check.accept(inputs)
+        let mut accepted = check.accept(inputs)?;
+        for (index, reshape) in self.reshapes.inputs.iter().enumerate() {
+            if let (Some(reshape), Some(part)) = (reshape, &mut accepted.parts[index])
+                && let Some(in_graph) = reshape.apply(&part.shape)
+            {
+                part.shape = in_graph;
+            }
+        }
+        Ok(accepted)
     }
 
     /// The outputs to send.

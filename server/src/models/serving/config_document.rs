@@ -2,8 +2,8 @@
 
 use super::model::Model;
 use crate::inference::session::layout::SessionGroup;
-use crate::inference::session::signature::Signature;
 use std::collections::BTreeMap;
+use tierlab_formats::model::Signature;
 use tierlab_formats::model::{MODEL_FILE, WarmupData, WarmupInput, WarmupSample};
 use tierlab_protocol::metadata::{
     ConfigDocument, ConfigParameter, ConfigTensor, ConfigWarmup, ConfigWarmupInput, DynamicBatching, InstanceGroup,

@@ -6,7 +6,6 @@
 use crate::features::Join;
 use crate::inference::runtime::mapped::DiskSpace;
 use crate::inference::session::layout::SessionGroup;
-use crate::inference::session::signature::Signature;
 use crate::pipeline::admission::ModelShare;
 use crate::pipeline::batch::BatchQueue;
 use crate::pipeline::batch::clock::PendingRequests;
@@ -15,14 +14,18 @@ use crate::telemetry::model_stats::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tierlab_formats::model::ModelConfig;
+use tierlab_formats::model::Signature;
+use tierlab_formats::model::{ModelConfig, Reshapes};
 use tierlab_protocol::metadata::{ModelMetadata, ModelStats, PLATFORM};
 
 /// A version of a model that is served.
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) version: String,
+    /// As clients see it.
     pub(crate) signature: Signature,
+    /// Where the graph has other shapes.
+    pub(in crate::models) reshapes: Reshapes,
     pub(crate) join: Option<Join>,
     /// Its requests in flight.
     pub(crate) share: Arc<ModelShare>,

@@ -11,6 +11,7 @@ use crate::telemetry::trace::context::RequestScope;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_formats::model::BatchingConfig;
+use tierlab_protocol::infer::Tensor;
 use tokio::sync::oneshot;
 
 /// A request that is ready to run.
@@ -63,6 +64,21 @@ impl Model {
     /// Sends a request through the queue and a session. Where the model's config allows it, one that is larger than a run
     /// goes in pieces.
     pub(crate) async fn infer(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
+        let mut done = self.run(work).await?;
+        for (output, reshape) in done.outputs.iter_mut().zip(&self.reshapes.outputs) {
+            let Some(reshape) = reshape else { continue };
+            let Tensor { name, shape, .. } = output;
+            *shape = reshape.apply(shape).ok_or_else(|| {
+                let what = format!(
+                    "output `{name}` has shape {shape:?}, which is not what `reshape` in the model's config says"
+                );
+                Refusal::new(Reason::Inference, what)
+            })?;
+        }
+        Ok(done)
+    }
+
+    async fn run(&self, work: RunRequest) -> Result<JobOutput, Refusal> {
         let RunRequest { parts, rows, urgency } = work;
         let max_rows = self.config.max_batch_size as usize;
         let rows = if max_rows == 0 { 1 } else { rows };

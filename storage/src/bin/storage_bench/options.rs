@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// The tier's TOML
     #[arg(long, value_name = "FILE")]
     pub(crate) tier: PathBuf,
-    /// Set a key of the tier's TOML; may be given several times
+    /// Set a key of the tier's TOML, or take it out with KEY=; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Read this object of the tier; without it one is written for the measurement and removed afterwards

@@ -56,7 +56,8 @@ fn a_whole_file_maps() {
         DeclaredTensor {
             name: "text".into(),
             datatype: DataType::Bytes,
-            dims: vec![-1]
+            dims: vec![-1],
+            reshape: None,
         }
     );
     assert_eq!(config.outputs[0].datatype, DataType::Fp16);
@@ -116,7 +117,7 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
         ("max_batch_size: 1.5", "`max_batch_size`: a whole number"),
         (
             "max_batch_size: 1 max_batch_size: 2",
-            "line 1, column 35: `max_batch_size`: stands here twice",
+            "line 1, column 35: `max_batch_size`: is given twice",
         ),
         ("sequence_batching { }", "`sequence_batching`"),
         ("ensemble_scheduling { step [] }", "`ensemble_scheduling`"),
@@ -125,8 +126,8 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
             "`cc_model_filenames`: has no counterpart",
         ),
         (
-            "input { name: 'x' data_type: TYPE_FP32 dims: 1 reshape { shape: [] } }",
-            "`input.reshape`",
+            "input { name: 'x' data_type: TYPE_FP32 dims: 2 reshape { shape: [] } }",
+            "`input.reshape`: [2] cannot be reshaped to []",
         ),
         (
             "input { name: 'x' data_type: TYPE_FP8 }",
@@ -221,6 +222,58 @@ fn what_does_not_map_is_refused_by_line_column_and_key() {
     ] {
         let error = read(text).unwrap_err();
         assert!(error.contains(told), "{text}: {error}\n  should say {told}");
+    }
+}
+
+#[test]
+fn a_scalar_is_a_tensor_of_one_element_for_clients() {
+    let read = read("input { name: 'x' data_type: TYPE_INT64 dims: [1] reshape: { shape: [ ] } }").unwrap();
+    assert_eq!(
+        (&read.inputs[0].dims, &read.inputs[0].reshape),
+        (&vec![1], &Some(vec![]))
+    );
+    assert_eq!(ModelConfig::parse(&toml::to_string(&read).unwrap()).unwrap(), read);
+}
+
+#[test]
+fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
+    let text = "backend: 'python'\n\
+        max_batch_size: 4\n\
+        input { name: 'x' data_type: TYPE_FP8 dims: 0\n  allow_ragged_batch: true }\n\
+        output { name: 'y' }\n\
+        dynamic_batching { preserve_ordering: true\n  default_queue_policy { } }\n\
+        instance_group [ { kind: KIND_MODEL },\n  { host_policy: 'a' } ]\n\
+        sequence_batching { }\n\
+        model_warmup { batch_size: 9 inputs { key: 'x' value: { dims: -2 zero_data: true } } }\n\
+        colour: 'red'\n";
+    let error = read(text).unwrap_err();
+    let told = [
+        "12 things in it cannot be served as they are",
+        "line 1, column 10: `backend`: `python`",
+        "line 3, column 29: `input.data_type`: `TYPE_FP8`",
+        "line 3, column 44: `input.dims`",
+        "line 4, column 23: `input.allow_ragged_batch`",
+        "line 5, column 8: `output`: `data_type` of `y` is missing",
+        "line 6, column 39: `dynamic_batching.preserve_ordering`",
+        "line 7, column 24: `dynamic_batching.default_queue_policy`",
+        "line 8, column 26: `instance_group.kind`: `KIND_MODEL`",
+        "line 9, column 18: `instance_group.host_policy`",
+        "line 10, column 19: `sequence_batching`",
+        "line 11, column 61: `model_warmup.inputs.value.dims`",
+        "line 12, column 9: `colour`",
+    ];
+    let lines: Vec<&str> = error.lines().map(str::trim).collect();
+    assert_eq!(lines.len(), told.len(), "{error}");
+    for (line, told) in lines.iter().zip(told) {
+        assert!(line.starts_with(told), "{line}\n  should begin with {told}");
+    }
+    let ranges = read("max_batch_size: 4 model_warmup { batch_size: 9 } dynamic_batching { preferred_batch_size: 5 }");
+    let ranges = ranges.unwrap_err();
+    for told in [
+        "line 1, column 32: `model_warmup`: `warmup.batch_size`",
+        "column 67: `dynamic_batching`: `batching.preferred_rows` has 5",
+    ] {
+        assert!(ranges.contains(told), "{ranges}\n  should say {told}");
     }
 }
 

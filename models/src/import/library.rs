@@ -4,6 +4,7 @@
 use crate::error::ModelsError;
 use ort::environment::Environment;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Where `scripts/setup onnxruntime` puts the library, below the project's root.
 const SETUP_FOLDER: &str = ".runtime/onnxruntime";
@@ -11,6 +12,9 @@ const SETUP_FOLDER: &str = ".runtime/onnxruntime";
 const LIBRARY: &str = "libonnxruntime.so";
 /// Parents of the current directory and of the executable that are searched at most.
 const MAX_PARENTS: usize = 8;
+
+/// The library of this process, once it is loaded: ONNX Runtime allows no second environment.
+static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 
 /// Loads the library at `path`, a file or a folder, or the first one there is.
 ///
@@ -28,11 +32,17 @@ pub(super) fn load(path: Option<&Path>) -> Result<Environment, ModelsError> {
         return Err(ModelsError::Usage(format!("no ONNX Runtime at {at}: {advice}")));
     };
     let refused = |e: String| ModelsError::Usage(format!("ONNX Runtime {}: {e}; {advice}", library.display()));
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*loaded {
+        Some((path, environment)) if *path == library => return Ok(environment.clone()),
+        Some((path, _)) => return Err(refused(format!("{} is loaded already", path.display()))),
+        None => {}
+    }
     let builder = ort::init_from(&library).map_err(|e| refused(e.to_string()))?;
-    builder
-        .with_telemetry(false)
-        .build()
-        .map_err(|e| refused(e.to_string()))
+    let environment = builder.with_telemetry(false).build();
+    let environment = environment.map_err(|e| refused(e.to_string()))?;
+    *loaded = Some((library.clone(), environment.clone()));
+    Ok(environment)
 }
 
 fn setup_folders() -> Vec<PathBuf> {

@@ -1,0 +1,108 @@
+//! What a user brings, as it lies on the disk: the graph with the files of its weights, and the config with the files of its
+//! warm-up.
+//!
+//! In: paths. Out: all of it read and whole, or the file that is missing, too short or something else, with what to do.
+
+use crate::error::ModelsError;
+use crate::onnx::ModelProto;
+use crate::onnx::interface::{decode, external_files};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+use tierlab_formats::model::{CONFIG_FILE, MODEL_FILE, ModelConfig, TRITON_CONFIG_FILE, WARMUP_FOLDER, WarmupData};
+use tierlab_formats::onnx::{External, ExternalFile, Placeholder};
+use tierlab_formats::pbtxt::model::model_config;
+
+/// Bytes of a file that tell what it is.
+const BEGINNING_BYTES: u64 = 1024;
+
+/// A graph, and the files of its weights.
+pub(super) struct SourceGraph {
+    pub(super) model: ModelProto,
+    pub(super) external: External,
+}
+
+/// A config, and what goes with it.
+#[derive(Debug, Default)]
+pub(super) struct GivenConfig {
+    /// The name that it has in the model's folder.
+    pub(super) file: &'static str,
+    /// As it was given; none where there is none.
+    pub(super) text: Option<String>,
+    pub(super) config: ModelConfig,
+    /// The files of the warm-up's samples, by name.
+    pub(super) warmup: BTreeMap<String, Bytes>,
+}
+
+/// Reads a graph, and looks for the files of its weights beside it.
+///
+/// # Errors
+/// No ONNX model; a file of weights that is missing, too short, or a placeholder of git-lfs.
+pub(super) fn read_graph(path: &Path) -> Result<SourceGraph, ModelsError> {
+    let bytes = fs::read(path).map_err(ModelsError::io("read", path))?;
+    let bad = |e| ModelsError::bad(&path.display(), &e);
+    let model = decode(bytes.into()).map_err(bad)?;
+    let external = external_files(&model).map_err(bad)?;
+    if external.files.contains_key(MODEL_FILE) {
+        let what = format!("its weights lie in a file named `{MODEL_FILE}`, which is the graph's own name here");
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    let beside = path.parent().unwrap_or(Path::new(""));
+    for (name, wanted) in &external.files {
+        check_weights(path, &beside.join(name), name, wanted)?;
+    }
+    Ok(SourceGraph { model, external })
+}
+
+fn check_weights(graph: &Path, path: &Path, name: &str, wanted: &ExternalFile) -> Result<(), ModelsError> {
+    let file = File::open(path).map_err(ModelsError::io("open", path))?;
+    let found = file.metadata().map_err(ModelsError::io("look at", path))?.len();
+    let mut beginning = Vec::new();
+    let read = file.take(BEGINNING_BYTES).read_to_end(&mut beginning);
+    read.map_err(ModelsError::io("read", path))?;
+    if let Some(placeholder) = Placeholder::of(&beginning) {
+        let what = format!(
+            "the weights of {} should be here, of which tensor `{}` needs {} bytes: {found} bytes are here, which are \
+             {placeholder}",
+            graph.display(),
+            wanted.tensor,
+            wanted.bytes
+        );
+        return Err(ModelsError::bad(&path.display(), &what));
+    }
+    wanted
+        .check(name, found)
+        .map_err(|what| ModelsError::bad(&graph.display(), &what))
+}
+
+/// Reads a config for a model of that name: Triton's where the file's name ends in `.pbtxt`.
+///
+/// # Errors
+/// A config that is not valid; a file of a warm-up sample that is not in `warmup/` beside it.
+pub(super) fn read_config(path: &Path, name: &str) -> Result<GivenConfig, ModelsError> {
+    let text = fs::read_to_string(path).map_err(ModelsError::io("read", path))?;
+    let triton = path.extension().is_some_and(|extension| extension == "pbtxt");
+    let config = if triton {
+        model_config(&text, name)
+    } else {
+        ModelConfig::parse(&text)
+    };
+    let config = config.map_err(|e| ModelsError::Usage(format!("{}: {e}", path.display())))?;
+    let folder = path.parent().unwrap_or(Path::new("")).join(WARMUP_FOLDER);
+    let mut warmup = BTreeMap::new();
+    for input in config.warmup.iter().flat_map(|sample| sample.inputs.values()) {
+        if let WarmupData::File(file) = &input.data {
+            let path = folder.join(file);
+            let bytes = fs::read(&path).map_err(ModelsError::io("read the file of a warm-up sample", &path))?;
+            warmup.insert(file.clone(), Bytes::from(bytes));
+        }
+    }
+    Ok(GivenConfig {
+        file: if triton { TRITON_CONFIG_FILE } else { CONFIG_FILE },
+        text: Some(text),
+        config,
+        warmup,
+    })
+}

@@ -1,0 +1,77 @@
+//! Raw little-endian elements as values of ONNX Runtime, and the names of types on both sides.
+
+use half::{bf16, f16};
+use ort::session::SessionInputValue;
+use ort::value::{Tensor, TensorElementType};
+use tierlab_formats::model::WarmupTensor;
+use tierlab_protocol::infer::{BadRequest, bytes_elements};
+use tierlab_protocol::tensor::DataType;
+
+/// The protocol's name of an element type of ONNX Runtime; `None` where it has none.
+pub(super) fn data_type(element: TensorElementType) -> Option<DataType> {
+    Some(match element {
+        TensorElementType::Bool => DataType::Bool,
+        TensorElementType::Uint8 => DataType::Uint8,
+        TensorElementType::Uint16 => DataType::Uint16,
+        TensorElementType::Uint32 => DataType::Uint32,
+        TensorElementType::Uint64 => DataType::Uint64,
+        TensorElementType::Int8 => DataType::Int8,
+        TensorElementType::Int16 => DataType::Int16,
+        TensorElementType::Int32 => DataType::Int32,
+        TensorElementType::Int64 => DataType::Int64,
+        TensorElementType::Float16 => DataType::Fp16,
+        TensorElementType::Bfloat16 => DataType::Bf16,
+        TensorElementType::Float32 => DataType::Fp32,
+        TensorElementType::Float64 => DataType::Fp64,
+        TensorElementType::String => DataType::Bytes,
+        _ => return None,
+    })
+}
+
+/// A tensor as an input of a run.
+///
+/// # Errors
+/// Elements that are cut off, or text that is no UTF-8.
+pub(super) fn value(dtype: DataType, tensor: WarmupTensor) -> Result<SessionInputValue<'static>, String> {
+    let WarmupTensor { shape, data } = tensor;
+    let told = |e: ort::Error| e.to_string();
+    macro_rules! numbers {
+        ($element:ty) => {{
+            let (elements, rest) = data.as_chunks();
+            if !rest.is_empty() {
+                return Err(format!("{} bytes are no whole elements of {dtype}", data.len()));
+            }
+            let elements: Vec<$element> = elements.iter().map(|bytes| <$element>::from_le_bytes(*bytes)).collect();
+            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+        }};
+    }
+    match dtype {
+        DataType::Bool => {
+            let elements: Vec<bool> = data.iter().map(|&byte| byte != 0).collect();
+            Ok(Tensor::from_array((shape, elements)).map_err(told)?.into())
+        }
+        DataType::Uint8 => numbers!(u8),
+        DataType::Uint16 => numbers!(u16),
+        DataType::Uint32 => numbers!(u32),
+        DataType::Uint64 => numbers!(u64),
+        DataType::Int8 => numbers!(i8),
+        DataType::Int16 => numbers!(i16),
+        DataType::Int32 => numbers!(i32),
+        DataType::Int64 => numbers!(i64),
+        DataType::Fp16 => numbers!(f16),
+        DataType::Bf16 => numbers!(bf16),
+        DataType::Fp32 => numbers!(f32),
+        DataType::Fp64 => numbers!(f64),
+        DataType::Bytes => {
+            let text = |element: Result<&[u8], BadRequest>| -> Result<String, String> {
+                let element = element.map_err(|e| e.to_string())?;
+                let text = std::str::from_utf8(element).map_err(|e| format!("a BYTES element is not UTF-8: {e}"))?;
+                Ok(text.to_owned())
+            };
+            let texts = bytes_elements(&data).map(text).collect::<Result<Vec<_>, _>>()?;
+            Ok(Tensor::from_string_array((shape, texts.as_slice()))
+                .map_err(told)?
+                .into())
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What the server does with a model when it loads it, done before the model is taken: a session of ONNX Runtime, its tensors
+//! against the config, the warm-up.
+//!
+//! In: a model's folder as it will lie in the repository. Out: what the graph takes and gives, or what the server would
+//! refuse it for. The checks themselves are those of [`tierlab_formats::model`], which the server asks too.
+
+use super::library;
+use super::tensors::{data_type, value};
+use crate::error::ModelsError;
+use bytes::Bytes;
+use ort::environment::Environment;
+use ort::session::{Session, SessionInputValue};
+use ort::value::{Outlet, ValueType};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use tierlab_formats::model::{
+    ModelConfig, PROBE_ROWS, SessionTensor, Signature, WarmupSample, WarmupTensor, sample_inputs, zero_inputs,
+};
+use tierlab_formats::onnx::External;
+
+/// Tensors of this size or more are not taken from memory by ONNX Runtime: the server has it map their files as well.
+const NEVER_FROM_MEMORY_BYTES: u64 = 1 << 31;
+
+/// A model to try.
+pub(super) struct Candidate<'a> {
+    /// The folder with its `model.onnx` and the files of its weights.
+    pub(super) version: &'a Path,
+    pub(super) external: &'a External,
+    pub(super) config: &'a ModelConfig,
+    /// The files of the warm-up's samples, by name.
+    pub(super) warmup: &'a BTreeMap<String, Bytes>,
+}
+
+/// What was found out.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// Of the graph, before the config.
+    pub(super) signature: Signature,
+    /// Why it does not run on zeros, where it does not; it is served all the same.
+    pub(super) not_on_zeros: Option<String>,
+}
+
+/// Tries a model; `library` is ONNX Runtime's, or its folder.
+///
+/// # Errors
+/// No ONNX Runtime; what the server would refuse.
+pub(super) fn run(candidate: &Candidate<'_>, library: Option<&Path>) -> Result<Trial, ModelsError> {
+    let environment = library::load(library).map_err(|error| match error {
+        ModelsError::Usage(what) => ModelsError::Usage(format!(
+            "{what}; or give --unchecked, and see at the server's start whether it serves the model"
+        )),
+        error => error,
+    })?;
+    let at = candidate.version.join(tierlab_formats::model::MODEL_FILE);
+    let refused = ModelsError::Refused;
+    let mut session = open(&environment, candidate, &at)?;
+    let tensors = |outlets: &[Outlet]| outlets.iter().map(session_tensor).collect::<Vec<_>>();
+    let max_batch_size = candidate.config.max_batch_size;
+    let (inputs, outputs) = (tensors(session.inputs()), tensors(session.outputs()));
+    let signature = Signature::of_session(&inputs, &outputs, max_batch_size).map_err(refused)?;
+    let mut served = signature.clone();
+    served.declare(candidate.config).map_err(refused)?;
+    served.joined(candidate.config).map_err(refused)?;
+    let not_on_zeros = warm_up(&mut session, &signature, candidate).map_err(refused)?;
+    Ok(Trial {
+        signature,
+        not_on_zeros,
+    })
+}
+
+/// Builds the session as the server does: weights from memory, or mapped where a tensor is too large for that.
+fn open(environment: &Environment, candidate: &Candidate<'_>, graph: &Path) -> Result<Session, ModelsError> {
+    let refused = |e: String| {
+        let hint = if e.contains("Could not find an implementation") {
+            ". Its CPU build has no kernel for that operator with these types: export the model with other ones, FP32 in the place \
+             of BF16 or FP16 say, or another opset"
+        } else {
+            ""
+        };
+        ModelsError::Refused(format!(
+            "ONNX Runtime does not take the graph, and so the server does not: {e}{hint}"
+        ))
+    };
+    let mut builder = Session::builder(environment)
+        .map_err(|e| refused(e.to_string()))?
+        .with_intra_threads(1)
+        .map_err(|e| refused(e.to_string()))?;
+    if candidate.external.largest_tensor >= NEVER_FROM_MEMORY_BYTES {
+        return builder.commit_from_file(graph).map_err(|e| refused(e.to_string()));
+    }
+    for name in candidate.external.files.keys() {
+        let path = candidate.version.join(name);
+        let bytes: Arc<[u8]> = fs::read(&path).map_err(ModelsError::io("read", &path))?.into();
+        builder = builder
+            .with_external_initializer_file_in_memory(name, bytes)
+            .map_err(|e| refused(e.to_string()))?;
+    }
+    let onnx = fs::read(graph).map_err(ModelsError::io("read", graph))?;
+    builder.commit_from_memory(&onnx).map_err(|e| refused(e.to_string()))
+}
+
+fn session_tensor(outlet: &Outlet) -> SessionTensor {
+    let (shape, symbols) = match outlet.dtype() {
+        ValueType::Tensor {
+            shape,
+            dimension_symbols,
+            ..
+        } => (shape.to_vec(), dimension_symbols.to_vec()),
+        _ => (Vec::new(), Vec::new()),
+    };
+    SessionTensor {
+        name: outlet.name().to_owned(),
+        dtype: outlet.dtype().tensor_type().and_then(data_type),
+        type_words: outlet.dtype().to_string(),
+        shape,
+        symbols,
+    }
+}
+
+/// Why a run failed.
+enum Failed {
+    /// The graph does not run on these inputs.
+    Run(String),
+    /// It runs, and its outputs have other rows than its inputs.
+    Rows(String),
+}
+
+impl Failed {
+    fn told(self) -> String {
+        match self {
+            Self::Run(what) | Self::Rows(what) => what,
+        }
+    }
+}
+
+/// The runs that the server makes before a version takes requests; why there is none on zeros, where there is none.
+fn warm_up(session: &mut Session, signature: &Signature, candidate: &Candidate<'_>) -> Result<Option<String>, String> {
+    let samples = candidate.config.graph_warmup();
+    let mut not_on_zeros = None;
+    let max = candidate.config.max_batch_size;
+    let probe = (max > 1 && samples.iter().all(|sample| sample.batch_size <= 1)).then(|| PROBE_ROWS.min(max));
+    let alone = samples.is_empty().then_some(1);
+    for rows in alone.into_iter().chain(probe) {
+        match zero_inputs(signature, rows)
+            .map_err(Failed::Run)
+            .and_then(|inputs| run_once(session, signature, inputs, rows))
+        {
+            Ok(()) => {}
+            Err(Failed::Rows(what)) => return Err(what),
+            Err(Failed::Run(what)) => not_on_zeros = not_on_zeros.or(Some(what)),
+        }
+    }
+    for sample in &samples {
+        sample_run(session, signature, sample, candidate.warmup)
+            .map_err(|what| format!("warm-up `{}`: {what}", sample.name))?;
+    }
+    Ok(not_on_zeros)
+}
+
+fn sample_run(
+    session: &mut Session,
+    signature: &Signature,
+    sample: &WarmupSample,
+    files: &BTreeMap<String, Bytes>,
+) -> Result<(), String> {
+    let inputs = sample_inputs(sample, files, signature)?;
+    run_once(session, signature, inputs, sample.batch_size).map_err(Failed::told)
+}
+
+fn run_once(session: &mut Session, signature: &Signature, inputs: Vec<WarmupTensor>, rows: u32) -> Result<(), Failed> {
+    let values = signature.inputs.iter().zip(inputs).map(|(spec, input)| {
+        let value = value(spec.dtype, input)?;
+        Ok((Cow::Borrowed(spec.name.as_str()), value))
+    });
+    let values: Vec<(Cow<'_, str>, SessionInputValue<'_>)> =
+        values.collect::<Result<_, String>>().map_err(Failed::Run)?;
+    let outputs = session.run(values).map_err(|e| Failed::Run(e.to_string()))?;
+    for (index, spec) in signature.outputs.iter().enumerate().filter(|_| signature.batched) {
+        let shape = outputs[index].dtype().tensor_shape().map(|shape| shape.to_vec());
+        let shape = shape.unwrap_or_default();
+        if shape.first() != Some(&i64::from(rows)) {
+            return Err(Failed::Rows(format!(
+                "output `{}` has shape {shape:?} for a batch of {rows} rows: its first dimension is no batch, and \
+                 `max_batch_size` must be 0 in the model's config",
+                spec.name
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! What a model's graph takes and gives, held against its config and its manifest.
+//!
+//! In: the tensors of a session, as a runtime tells them; the config; the manifest. Out: what clients are served, or the
+//! first thing that does not fit, by tensor. The server and the import ask here, so that what the one takes the other serves.
+
+use super::batch_axis::{FirstDim, check_batch_axis};
+use super::config::ModelConfig;
+use super::declared::DeclaredTensor;
+use super::manifest::Manifest;
+use super::reshape::Reshape;
+use tierlab_protocol::infer::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS};
+use tierlab_protocol::metadata::ENTITY_ID;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// What a model takes and gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Inputs, in the graph's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, in the graph's order.
+    pub outputs: Vec<TensorSpec>,
+    /// Whether the first dimension of every input and output is a batch of rows, as the model's config says: then requests
+    /// can share a run.
+    pub batched: bool,
+}
+
+/// An input or output of a session, as the runtime tells it.
+#[derive(Debug, Clone)]
+pub struct SessionTensor {
+    /// Its name.
+    pub name: String,
+    /// Its type; none where the protocol has no name for it.
+    pub dtype: Option<DataType>,
+    /// Its type in the runtime's words.
+    pub type_words: String,
+    /// Its dimensions; a free one is negative.
+    pub shape: Vec<i64>,
+    /// The names of its free dimensions, where they have any.
+    pub symbols: Vec<String>,
+}
+
+/// How shapes of a served model differ from those of its graph; none where they do not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reshapes {
+    /// By input: from what clients send to what the graph takes.
+    pub inputs: Vec<Option<Reshape>>,
+    /// By output: from what the graph gives to what clients get.
+    pub outputs: Vec<Option<Reshape>>,
+}
+
+/// An input that is read from a feature table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinedColumn {
+    /// The input's place in the graph.
+    pub input: usize,
+    /// The column of the table.
+    pub column: String,
+}
+
+impl Signature {
+    /// The signature of a session.
+    ///
+    /// # Errors
+    /// A tensor that the protocol cannot carry, by name; no inputs or no outputs; with `max_batch_size`, what rules a batch
+    /// out.
+    pub fn of_session(
+        inputs: &[SessionTensor],
+        outputs: &[SessionTensor],
+        max_batch_size: u32,
+    ) -> Result<Self, String> {
+        let signature = Self {
+            inputs: inputs.iter().map(spec).collect::<Result<_, _>>()?,
+            outputs: outputs.iter().map(spec).collect::<Result<_, _>>()?,
+            batched: max_batch_size > 0,
+        };
+        if inputs.is_empty() || outputs.is_empty() {
+            return Err("the graph has no inputs or no outputs".into());
+        }
+        let most = inputs.len().max(outputs.len());
+        if most > MAX_TENSORS {
+            return Err(format!(
+                "the graph has {most} inputs or outputs, and a request takes {MAX_TENSORS} at most"
+            ));
+        }
+        if signature.batched {
+            check_batch_axis(inputs.iter().map(first_dim), outputs.iter().map(first_dim)).map_err(|what| {
+                format!(
+                    "its config says `max_batch_size` = {max_batch_size}, and {what}: these are no batch of rows. Without \
+                     `max_batch_size` it is served unbatched"
+                )
+            })?;
+        }
+        Ok(signature)
+    }
+
+    /// Holds it against the manifest of the model. A dimension that one of them leaves free fits any size: a runtime may
+    /// infer what the file leaves open, and another version of it less.
+    ///
+    /// # Errors
+    /// The first tensor that is in one of them only, or of another type or shape, with both.
+    pub fn check_manifest(&self, manifest: &Manifest) -> Result<(), String> {
+        for (role, listed, found) in [
+            ("input", &manifest.inputs, &self.inputs),
+            ("output", &manifest.outputs, &self.outputs),
+        ] {
+            for spec in listed {
+                match found.iter().find(|found| found.name == spec.name) {
+                    Some(found) if is_compatible(spec, found) => {}
+                    Some(found) => {
+                        return Err(format!(
+                            "{role} `{}` is {} {:?} in the manifest and {} {:?} in the graph: import or generate the model again",
+                            spec.name, spec.dtype, spec.shape, found.dtype, found.shape
+                        ));
+                    }
+                    None => return Err(only_in(role, spec, "manifest", "graph")),
+                }
+            }
+            if let Some(spec) = found
+                .iter()
+                .find(|found| listed.iter().all(|spec| spec.name != found.name))
+            {
+                return Err(only_in(role, spec, "graph", "manifest"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the config declares of the tensors: free dimensions are narrowed to those declared, and reshaped
+    /// tensors get the dimensions that clients see.
+    ///
+    /// # Errors
+    /// A tensor that the graph does not have, of another type, or of other dimensions, by name.
+    pub fn declare(&mut self, config: &ModelConfig) -> Result<Reshapes, String> {
+        let batched = self.batched;
+        let mut reshapes = Reshapes {
+            inputs: vec![None; self.inputs.len()],
+            outputs: vec![None; self.outputs.len()],
+        };
+        for (role, declared, specs, reshapes) in [
+            (Role::Input, &config.inputs, &mut self.inputs, &mut reshapes.inputs),
+            (Role::Output, &config.outputs, &mut self.outputs, &mut reshapes.outputs),
+        ] {
+            for tensor in declared {
+                let name = &tensor.name;
+                let Some(index) = specs.iter().position(|spec| spec.name == *name) else {
+                    let have: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+                    return Err(format!(
+                        "the config declares {} `{name}`, the graph has {}",
+                        role.word(),
+                        have.join(", ")
+                    ));
+                };
+                let reshape = declare_one(tensor, &mut specs[index], batched, role);
+                reshapes[index] = reshape.map_err(|what| format!("{} `{name}`: {what}", role.word()))?;
+            }
+        }
+        Ok(reshapes)
+    }
+
+    /// The inputs that the config has read from a feature table, in the graph's order.
+    ///
+    /// # Errors
+    /// An input that the graph does not have or that has no dimension for the rows; two tables; a graph that has an input of
+    /// the ids' name.
+    pub fn joined(&self, config: &ModelConfig) -> Result<Vec<JoinedColumn>, String> {
+        let Some(first) = config.joined.values().next() else {
+            return Ok(Vec::new());
+        };
+        if self.inputs.iter().any(|input| input.name == ENTITY_ID) {
+            return Err(format!(
+                "the graph has an input `{ENTITY_ID}`, the name of the ids of joined inputs"
+            ));
+        }
+        let mut wanted = Vec::new();
+        for (name, joined) in &config.joined {
+            if joined.table != first.table {
+                return Err(format!(
+                    "joined inputs of one model come from one table, not from `{}` and `{}`",
+                    first.table, joined.table
+                ));
+            }
+            let input = self.inputs.iter().position(|input| input.name == *name);
+            let input = input.ok_or_else(|| format!("`joined.{name}`: the graph has no such input"))?;
+            if self.inputs[input].shape.is_empty() {
+                return Err(format!("`joined.{name}`: the input has no dimension for the rows"));
+            }
+            if config
+                .inputs
+                .iter()
+                .any(|declared| declared.name == *name && declared.reshape.is_some())
+            {
+                return Err(format!("`joined.{name}`: a joined input cannot be reshaped as well"));
+            }
+            wanted.push(JoinedColumn {
+                input,
+                column: joined.column.clone().unwrap_or_else(|| name.clone()),
+            });
+        }
+        wanted.sort_unstable_by_key(|column| column.input);
+        Ok(wanted)
+    }
+}
+
+/// Whether a tensor goes in or comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Input,
+    Output,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+}
+
+fn spec(tensor: &SessionTensor) -> Result<TensorSpec, String> {
+    let (name, rank) = (&tensor.name, tensor.shape.len());
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let begin: String = name.chars().take(40).collect();
+        return Err(format!(
+            "the name `{begin}` of a tensor has {} bytes, and a request takes names of 1 to {MAX_NAME_BYTES}: rename it",
+            name.len()
+        ));
+    }
+    if rank > MAX_RANK {
+        return Err(format!(
+            "`{name}` has {rank} dimensions, and a request takes {MAX_RANK} at most"
+        ));
+    }
+    let untold = || {
+        format!(
+            "`{}` is {}, which the Open Inference Protocol has no type for: export the model with tensors alone",
+            tensor.name, tensor.type_words
+        )
+    };
+    Ok(TensorSpec {
+        name: tensor.name.clone(),
+        dtype: tensor.dtype.ok_or_else(untold)?,
+        shape: tensor.shape.clone(),
+    })
+}
+
+fn first_dim(tensor: &SessionTensor) -> (&str, FirstDim<'_>) {
+    (&tensor.name, FirstDim::of(&tensor.shape, &tensor.symbols))
+}
+
+/// Whether two descriptions can be of one tensor.
+fn is_compatible(one: &TensorSpec, other: &TensorSpec) -> bool {
+    let dims = one.shape.iter().zip(&other.shape);
+    one.dtype == other.dtype
+        && one.shape.len() == other.shape.len()
+        && dims
+            .into_iter()
+            .all(|(&one, &other)| one < 0 || other < 0 || one == other)
+}
+
+fn only_in(role: &str, spec: &TensorSpec, there: &str, missing: &str) -> String {
+    format!(
+        "{role} `{}`, {} {:?}, is in the {there} and not in the {missing}: import or generate the model again",
+        spec.name, spec.dtype, spec.shape
+    )
+}
+
+fn declare_one(
+    declared: &DeclaredTensor,
+    spec: &mut TensorSpec,
+    batched: bool,
+    role: Role,
+) -> Result<Option<Reshape>, String> {
+    if declared.datatype != spec.dtype {
+        return Err(format!(
+            "the config declares {}, the graph has {}",
+            declared.datatype, spec.dtype
+        ));
+    }
+    let batch = usize::from(batched).min(spec.shape.len());
+    let in_graph = declared.reshape.as_ref().unwrap_or(&declared.dims);
+    let behind_batch = spec.shape.get_mut(batch..).unwrap_or_default();
+    // An output may be free in the config and fixed in the graph: the runtime inferred more than the exporter wrote down.
+    let fits_one = |declared: i64, have: i64| have < 0 || declared == have || (role == Role::Output && declared < 0);
+    let fits = in_graph.len() == behind_batch.len()
+        && in_graph
+            .iter()
+            .zip(&*behind_batch)
+            .all(|(&declared, &have)| fits_one(declared, have));
+    if !fits {
+        let at = if batched { "behind the batch dimension " } else { "" };
+        let reshaped = if declared.reshape.is_some() {
+            " after `reshape`"
+        } else {
+            ""
+        };
+        return Err(format!(
+            "the config declares dimensions {in_graph:?}{reshaped}, the graph has {at}{behind_batch:?}"
+        ));
+    }
+    if declared.reshape.is_none() {
+        for (have, &declared) in behind_batch.iter_mut().zip(in_graph) {
+            if declared >= 0 {
+                *have = declared;
+            }
+        }
+        return Ok(None);
+    }
+    let with_batch = |dims: &[i64]| [&spec.shape[..batch], dims].concat();
+    let (outside, inside) = (with_batch(&declared.dims), with_batch(in_graph));
+    let reshape = match role {
+        Role::Input => Reshape::new(&outside, &inside),
+        Role::Output => Reshape::new(&inside, &outside),
+    };
+    spec.shape = outside;
+    reshape.map(Some)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! Weights in files beside a graph: which files, and how many bytes of each; and what files hold that were never fetched.
+//!
+//! In: a graph's messages, and the beginnings of files. Out: what must be there, or what is there in its place. Reads
+//! nothing; whether a path may be followed is told by its caller.
+
+use super::messages::{DATA_EXTERNAL, TensorProto};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How the pointer of a file begins that git-lfs has not fetched.
+const LFS_POINTER: &[u8] = b"version https://git-lfs";
+/// A pointer is shorter than this, by its specification.
+const LFS_POINTER_BYTES: usize = 1024;
+
+/// What a graph keeps in other files.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct External {
+    /// The files, relative to the graph's own folder, with what must be in them.
+    pub files: BTreeMap<String, ExternalFile>,
+    /// Bytes of the largest tensor in them.
+    pub largest_tensor: u64,
+}
+
+/// What must be in a file of weights.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ExternalFile {
+    /// Bytes that it has at least.
+    pub bytes: u64,
+    /// The tensor that ends there.
+    pub tensor: String,
+}
+
+impl ExternalFile {
+    /// Checks the length of the file.
+    ///
+    /// # Errors
+    /// It is too short: by which tensor, both lengths, and what to do.
+    pub fn check(&self, file: &str, found: u64) -> Result<(), String> {
+        if found >= self.bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "its weights `{file}` have {found} bytes, and tensor `{}` ends at byte {}: the file is truncated, or not of this \
+             graph; copy or download it again",
+            self.tensor, self.bytes
+        ))
+    }
+}
+
+/// Reads what tensors of a graph refer to; `is_path` says whether a location is a path inside the graph's folder.
+///
+/// # Errors
+/// A tensor that says no location, or one that leaves the folder, by name.
+pub fn external<'a>(
+    tensors: impl IntoIterator<Item = &'a TensorProto>,
+    is_path: impl Fn(&str) -> bool,
+) -> Result<External, String> {
+    let mut found = External::default();
+    for tensor in tensors {
+        found.add(tensor, &is_path)?;
+    }
+    Ok(found)
+}
+
+impl External {
+    fn add(&mut self, tensor: &TensorProto, is_path: &impl Fn(&str) -> bool) -> Result<(), String> {
+        let Some(location) = entry(tensor, "location") else {
+            return match tensor.data_location {
+                DATA_EXTERNAL => Err(format!(
+                    "tensor `{}` keeps its data elsewhere but does not say where",
+                    tensor.name
+                )),
+                _ => Ok(()),
+            };
+        };
+        if !is_path(location) {
+            return Err(format!(
+                "the weights of `{}` lie in {location:?}, which is no path inside the version's folder",
+                tensor.name
+            ));
+        }
+        let offset = entry(tensor, "offset")
+            .and_then(|offset| offset.parse().ok())
+            .unwrap_or(0_u64);
+        let end = offset.saturating_add(least_bytes(tensor));
+        let file = self.files.entry(location.to_owned()).or_default();
+        if end > file.bytes {
+            file.bytes = end;
+            file.tensor.clone_from(&tensor.name);
+        }
+        self.largest_tensor = self.largest_tensor.max(most_bytes(tensor));
+        Ok(())
+    }
+}
+
+fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
+    let entry = tensor.external_data.iter().find(|entry| entry.key == key);
+    entry.map(|entry| entry.value.as_str())
+}
+
+/// Bits of an element by its `TensorProto.DataType`; none for one that came later.
+fn element_bits(data_type: i32) -> Option<u64> {
+    Some(match data_type {
+        2 | 3 | 9 | 17..=20 | 24 => 8,
+        4 | 5 | 10 | 16 => 16,
+        1 | 6 | 12 => 32,
+        7 | 11 | 13 | 14 => 64,
+        15 => 128,
+        21..=23 => 4,
+        25 | 26 => 2,
+        _ => return None,
+    })
+}
+
+fn elements(tensor: &TensorProto) -> u64 {
+    let dims = tensor.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0));
+    dims.fold(1, u64::saturating_mul)
+}
+
+fn length(tensor: &TensorProto) -> u64 {
+    entry(tensor, "length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Bytes of a tensor in its file, by its shape; by its record where its type is not known.
+fn least_bytes(tensor: &TensorProto) -> u64 {
+    match element_bits(tensor.data_type) {
+        Some(bits) => elements(tensor).saturating_mul(bits).div_ceil(8),
+        None => length(tensor),
+    }
+}
+
+/// Bytes of a tensor's elements: what its record says, or where that is less or missing, what its shape says. Types that
+/// came later are taken for the largest, and parts of bytes for whole ones.
+fn most_bytes(tensor: &TensorProto) -> u64 {
+    let bytes = element_bits(tensor.data_type).map_or(16, |bits| bits.div_ceil(8));
+    elements(tensor).saturating_mul(bytes).max(length(tensor))
+}
+
+/// What a file holds in the place of its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placeholder {
+    /// git-lfs has not fetched it; so many bytes it would have, where the pointer says.
+    LfsPointer(Option<u64>),
+    /// A web page: a link to a page was downloaded in the place of the file.
+    WebPage,
+}
+
+impl Placeholder {
+    /// Whether a file that begins so is one; 1 KiB of it is enough.
+    #[must_use]
+    pub fn of(beginning: &[u8]) -> Option<Self> {
+        if beginning.starts_with(LFS_POINTER) {
+            let text = String::from_utf8_lossy(&beginning[..beginning.len().min(LFS_POINTER_BYTES)]);
+            let size = text.lines().find_map(|line| line.strip_prefix("size "));
+            return Some(Self::LfsPointer(size.and_then(|size| size.trim().parse().ok())));
+        }
+        let text = beginning.trim_ascii_start();
+        let is_page = |tag: &[u8]| {
+            text.get(..tag.len())
+                .is_some_and(|begin| begin.eq_ignore_ascii_case(tag))
+        };
+        (is_page(b"<!doctype html") || is_page(b"<html")).then_some(Self::WebPage)
+    }
+}
+
+impl fmt::Display for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LfsPointer(Some(bytes)) => write!(
+                f,
+                "a git-lfs pointer to a file of {bytes} bytes, and not the file: run `git lfs pull` where it was cloned"
+            ),
+            Self::LfsPointer(None) => {
+                f.write_str("a git-lfs pointer, and not the file: run `git lfs pull` where it was cloned")
+            }
+            Self::WebPage => {
+                f.write_str("a web page, and not the file: download the file itself, not the page that shows it")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::StringStringEntryProto;
+    use super::*;
+    use proptest::prelude::*;
+
+    const FLOAT: i32 = 1;
+    const INT8: i32 = 3;
+
+    fn tensor(name: &str, entries: &[(&str, &str)]) -> TensorProto {
+        let entry = |&(key, value): &(&str, &str)| StringStringEntryProto {
+            key: key.into(),
+            value: value.into(),
+        };
+        TensorProto {
+            name: name.into(),
+            data_location: DATA_EXTERNAL,
+            external_data: entries.iter().map(entry).collect(),
+            ..TensorProto::default()
+        }
+    }
+
+    fn of(data_type: i32, dims: &[i64], entries: &[(&str, &str)]) -> TensorProto {
+        TensorProto {
+            data_type,
+            dims: dims.to_vec(),
+            ..tensor("w", &[&[("location", "w.bin")], entries].concat())
+        }
+    }
+
+    fn read(tensors: Vec<TensorProto>) -> Result<External, String> {
+        external(&tensors, |path| !path.is_empty() && !path.starts_with(['/', '.']))
+    }
+
+    #[test]
+    fn files_are_told_once_and_in_order() {
+        let b = tensor("b", &[("location", "inner/b.bin")]);
+        let a = tensor("a", &[("offset", "../0"), ("location", "a.bin")]);
+        let found = read(vec![b.clone(), a, TensorProto::default(), b]).unwrap();
+        let files: Vec<&str> = found.files.keys().map(String::as_str).collect();
+        assert_eq!(files, ["a.bin", "inner/b.bin"]);
+    }
+
+    #[test]
+    fn a_location_that_leaves_the_folder_or_is_missing_is_refused() {
+        let error = read(vec![tensor("w", &[("location", "../w.bin")])]).unwrap_err();
+        assert!(error.contains("the weights of `w` lie in \"../w.bin\""), "{error}");
+        let error = read(vec![tensor("w", &[])]).unwrap_err();
+        assert!(error.contains("`w` keeps its data elsewhere"), "{error}");
+    }
+
+    #[test]
+    fn a_file_must_reach_to_the_end_of_its_last_tensor() {
+        let second = TensorProto {
+            name: "second".into(),
+            ..of(FLOAT, &[3, 5], &[("offset", "4096"), ("length", "60")])
+        };
+        let found = read(vec![of(FLOAT, &[3, 5], &[]), second, of(INT8, &[2], &[])]).unwrap();
+        let file = &found.files["w.bin"];
+        assert_eq!((file.bytes, file.tensor.as_str()), (4156, "second"));
+        file.check("w.bin", 4156).unwrap();
+        let error = file.check("w.bin", 4000).unwrap_err();
+        for told in ["`w.bin` have 4000 bytes", "`second` ends at byte 4156", "again"] {
+            assert!(error.contains(told), "{error}");
+        }
+        // Four bits, of which two share a byte.
+        assert_eq!(read(vec![of(22, &[3], &[])]).unwrap().files["w.bin"].bytes, 2);
+    }
+
+    #[test]
+    fn the_largest_tensor_is_told_by_its_record_or_its_shape() {
+        let largest = |tensors: Vec<TensorProto>| read(tensors).unwrap().largest_tensor;
+        assert_eq!(largest(vec![of(FLOAT, &[3, 5], &[])]), 60);
+        let int8 = of(INT8, &[7, 11], &[("length", "77")]);
+        assert_eq!(largest(vec![of(FLOAT, &[3, 5], &[]), int8]), 77);
+        assert_eq!(
+            largest(vec![of(INT8, &[2], &[("length", "5000000000")])]),
+            5_000_000_000
+        );
+        let huge = of(FLOAT, &[i64::MAX, i64::MAX], &[("length", "none")]);
+        assert_eq!(largest(vec![huge]), u64::MAX);
+        // Only what lies in files counts.
+        let inside = TensorProto {
+            external_data: vec![],
+            data_location: 0,
+            ..of(FLOAT, &[1 << 40], &[])
+        };
+        assert_eq!(largest(vec![inside]), 0);
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_file_is_told() {
+        let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+        assert_eq!(Placeholder::of(pointer), Some(Placeholder::LfsPointer(Some(12345))));
+        assert!(Placeholder::of(pointer).unwrap().to_string().contains("12345 bytes"));
+        assert_eq!(Placeholder::of(&pointer[..30]), Some(Placeholder::LfsPointer(None)));
+        assert_eq!(Placeholder::of(b"\n<!DOCTYPE html><html>"), Some(Placeholder::WebPage));
+        assert_eq!(Placeholder::of(b"\x08\x08\x12\x04"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_beginning_is_told_or_passed(bytes in prop::collection::vec(any::<u8>(), 0..100), tail in ".{0,60}") {
+            let _ = Placeholder::of(&bytes);
+            let pointer = [LFS_POINTER, tail.as_bytes(), &bytes].concat();
+            prop_assert!(matches!(Placeholder::of(&pointer), Some(Placeholder::LfsPointer(_))));
+        }
+    }
+}
