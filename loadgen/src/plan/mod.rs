@@ -4,7 +4,6 @@
 //! the environment. Paths in a plan are relative to the plan's own file.
 
 mod arrivals;
-mod cache_state;
 mod check;
 mod columns;
 mod inputs;
@@ -13,24 +12,21 @@ mod lab;
 mod line;
 mod loads;
 mod mix;
-mod origin;
 mod overlays;
 mod question;
 mod raw;
 mod search;
+mod storage;
 mod target;
-mod tier;
 mod variant;
 mod words;
 
-pub use cache_state::CacheState;
 pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
-pub use origin::Origin;
 pub use question::Reasked;
 pub use search::SearchPlan;
+pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
-pub use tier::TierPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 use check::{below, within};

@@ -167,7 +167,7 @@ pub(super) struct RawData {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
     #[serde(default)]
-    pub(super) origin: Option<super::origin::Origin>,
+    pub(super) origin: Option<super::storage::Origin>,
     #[serde(default)]
     pub(super) publish: Option<bool>,
     #[serde(default)]

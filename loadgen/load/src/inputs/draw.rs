@@ -209,6 +209,14 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
             )));
         }
     }
+    if tail
+        .as_ref()
+        .is_some_and(|tail| tail.iter().product::<u64>() != shape.iter().product::<u64>())
+    {
+        return Err(says(format!(
+            "row {begin} has shape {shape:?}, the model's input is {declared:?}"
+        )));
+    }
     let row = tail.unwrap_or(shape);
     let shape = std::iter::once(u64::from(which.rows)).chain(row).collect();
     Ok((
