@@ -94,7 +94,10 @@ fn join_priced(name: &str, first: &str, prices: &mut Pricing, others: &Pricing, 
     if all.stored != more.stored {
         eprintln!("{name} and {first} keep tables of different sizes: `--prices` takes that of {first} for both");
     }
-    let more = more.variants.iter().filter(|variant| new.contains(&variant.name.as_str()));
+    let more = more
+        .variants
+        .iter()
+        .filter(|variant| new.contains(&variant.name.as_str()));
     all.variants.extend(more.cloned());
 }
 

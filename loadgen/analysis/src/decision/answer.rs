@@ -32,7 +32,9 @@ pub fn answer(run: &Run) -> Option<Answer> {
         best: verdict.best.map(|best| candidates[best].variant.clone()),
         confidence: match verdict.outcome {
             // Of an answer that is likely enough, but not confirmed, no more than was asked for.
-            AnswerOutcome::Undecided => verdict.best.map_or(0.0, |best| lab.chances[best].min(question.confidence)),
+            AnswerOutcome::Undecided => verdict
+                .best
+                .map_or(0.0, |best| lab.chances[best].min(question.confidence)),
             _ => question.confidence,
         },
         confirmed: verdict.confirmed,

@@ -21,8 +21,8 @@ const ABOVE: f64 = 1.4;
 /// Rises of the log odds with the logarithm of the rate.
 const SLOPES: [f64; 4] = [4.0, 8.0, 16.0, 32.0];
 /// Shares of the limit that are slow at any rate, of candidates that have a highest rate, and how likely they are.
-const FLOORS: [f64; 2] = [0.0, 0.6];
-const FLOOR_PRIOR: [f64; 2] = [0.8, 0.2];
+const FLOORS: [f64; 3] = [0.0, 0.4, 0.75];
+const FLOOR_PRIOR: [f64; 3] = [0.7, 0.15, 0.15];
 /// Log odds above the limit that are slow at any rate, of candidates that have none.
 const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
 /// How they rise then, and from where.
@@ -133,7 +133,9 @@ fn odds_tables() -> &'static [Vec<f32>] {
             };
             (0..=2 * REACH).map(at).collect()
         };
-        let with = FLOORS.iter().flat_map(|&floor| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
+        let with = FLOORS
+            .iter()
+            .flat_map(|&floor| SLOPES.map(|slope| (floor, 1.0 - floor, slope)));
         let without = NEVER.iter().map(|odds| (odds.exp(), 1.0, NEVER_SLOPE));
         with.chain(without)
             .map(|(floor, rising, slope)| table(floor, rising, slope))
@@ -170,7 +172,11 @@ impl Likely {
         std::array::from_fn(|sigma| {
             let logs = &self.logs[sigma];
             let greatest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = logs.iter().zip(prior).map(|(log, prior)| prior * (log - greatest).exp()).sum();
+            let sum: f64 = logs
+                .iter()
+                .zip(prior)
+                .map(|(log, prior)| prior * (log - greatest).exp())
+                .sum();
             greatest + sum.ln()
         })
     }
@@ -214,9 +220,13 @@ pub fn curves(grid: &Grid, likely: &[Likely]) -> Vec<Curve> {
 
 impl Curve {
     fn of(grid: &Grid, prior: &[f64], likely: &Likely, sigma_logs: &[f64; SIGMAS.len()]) -> Self {
-        let greatest = likely.logs.iter().zip(sigma_logs).fold(f64::NEG_INFINITY, |most, (logs, sigma)| {
-            logs.iter().fold(most, |most, log| most.max(log + sigma))
-        });
+        let greatest = likely
+            .logs
+            .iter()
+            .zip(sigma_logs)
+            .fold(f64::NEG_INFINITY, |most, (logs, sigma)| {
+                logs.iter().fold(most, |most, log| most.max(log + sigma))
+            });
         let mut weights = vec![0.0; grid.states()];
         for (logs, sigma) in likely.logs.iter().zip(sigma_logs) {
             // Far below the greatest nothing is left after `exp`.
@@ -282,7 +292,11 @@ impl Curve {
 
     fn mean(&self, grid: &Grid) -> f64 {
         let low = grid.start - 1.0;
-        let logs = self.mass.iter().zip(&grid.rates).map(|(mass, rps)| mass * (rps.ln() - low));
+        let logs = self
+            .mass
+            .iter()
+            .zip(&grid.rates)
+            .map(|(mass, rps)| mass * (rps.ln() - low));
         logs.sum()
     }
 
@@ -312,7 +326,14 @@ impl Curve {
     /// How much a step at a rate is expected to tell of something, in natural logarithms: `chance` is how likely that is, by the index
     /// of the highest rate, and without one. `requests` is how many of the step count.
     #[must_use]
-    pub fn tells(&self, grid: &Grid, rps: f64, requests: f64, limit: f64, chance: &dyn Fn(Option<usize>) -> f64) -> f64 {
+    pub fn tells(
+        &self,
+        grid: &Grid,
+        rps: f64,
+        requests: f64,
+        limit: f64,
+        chance: &dyn Fn(Option<usize>) -> f64,
+    ) -> f64 {
         let mut weights = self.weights.iter().peekable();
         let mut sums = [[0.0; OUTCOMES]; 2];
         grid.odds(rps, |state, at| {
@@ -360,5 +381,8 @@ fn information(sums: &[[f64; OUTCOMES]; 2]) -> f64 {
 /// The steps of a candidate for one objective, or for failures where it has too many.
 #[must_use]
 pub fn likely(grid: &Grid, places: &[Place], objective: usize) -> Likely {
-    Likely::of(grid, places.iter().map(|place| (place.rps, &place.likelihoods[objective])))
+    Likely::of(
+        grid,
+        places.iter().map(|place| (place.rps, &place.likelihoods[objective])),
+    )
 }

@@ -66,7 +66,11 @@ impl Counts {
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
         let count = self.requests / dependence;
-        let count = if saturated { count.clamp(1.0, SATURATED_COUNT) } else { count };
+        let count = if saturated {
+            count.clamp(1.0, SATURATED_COUNT)
+        } else {
+            count
+        };
         let slow = if saturated { count } else { count * share };
         let ways = libm::lgamma(count + 1.0) - libm::lgamma(slow + 1.0) - libm::lgamma(count - slow + 1.0);
         let of = |odds: f64| {
@@ -88,7 +92,8 @@ impl Counts {
         let (mut before, mut now) = (0.0, (-bursts).exp());
         for count in 0..slow {
             let count = f64::from(count);
-            let next = ((bursts / mean + 2.0 * longer * count) * now - longer * longer * (count - 1.0) * before) / (count + 1.0);
+            let next = ((bursts / mean + 2.0 * longer * count) * now - longer * longer * (count - 1.0) * before)
+                / (count + 1.0);
             (before, now) = (now, next.max(0.0));
         }
         now

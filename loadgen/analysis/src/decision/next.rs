@@ -77,7 +77,11 @@ impl Plan<'_> {
             let places = &self.lab.standings[index].places;
             places.iter().all(|place| place.usable == 0) && !self.lab.at(index, low).is_some_and(Place::is_stuck)
         });
-        self.block(Phase::Scout, wanted.map(|index| self.explore(index, low)).collect(), 0.0)
+        self.block(
+            Phase::Scout,
+            wanted.map(|index| self.explore(index, low)).collect(),
+            0.0,
+        )
     }
 
     /// With an answer: what confirms it and what shows it.
@@ -157,7 +161,11 @@ impl Plan<'_> {
             .collect();
         let without = chance(f64::INFINITY);
         let chance = |highest: Option<usize>| highest.map_or(without, |highest| by_rate[highest]);
-        let objective = lab.question.objectives.iter().map(|one| 1.0 - one.percentile.quantile());
+        let objective = lab
+            .question
+            .objectives
+            .iter()
+            .map(|one| 1.0 - one.percentile.quantile());
         let limit = objective.fold(f64::INFINITY, f64::min).min(0.5);
         let mut best: Option<(f64, f64)> = None;
         for rps in self.worth_asking(index) {
@@ -177,7 +185,10 @@ impl Plan<'_> {
     fn worth_asking(&self, index: usize) -> Vec<f64> {
         let lab = self.lab;
         let standing = &lab.standings[index];
-        let reached = standing.places.iter().filter(|place| place.looks_met() || place.is_stuck());
+        let reached = standing
+            .places
+            .iter()
+            .filter(|place| place.looks_met() || place.is_stuck());
         let reached = reached.map(|place| place.rps).fold(lab.rates[0], f64::max);
         let likely = |rps: f64| standing.curve.at_least(&lab.grid, rps);
         let free: Vec<f64> = self
@@ -217,12 +228,20 @@ impl Plan<'_> {
         let mut open: Vec<usize> = (0..lab.candidates.len()).filter(|&index| self.is_open(index)).collect();
         let best = (open.iter().copied()).min_by(|&a, &b| lab.standings[a].score.total_cmp(&lab.standings[b].score));
         if let Some(best) = best.filter(|&best| lab.standings[best].score.is_finite()) {
-            let lower = |index: usize| if index == best { f64::NEG_INFINITY } else { lab.standings[index].lower };
+            let lower = |index: usize| {
+                if index == best {
+                    f64::NEG_INFINITY
+                } else {
+                    lab.standings[index].lower
+                }
+            };
             open.sort_by(|&a, &b| lower(a).total_cmp(&lower(b)));
             open.truncate(2);
         }
         let rps = lab.rates[0];
-        let free = open.into_iter().filter(|&index| !lab.at(index, rps).is_some_and(Place::is_stuck));
+        let free = open
+            .into_iter()
+            .filter(|&index| !lab.at(index, rps).is_some_and(Place::is_stuck));
         free.map(|index| self.explore(index, rps)).collect()
     }
 
@@ -287,7 +306,10 @@ impl Plan<'_> {
                 while let Some(rps) = bracket(&lab.rates, reached) {
                     rates.push(rps);
                     reached = rps;
-                    if lab.at(index, rps).is_some_and(|place| place.usable > 0 && !place.looks_met()) {
+                    if lab
+                        .at(index, rps)
+                        .is_some_and(|place| place.usable > 0 && !place.looks_met())
+                    {
                         break;
                     }
                 }
@@ -339,7 +361,11 @@ pub fn at_rps(lab: &Lab<'_>, index: usize) -> Option<f64> {
         return Some(lab.rates[0]);
     }
     let standing = &lab.standings[index];
-    let highest = if standing.lo > 0.0 { standing.lo } else { standing.estimate? };
+    let highest = if standing.lo > 0.0 {
+        standing.lo
+    } else {
+        standing.estimate?
+    };
     if highest <= 0.0 {
         return None;
     }

@@ -108,7 +108,11 @@ impl Place {
 
     fn settle(&mut self, question: &Question) {
         let objectives = question.objectives.len();
-        let counted = if self.refuses(question) { objectives + 1 } else { objectives };
+        let counted = if self.refuses(question) {
+            objectives + 1
+        } else {
+            objectives
+        };
         let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
         self.position = positions.fold(f64::NEG_INFINITY, f64::max);
         // Slowed ones alone count where they look as if the objectives were met all the same.
@@ -132,10 +136,9 @@ pub fn gather(question: &Question, steps: &[StepEvidence], rates: &[f64], of: fn
             let is_near = step.rps >= DEPENDENCE_FROM * rps && step.rps <= DEPENDENCE_TO * rps && !step.saturated;
             (is_self || is_near) && !says_nothing(step)
         };
-        let (sum, count) = steps
-            .iter()
-            .filter(told)
-            .fold((0.0, 0.0), |(sum, count), step| (sum + step.dependence.max(1.0), count + 1.0));
+        let (sum, count) = steps.iter().filter(told).fold((0.0, 0.0), |(sum, count), step| {
+            (sum + step.dependence.max(1.0), count + 1.0)
+        });
         if count > 0.0 { sum / count } else { 1.0 }
     };
     for step in steps.iter().filter(|step| of(step.purpose)) {

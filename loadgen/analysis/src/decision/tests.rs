@@ -109,7 +109,9 @@ fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
     let (phase, probes) = block(next(&question(), &open, &TIME));
     assert!(phase == Phase::Decide && !probes.is_empty(), "{probes:?}");
     assert!(
-        probes.iter().all(|probe| probe.candidate != 2 && probe.purpose == Purpose::Explore),
+        probes
+            .iter()
+            .all(|probe| probe.candidate != 2 && probe.purpose == Purpose::Explore),
         "{probes:?}"
     );
 
@@ -226,7 +228,11 @@ fn the_fastest_is_found_by_its_percentile() {
     assert_eq!(Lab::new(&question, &all).decided(), Some(1));
     let all = [with("a", 20_000.0), with("b", 18_500.0)];
     let lab = Lab::new(&question, &all);
-    assert!(lab.decided().is_none() && lab.standings[1].percentile.is_some(), "{:?}", lab.chances);
+    assert!(
+        lab.decided().is_none() && lab.standings[1].percentile.is_some(),
+        "{:?}",
+        lab.chances
+    );
 }
 
 proptest! {

@@ -9,7 +9,11 @@ use crate::record::{AnswerOutcome, MeetsObjective, Minimise, OpenQuestion};
 pub(super) fn why(lab: &Lab<'_>, verdict: &Verdict, index: usize) -> String {
     let standing = &lab.standings[index];
     if standing.outcome == MeetsObjective::NotMet {
-        let rps = if standing.hi.is_finite() { standing.hi } else { lab.rates[0] };
+        let rps = if standing.hi.is_finite() {
+            standing.hi
+        } else {
+            lab.rates[0]
+        };
         return format!(
             "does not meet the objective at {}/s, the lowest rate that would serve",
             number(rps)

@@ -148,7 +148,13 @@ pub(super) fn by_ladder(ladder: &[Fixed], family: &Family, seed: u64) -> Vec<Fix
 fn says(known: &Known, candidates: &[Candidate]) -> FixedSaid {
     let lab = Lab::new(&known.question, candidates);
     let naming = |best: usize| if known.is_right(best) { Said::Right } else { Said::Wrong };
-    let none = || if known.least().is_infinite() { Said::Right } else { Said::NoneWrong };
+    let none = || {
+        if known.least().is_infinite() {
+            Said::Right
+        } else {
+            Said::NoneWrong
+        }
+    };
     let named = lab.leader().filter(|&best| lab.chances[best] >= lab.none_chance());
     FixedSaid {
         named: named.map_or_else(none, naming),

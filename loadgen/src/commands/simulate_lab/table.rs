@@ -47,7 +47,10 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
         f64::from(BUDGET) * STEP_S,
     );
     for (what, held_out) in [("Held out", Some(true)), ("Others", Some(false)), ("All", None)] {
-        let of = || rows.iter().filter(|row| held_out.is_none_or(|held_out| row.family.held_out == held_out));
+        let of = || {
+            rows.iter()
+                .filter(|row| held_out.is_none_or(|held_out| row.family.held_out == held_out))
+        };
         let sum = |count: fn(&Row) -> usize| of().map(count).sum::<usize>();
         let (labs, decided, right) = (sum(|row| row.labs), sum(Row::decided), sum(|row| row.right));
         let _ = writeln!(
@@ -67,8 +70,13 @@ pub(super) fn markdown(rows: &[Row], command: &str) -> String {
             _ if row.right_share() < 0.95 => format!("**{:.1} %**", 100.0 * row.right_share()),
             _ => format!("{:.1} %", 100.0 * row.right_share()),
         };
-        let steps = |fixed: Option<(u32, usize)>| fixed.map_or_else(|| "not reached".to_owned(), |(steps, _)| steps.to_string());
-        let ratio = |fixed| row.ratio(fixed).map_or_else(|| "n/a".to_owned(), |ratio| format!("{ratio:.2}"));
+        let steps = |fixed: Option<(u32, usize)>| {
+            fixed.map_or_else(|| "not reached".to_owned(), |(steps, _)| steps.to_string())
+        };
+        let ratio = |fixed| {
+            row.ratio(fixed)
+                .map_or_else(|| "n/a".to_owned(), |ratio| format!("{ratio:.2}"))
+        };
         let _ = writeln!(
             text,
             "| {} | {} | {} | {right} | {:.1} % | {:.1} % | {} | {} | {} | {} | {} |",
