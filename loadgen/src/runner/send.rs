@@ -153,7 +153,7 @@ impl Requests<'_> {
                 };
                 let drawn = ids.iter().flat_map(|ids| {
                     let drawn = ids.draw(requests * per_request, self.seed);
-                    drawn.into_iter().map(|id| ids.shown(id))
+                    drawn.into_iter().map(move |id| ids.shown(id))
                 });
                 custom
                     .bodies(requests, &drawn.collect::<Vec<_>>(), per_request)
