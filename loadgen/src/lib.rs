@@ -3,7 +3,7 @@
 //!
 //! - [`cli`]: the command line; [`commands`]: sweep, lab, merge, report and compare, selfcheck, coverage, trace, prices; [`error`]: why one
 //!   ended without its result
-//! - [`plan`]: TOML to a validated plan; [`pricing`]: a prices' file to the prices of a run
+//! - [`plan`]: TOML to a validated plan; [`inputs`]: the files that requests are made of; [`pricing`]: a prices' file to the prices of a run
 //! - [`runner`]: the steps of a run in order, interleaved over tiers
 //! - [`store`]: runs in their folders, written as they go on, read back, resumed
 //! - [`server`]: a server asked and read; [`environment`]: where a run is made
@@ -16,6 +16,7 @@ pub mod cli;
 pub mod commands;
 pub mod environment;
 pub mod error;
+pub mod inputs;
 pub mod machine;
 pub mod page_cache;
 pub mod plan;

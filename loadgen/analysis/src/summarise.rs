@@ -70,7 +70,10 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
     let [p95_bound_us, p99_bound_us] =
         [0.95, 0.99].map(|quantile| early_stopping::bound(&latency, quantile).map(|us| us as f64));
     let achieved_rps = rate_interval(repeats);
-    let rows = f64::from(point.factors.batch_size);
+    let rows = repeats
+        .iter()
+        .map(|repeat| repeat.inferences_per_request(&point.factors));
+    let rows = rows.sum::<f64>() / repeats.len().max(1) as f64;
     let inferences_per_s = Interval {
         value: achieved_rps.value * rows,
         lo: achieved_rps.lo * rows,

@@ -210,7 +210,7 @@ impl GrpcReply {
         };
         match expected.check_grpc(&message) {
             Ok(()) => CheckedReply::ok(timings),
-            Err(wrong) => CheckedReply::wrong(&wrong, timings),
+            Err(wrong) => CheckedReply::refused(&wrong, timings),
         }
     }
 

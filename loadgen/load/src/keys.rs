@@ -128,26 +128,32 @@ impl Population {
     /// The body of a request for the rows of entities.
     #[must_use]
     pub fn body<'a>(&self, ids: &[i64], form: impl Into<Form<'a>>) -> Body {
-        if self.texts.is_empty() {
-            return payload::joined(ids, form);
-        }
         let form = form.into();
+        let request = InferRequest {
+            inputs: vec![self.tensor(ids)],
+            binary_output: form == Form::Http(Encoding::Binary),
+            ..InferRequest::default()
+        };
+        Body::encode(request, form)
+    }
+
+    /// The tensor that names entities: ids, or their texts.
+    #[must_use]
+    pub fn tensor(&self, ids: &[i64]) -> Tensor {
+        if self.texts.is_empty() {
+            return payload::entity_ids(ids);
+        }
         let mut data = Vec::new();
         for text in ids.iter().filter_map(|&id| self.texts.get(usize::try_from(id).ok()?)) {
             data.extend_from_slice(&(text.len() as u32).to_le_bytes());
             data.extend_from_slice(text.as_bytes());
         }
-        let request = InferRequest {
-            inputs: vec![Tensor {
-                name: ENTITY_ID.into(),
-                dtype: DataType::Bytes,
-                shape: vec![ids.len() as i64],
-                data: data.into(),
-            }],
-            binary_output: form == Form::Http(Encoding::Binary),
-            ..InferRequest::default()
-        };
-        Body::encode(request, form)
+        Tensor {
+            name: ENTITY_ID.into(),
+            dtype: DataType::Bytes,
+            shape: vec![ids.len() as i64],
+            data: data.into(),
+        }
     }
 
     /// An id of the file that the table does not have; `None` where there is none, or no file.

@@ -7,6 +7,7 @@
 //! In the order in which a step passes it:
 //! - [`load`], [`arrivals`], [`keys`], [`wire`]: what is asked for, when, of which entities, and how it is written; plain data
 //! - [`schedule`], [`keys`], [`payload`]: the due times, the entities and the bodies of a step
+//! - [`inputs`]: what the bodies bring of tensors, by rule, from files or recorded; [`element`]: a number in any type
 //! - [`pacer`]: releases requests at their due times, from a thread of its own; [`tickets`]: the queue in which users wait for them
 //! - [`driver`]: goose users, each with a connection and at most one request on it; [`grpc`]: the connections of those over gRPC
 //! - [`endpoint`]: what is addressed, and how; [`custom`]: requests to endpoints that do not speak the Open Inference Protocol
@@ -18,8 +19,10 @@
 pub mod arrivals;
 pub mod custom;
 pub mod driver;
+pub mod element;
 pub mod endpoint;
 pub mod grpc;
+pub mod inputs;
 pub mod interrupt;
 pub mod keys;
 pub mod live;

@@ -92,7 +92,7 @@ fn answer(answer: &AnswerText) -> String {
 }
 
 fn facts(report: &Report<'_>) -> String {
-    format!(
+    let mut text = format!(
         "{} · {} points, {} requests · {}, {} cores · commit `{}`",
         report.started_at,
         report.amount.points,
@@ -100,7 +100,11 @@ fn facts(report: &Report<'_>) -> String {
         plain(report.cpu),
         report.cores,
         plain(report.commit)
-    )
+    );
+    for sentence in &report.requests {
+        let _ = write!(text, "\n\n{}.", plain(sentence));
+    }
+    text
 }
 
 /// Per tier and cache: the best rate, the tail at a common one (the highest percentile that all have there), the price at the

@@ -3,12 +3,12 @@
 //! In: a summarised run. Out: CSV text; its columns are described in `results/README.md`. Knows nothing of the other
 //! files of the folder.
 
-use crate::content::words;
+use crate::content::{requests, words};
 use crate::units::NONE;
 use tierlab_analysis::record::{Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 45] = [
+pub(crate) const COLUMNS: [&str; 51] = [
     "tier",
     "origin",
     "cache",
@@ -54,6 +54,12 @@ pub(crate) const COLUMNS: [&str; 45] = [
     "usd_per_10k_hi",
     "mix_hour_share",
     "mix_tier_share",
+    "distinct_requests",
+    "request_bytes_min",
+    "request_bytes_median",
+    "request_bytes_max",
+    "inferences_per_request",
+    "request_shapes",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -118,7 +124,24 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         optional(summary.mix_share.map(|share| share.hour)),
         optional(summary.mix_share.map(|share| share.tier)),
     ]);
+    row.extend(sent(point));
     Some(row)
+}
+
+/// Of the first repeat that tells: all were made by the same rules.
+fn sent(point: &Point) -> [String; 6] {
+    let Some(sent) = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref()) else {
+        return [NONE; 6].map(str::to_owned);
+    };
+    let shapes: Vec<String> = sent.inputs.iter().map(requests::input_shapes).collect();
+    [
+        sent.distinct.to_string(),
+        sent.bytes.min.to_string(),
+        sent.bytes.median.to_string(),
+        sent.bytes.max.to_string(),
+        number(sent.inferences_per_request),
+        shapes.join("; "),
+    ]
 }
 
 fn interval(interval: Option<&Interval>) -> [String; 3] {

@@ -44,6 +44,9 @@ pub fn table(run: &Run) -> String {
     let report = Report::of(run);
     let mut text = report.answer.as_ref().map_or_else(String::new, answer);
     text += &report.cold_starts.as_ref().map_or_else(String::new, cold_starts);
+    for sentence in &report.requests {
+        text += &format!("{}\n\n", wrapped(&format!("{sentence}."), 0));
+    }
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
     }

@@ -49,7 +49,7 @@ pub async fn open(plan: &Plan, server: &TargetPlan) -> Result<Found, RunError> {
     let model = control.model(&plan.model).await?;
     let joined = model.joined.as_ref();
     let table_bytes = joined.map_or(0, |joined| joined.rows * u64::from(joined.row_bytes));
-    let content = Content::of(plan, &model);
+    let content = Content::of(plan, &model)?;
     let outputs = BTreeMap::from([(plan.model.clone(), model.outputs)]);
     Ok(Found {
         target: Target::of(control, content, outputs),

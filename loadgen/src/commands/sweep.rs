@@ -92,6 +92,12 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     ];
     let mut configs = vec![plan.file.as_path()];
     configs.extend(plan.prices.iter().map(|(file, _)| file.as_path()));
+    configs.extend(
+        plan.input_files
+            .iter()
+            .map(PathBuf::as_path)
+            .filter(|file| file.is_file()),
+    );
     let bodies = server.files();
     configs.extend(bodies.iter().map(PathBuf::as_path));
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
@@ -150,7 +156,7 @@ fn prices(file: &Path, instance: &str, server: &TargetPlan, target: &Target) -> 
 async fn with_others(plan: &Plan, mut target: Target) -> Result<Target, RunError> {
     for name in plan.other_models() {
         let model = target.control.model(name).await?;
-        target.others.insert(name.to_owned(), Content::of(plan, &model));
+        target.others.insert(name.to_owned(), Content::of(plan, &model)?);
         target.outputs.insert(name.to_owned(), model.outputs);
     }
     Ok(target)

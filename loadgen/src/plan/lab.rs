@@ -1,11 +1,9 @@
 //! The `[lab]` part of a plan: tiers, cache states, data, and the folder that the lab works in.
 
-use super::cache_state::CacheState;
 use super::check::{below, within};
-use super::origin::Origin;
 use super::overlays::overlays;
 use super::raw::{RawColdStart, RawData, RawLab};
-use super::tier::TierPlan;
+use super::storage::{CacheState, Origin, TierPlan};
 use super::variant::{self, RawVariant, VariantPlan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -4,32 +4,29 @@
 //! the environment. Paths in a plan are relative to the plan's own file.
 
 mod arrivals;
-mod cache_state;
 mod check;
 mod columns;
+mod inputs;
 mod keys;
 mod lab;
 mod line;
 mod loads;
 mod mix;
-mod origin;
 mod overlays;
 mod question;
 mod raw;
 mod search;
+mod storage;
 mod target;
-mod tier;
 mod variant;
 mod words;
 
-pub use cache_state::CacheState;
 pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
-pub use origin::Origin;
 pub use question::Reasked;
 pub use search::SearchPlan;
+pub use storage::{CacheState, Origin, TierPlan};
 pub use target::TargetPlan;
-pub use tier::TierPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 use check::{below, within};
@@ -39,6 +36,7 @@ use std::time::Duration;
 use tierlab_analysis::record::{Limits, Question};
 use tierlab_formats::model::is_plain_name;
 use tierlab_load::arrivals::Arrivals;
+use tierlab_load::inputs::InputRules;
 use tierlab_load::keys::KeyDistribution;
 use tierlab_load::load::Load;
 use tierlab_load::payload::Form;
@@ -94,6 +92,10 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// Which entities are asked for.
     pub keys: KeyDistribution,
+    /// What the inputs of requests are.
+    pub inputs: InputRules,
+    /// Every file that requests are made of.
+    pub input_files: Vec<PathBuf>,
     /// Whether the same load is first measured on a null endpoint.
     pub noise_floor: bool,
     /// Whether `selfcheck` runs first and its lines stand in the result.
@@ -231,6 +233,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         (_, encoding) => encoding.unwrap_or_default(),
     };
     let keys = keys::validate(raw.keys, base)?;
+    let inputs = inputs::validate(raw.inputs, base)?;
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
@@ -321,6 +324,8 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         encoding,
         arrivals,
         keys,
+        inputs: inputs.rules,
+        input_files: inputs.files,
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,
         prices,

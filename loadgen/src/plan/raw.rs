@@ -37,6 +37,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) keys: RawKeys,
     #[serde(default)]
+    pub(super) inputs: super::inputs::RawInputs,
+    #[serde(default)]
     pub(super) noise_floor: bool,
     #[serde(default)]
     pub(super) selfcheck: bool,
@@ -165,7 +167,7 @@ pub(super) struct RawData {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTier {
     #[serde(default)]
-    pub(super) origin: Option<super::origin::Origin>,
+    pub(super) origin: Option<super::storage::Origin>,
     #[serde(default)]
     pub(super) publish: Option<bool>,
     #[serde(default)]

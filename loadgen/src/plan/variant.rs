@@ -1,12 +1,10 @@
 //! `[[variant]]`: one way to keep models and features. In: TOML, whose factors may be lists that are crossed. Out: variants,
 //! each with a name of its own. Knows nothing of servers.
 
-use super::cache_state::CacheState;
 use super::check::within;
-use super::origin::Origin;
 use super::overlays::overlays;
+use super::storage::{CacheState, Origin, TierPlan};
 use super::target::{self, RawTarget, TargetPlan};
-use super::tier::TierPlan;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,6 +1,7 @@
 //! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
 //! and so with the run that started it, however that ended.
 
+use super::check_reply::check_reply;
 use super::send::Requests;
 use super::target::{Content, Target};
 use crate::error::RunError;
@@ -41,7 +42,7 @@ pub async fn serve() -> Result<Infallible, RunError> {
             model: &plan.model,
             seed: order.seed,
         };
-        let step = requests.step(&requests.schedule(), &Watch::default())?;
+        let step = requests.step(&requests.schedule(), &Watch::default())?.step;
         let step = step.share(setup.share as usize, setup.of as usize);
         known = Some(target);
         let up = async {
@@ -65,7 +66,10 @@ async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
     }
     let model = control.model(&plan.model).await?;
     let outputs = BTreeMap::from([(plan.model.clone(), model.outputs.clone())]);
-    Ok(Target::of(control, Content::of(plan, &model), outputs))
+    let target = Target::of(control, Content::of(plan, &model)?, outputs);
+    // What the replies look like is found out by asking, as the run itself did.
+    check_reply(plan, &target, &plan.model).await?;
+    Ok(target)
 }
 
 fn hand_over(finished: &Finished) -> Result<(), RunError> {

@@ -157,11 +157,11 @@ impl Runner<'_> {
         let Some(measured) = measured.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
-        let began = measured.first().map(|(finished, _)| finished.window_began);
+        let began = measured.first().map(|part| part.finished.window_began);
         let watched = machine
             .zip(began)
             .and_then(|(machine, began)| machine.end(began, plan.window));
-        let samples = || measured.iter().flat_map(|(finished, _)| &finished.samples);
+        let samples = || measured.iter().flat_map(|part| &part.finished.samples);
         let answered = samples().filter(|sample| sample.is_ok()).count() as u64;
         let (server, is_unread) = around.end(&target.control, &models, answered).await;
         if is_unread || answered == 0 {
@@ -171,13 +171,16 @@ impl Runner<'_> {
         let repeats: Vec<Repeat> = parts
             .iter()
             .zip(&measured)
-            .map(|(share, (finished, schedule))| {
+            .map(|(share, part)| {
                 let label = Label {
                     index,
                     seed: seed(share),
                     hdr_file: hdr_file_of(&share.factors, index, number),
                 };
-                recorder::record(label, finished, schedule, server.clone())
+                Repeat {
+                    sent: Some(part.sent.clone()),
+                    ..recorder::record(label, &part.finished, &part.schedule, server.clone())
+                }
             })
             .collect();
         let sent: Vec<(u32, &Repeat)> = parts.iter().map(|share| share.load.batch_size).zip(&repeats).collect();

@@ -80,6 +80,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         bands: tierlab_analysis::bands(&window),
         server,
         mix_share: None,
+        sent: None,
         hdr_file: label.hdr_file,
         histograms: histograms(&window, schedule),
     }

@@ -10,13 +10,14 @@ use crate::server::delta::Between;
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::{Sample, ServerDelta};
+use tierlab_analysis::record::{Sample, SentRequests, ServerDelta};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
+use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
 use tierlab_load::load::Load;
-use tierlab_load::payload::{self, Body};
+use tierlab_load::payload::Body;
 use tierlab_load::reply::Limit;
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
@@ -26,6 +27,9 @@ use tokio::sync::Barrier;
 
 /// Between the last part's readiness and the common zero.
 const PART_LEAD: Duration = Duration::from_millis(10);
+
+/// Requests that are made to say what those of several processes are, at most.
+const DESCRIBED_REQUESTS: usize = 10_000;
 
 /// Who sends the requests of a run.
 #[derive(Debug)]
@@ -102,7 +106,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// Tensors that cannot be made, or no way to the server.
-    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<Step, RunError> {
+    pub fn step(&self, schedule: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
         let Self {
             plan,
             target,
@@ -111,16 +115,21 @@ impl Requests<'_> {
             ..
         } = *self;
         let expected = target.expected(model, load.batch_size);
-        Ok(Step {
+        let prepared = self.prepare(schedule.due_us.len())?;
+        let step = Step {
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             route: route(plan, target, model)?,
-            bodies: Arc::new(self.versioned(self.bodies(schedule.due_us.len())?)),
+            bodies: Arc::new(self.versioned(prepared.bodies)),
             schedule: Arc::clone(schedule),
             users: plan.max_in_flight,
             timeout: plan.timeout,
             drain: plan.drain,
             watch: watch.clone(),
+        };
+        Ok(PreparedStep {
+            step,
+            sent: prepared.sent,
         })
     }
 
@@ -134,33 +143,56 @@ impl Requests<'_> {
         bodies
     }
 
-    fn bodies(&self, requests: usize) -> Result<Vec<Body>, RunError> {
-        let form = self.plan.form(self.model);
-        match self.target.content_of(self.model) {
+    /// The bodies of so many requests, and what they are.
+    fn prepare(&self, requests: usize) -> Result<Prepared, RunError> {
+        let (plan, rows) = (self.plan, self.load.batch_size);
+        let form = plan.form(self.model);
+        let per_request = rows as usize;
+        let wish = Wish {
+            form,
+            rows,
+            requests,
+            seed: self.seed,
+            entities: None,
+        };
+        let prepared = match self.target.content_of(self.model) {
             Content::Joined(population) => {
-                let per_request = self.load.batch_size as usize;
                 let ids = population.draw(requests * per_request, self.seed);
-                Ok(ids.chunks(per_request).map(|ids| population.body(ids, form)).collect())
-            }
-            Content::Inline(specs) => {
-                payload::inline(specs, self.load.batch_size, form, self.seed).map_err(RunError::Usage)
+                let bodies: Vec<Body> = ids.chunks(per_request).map(|ids| population.body(ids, form)).collect();
+                let sent = joined_requests(&bodies, rows, &plan.keys.to_string());
+                return Ok(Prepared { bodies, sent });
             }
             Content::Custom { custom, ids } => {
-                let per_request = if custom.wants_ids() {
-                    self.load.batch_size as usize
-                } else {
-                    1
-                };
+                let per_request = if custom.wants_ids() { per_request } else { 1 };
                 let drawn = ids.iter().flat_map(|ids| {
                     let drawn = ids.draw(requests * per_request, self.seed);
                     drawn.into_iter().map(move |id| ids.shown(id))
                 });
-                custom
-                    .bodies(requests, &drawn.collect::<Vec<_>>(), per_request)
-                    .map_err(RunError::Usage)
+                let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
+                let bodies = bodies.map_err(RunError::Usage)?;
+                let sent = other_requests(&bodies, plan.inputs.rows_per_request.unwrap_or(rows));
+                return Ok(Prepared { bodies, sent });
             }
-        }
+            Content::Inline(inputs) => inputs.prepare(&wish),
+            Content::Mixed(population, inputs) => {
+                let ids = population.draw(requests * per_request, self.seed);
+                inputs.prepare(&Wish {
+                    entities: Some(Entities { population, ids: &ids }),
+                    ..wish
+                })
+            }
+        };
+        prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))
     }
+}
+
+/// A step that can be driven.
+#[derive(Debug)]
+pub struct PreparedStep {
+    /// It.
+    pub step: Step,
+    /// What its requests are.
+    pub sent: SentRequests,
 }
 
 /// What a step leaves.
@@ -170,7 +202,10 @@ pub struct Measured {
     pub finished: Finished,
     /// What the samples are held against.
     pub schedule: Arc<Schedule>,
-    /// The server's counters; absent where the server says nothing of itself, or did not answer before and after.
+    /// What its requests were.
+    pub sent: SentRequests,
+    /// The server's counters; absent where the server says nothing of itself, or did not answer before and after, and of a part
+    /// of a mix.
     pub server: Option<ServerDelta>,
     /// Whether the server should have said what it counted, and did not.
     pub is_unread: bool,
@@ -232,11 +267,23 @@ pub(super) async fn measure_with(
 ) -> Result<Option<Measured>, RunError> {
     let Requests { target, load, seed, .. } = *requests;
     let schedule = requests.schedule();
+    let (step, sent) = match &workers {
+        None => {
+            let prepared = requests.step(&schedule, watch)?;
+            (Some(prepared.step), prepared.sent)
+        }
+        // Each process makes its own; what they are is the same.
+        Some(_) => (
+            None,
+            requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
+        ),
+    };
     let models = [requests.model];
     let around = Around::begin(&target.control, &models).await;
-    let finished = match workers {
-        None => driver::run(requests.step(&schedule, watch)?, interrupt).await?,
-        Some(workers) => {
+    let finished = match (step, workers) {
+        (Some(step), _) => driver::run(step, interrupt).await?,
+        (None, None) => None,
+        (None, Some(workers)) => {
             watch.sent_by(workers.size());
             let order = StepOrder {
                 target: target.control.spec().clone(),
@@ -257,6 +304,7 @@ pub(super) async fn measure_with(
     Ok(Some(Measured {
         finished,
         schedule,
+        sent,
         server,
         is_unread,
     }))
@@ -269,15 +317,21 @@ pub(super) async fn measure_part(
     together: &Barrier,
     watch: &Watch,
     interrupt: &Interrupt,
-) -> Result<Option<(Finished, Arc<Schedule>)>, RunError> {
+) -> Result<Option<Measured>, RunError> {
     let schedule = requests.schedule();
-    let step = requests.step(&schedule, watch)?;
+    let PreparedStep { step, sent } = requests.step(&schedule, watch)?;
     let start = async {
         together.wait().await;
         Ok::<_, DriverError>(Instant::now() + PART_LEAD)
     };
     let finished = driver::run_from(step, start, interrupt).await?;
-    Ok(finished.map(|finished| (finished, schedule)))
+    Ok(finished.map(|finished| Measured {
+        finished,
+        schedule,
+        sent,
+        server: None,
+        is_unread: false,
+    }))
 }
 
 /// The way to a target's server.

@@ -101,6 +101,7 @@ impl Runner<'_> {
         let repeat = Repeat {
             attempt,
             purpose,
+            sent: Some(measured.sent),
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
         let earlier = ledger.points.step(&factors, index);

@@ -1,14 +1,16 @@
 //! What is measured: one server in one cache state, and what it is asked.
 
+use crate::error::RunError;
 use crate::plan::Plan;
 use crate::server::control::Control;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_load::custom::{Custom, CustomSpec};
+use tierlab_load::inputs::{Declared, InputRules, Inputs, Recorded};
 use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
-use tierlab_protocol::metadata::ModelMetadata;
-use tierlab_protocol::tensor::TensorSpec;
+use tierlab_protocol::metadata::{ENTITY_ID, JoinedMetadata, ModelMetadata};
+use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// What a target's requests are made of.
 #[derive(Debug, Clone)]
@@ -16,7 +18,9 @@ pub enum Content {
     /// Entities whose rows the server joins.
     Joined(Population),
     /// Tensors sent along.
-    Inline(Vec<TensorSpec>),
+    Inline(Inputs),
+    /// Entities, and the tensors that the server does not join.
+    Mixed(Population, Inputs),
     /// The plan's own bodies, for an endpoint that does not speak the Open Inference Protocol.
     Custom {
         /// What is sent.
@@ -41,18 +45,61 @@ impl Content {
         }
     }
 
-    /// What a model is asked: entities where it joins, else its own inputs.
-    #[must_use]
-    pub fn of(plan: &Plan, model: &ModelMetadata) -> Self {
-        match &model.joined {
-            // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
-            Some(joined) if joined.rows > 0 => Self::Joined(
-                Population::new(joined.first_id, joined.rows, plan.keys.clone(), plan.seed)
-                    .with_keys(joined.key.as_ref().map(|key| key.datatype)),
-            ),
-            _ => Self::Inline(model.inputs.clone()),
+    /// What a model is asked: entities where it joins, and beside them, or without, the inputs that a request has to bring.
+    ///
+    /// # Errors
+    /// Inputs that the plan says too little of, with the lines to add, or what the model does not take.
+    pub fn of(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
+        let none = InputRules::default();
+        // What a plan says of inputs is about its own model.
+        let rules = if model.name == plan.model { &plan.inputs } else { &none };
+        let joined = model.joined.as_ref().filter(|joined| joined.rows > 0);
+        let (specs, joined) = match (joined, rules.recorded.as_deref()) {
+            (Some(joined), Some(recorded)) => (recorded_inputs(model, joined, recorded), None),
+            (Some(joined), None) => {
+                let is_joined = |spec: &&TensorSpec| !joined.inputs.contains(&spec.name);
+                (model.inputs.iter().filter(is_joined).cloned().collect(), Some(joined))
+            }
+            (None, _) => (model.inputs.clone(), None),
+        };
+        // The plan's seed, not the step's: the popular entities stay the same throughout a run, as a cache expects.
+        let population = joined.map(|joined| {
+            Population::new(joined.first_id, joined.rows, plan.keys.clone(), plan.seed)
+                .with_keys(joined.key.as_ref().map(|key| key.datatype))
+        });
+        if let (Some(population), true, true) = (&population, specs.is_empty(), rules.tensors.is_empty()) {
+            return Ok(Self::Joined(population.clone()));
         }
+        let declared = Declared {
+            model: &model.name,
+            inputs: &specs,
+            outputs: &model.outputs,
+            batched: model.batched == Some(true) || population.is_some(),
+        };
+        let inputs = Inputs::resolve(rules, &declared)
+            .map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))?;
+        Ok(match population {
+            Some(population) => Self::Mixed(population, inputs),
+            None => Self::Inline(inputs),
+        })
     }
+}
+
+/// What recorded requests bring to a model that joins: tensors of its own, or entities.
+fn recorded_inputs(model: &ModelMetadata, joined: &JoinedMetadata, recorded: &Recorded) -> Vec<TensorSpec> {
+    let entities = TensorSpec {
+        name: ENTITY_ID.to_owned(),
+        dtype: DataType::Int64,
+        shape: vec![-1],
+    };
+    let is_recorded = |name: &str| {
+        let mut requests = recorded.requests.iter();
+        requests.any(|request| request.whole.is_some() || request.inputs.iter().any(|tensor| tensor.name == name))
+    };
+    let own = model.inputs.iter().chain([&entities]);
+    let brought =
+        own.filter(|spec| is_recorded(&spec.name) || !(joined.inputs.contains(&spec.name) || spec.name == ENTITY_ID));
+    brought.cloned().collect()
 }
 
 /// One server in one cache state.
@@ -111,6 +158,9 @@ impl Target {
     /// What a model's reply to so many rows must look like.
     #[must_use]
     pub fn expected(&self, model: &str, rows: u32) -> Expected {
+        if let Content::Inline(inputs) | Content::Mixed(_, inputs) = self.content_of(model) {
+            return inputs.expected(rows);
+        }
         Expected::new(model, self.outputs.get(model).map_or(&[], Vec::as_slice), Some(rows))
     }
 }

@@ -240,7 +240,29 @@ impl Control {
     pub async fn model(&self, model: &str) -> Result<ModelMetadata, ControlError> {
         let path = self.model_path(model);
         let answer = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await?;
-        metadata::read(model, &answer.body).map_err(|what| refusal(&self.shown(&path), &what))
+        let metadata = metadata::read(model, &answer.body).map_err(|what| refusal(&self.shown(&path), &what))?;
+        if metadata.batched.is_some() {
+            return Ok(metadata);
+        }
+        let max_batch_size = self.max_batch_size(&path).await;
+        Ok(ModelMetadata {
+            batched: max_batch_size.map(|rows| rows > 0),
+            max_batch_size,
+            ..metadata
+        })
+    }
+
+    /// Rows of a run at most, of a server that says it in its model's configuration as Triton does; none where it has no such
+    /// document.
+    async fn max_batch_size(&self, model_path: &str) -> Option<u32> {
+        #[derive(serde::Deserialize)]
+        struct Config {
+            max_batch_size: u32,
+        }
+        let path = format!("{model_path}/config");
+        let asked = self.fetch(Ask::get(&path), &Limit::of(METADATA_BYTES)).await;
+        let config: Config = serde_json::from_slice(&asked.ok()?.body).ok()?;
+        Some(config.max_batch_size)
     }
 
     /// Has a model loaded, and says where the time went.

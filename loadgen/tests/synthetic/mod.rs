@@ -314,6 +314,7 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             ..ServerDelta::default()
         }),
         mix_share: None,
+        sent: None,
         hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),
     }

@@ -17,6 +17,7 @@ mod flight;
 mod gpu_check;
 mod grpc;
 mod harness;
+mod inputs;
 mod instances;
 mod keyed;
 mod lifecycle;

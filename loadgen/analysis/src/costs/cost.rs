@@ -72,7 +72,7 @@ pub(crate) fn parts(factors: &Factors, repeat: &Repeat, pricing: &Pricing) -> Op
     // A short Poisson schedule holds a few percent more or fewer requests than its rate says. That is known, and says
     // nothing of the server: what counts is which share of the schedule came back, times the rate offered.
     let returned = repeat.achieved_rps * repeat.window_s / repeat.scheduled.max(1) as f64;
-    let inferences_per_s = returned * factors.offered_rps * f64::from(factors.batch_size);
+    let inferences_per_s = returned * factors.offered_rps * repeat.inferences_per_request(factors);
     if inferences_per_s <= 0.0 {
         return None;
     }

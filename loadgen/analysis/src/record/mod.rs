@@ -20,6 +20,7 @@ mod percentile;
 mod point;
 mod prices;
 mod question;
+mod requests;
 mod run;
 mod sample;
 mod server;
@@ -41,6 +42,7 @@ pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
+pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
 pub use server::{ServerDelta, ServerStages};

@@ -1,7 +1,7 @@
 //! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
 
 use super::defaults::independent;
-use super::{Band, Interval, MachineUse, MixShare, ServerDelta, Summary};
+use super::{Band, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -119,9 +119,9 @@ pub struct Repeat {
     pub scheduled: u64,
     /// Of these, answered well.
     pub completed: u64,
-    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`).
+    /// Of these, failed, by reason (`503`, `timeout`, `connect`, `drain-limit`, `wrong-reply`, `wrong-value`).
     pub errors: BTreeMap<String, u64>,
-    /// Of reasons that do not say all by themselves (`wrong-reply`, `too-large`), what the first one was.
+    /// Of reasons that do not say all by themselves (`wrong-reply`, `wrong-value`, `too-large`), what the first one was.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub examples: BTreeMap<String, String>,
     /// Good replies per second of the window, by the time at which they completed.
@@ -150,6 +150,9 @@ pub struct Repeat {
     /// What this part of a mix has of them; absent where the step had no other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix_share: Option<MixShare>,
+    /// What its requests were; absent in results made before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<SentRequests>,
     /// What else the machine did meanwhile; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
@@ -184,6 +187,13 @@ pub struct Histograms {
 }
 
 impl Repeat {
+    /// What counts as inferences of one of its requests: the batch size where nothing else was said.
+    #[must_use]
+    pub fn inferences_per_request(&self, factors: &Factors) -> f64 {
+        let sent = self.sent.as_ref().map(|sent| sent.inferences_per_request);
+        sent.unwrap_or_else(|| factors.batch_size.into())
+    }
+
     /// A repeat of one second in which nothing was sent: what tests of every crate fill in.
     #[must_use]
     pub fn empty() -> Self {
@@ -208,6 +218,7 @@ impl Repeat {
             bands: Vec::new(),
             server: None,
             mix_share: None,
+            sent: None,
             machine: None,
             disturbed: None,
             disturbed_before: Vec::new(),

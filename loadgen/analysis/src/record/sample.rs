@@ -71,6 +71,8 @@ pub enum Failure {
     /// Status 200 (or OK) with what is no reply of the model: an error, another model's name, outputs missing, or of
     /// another type or shape.
     WrongReply,
+    /// A reply of the model whose values are not those that were expected, on the sample of which they are known.
+    WrongValue,
     /// A reply beyond the limit of what is read.
     TooLarge,
     /// Still out, or never sent, when the step's drain limit passed.
@@ -89,6 +91,7 @@ impl fmt::Display for Failure {
             Self::Connect => f.write_str("connect"),
             Self::Broken => f.write_str("broken"),
             Self::WrongReply => f.write_str("wrong-reply"),
+            Self::WrongValue => f.write_str("wrong-value"),
             Self::TooLarge => f.write_str("too-large"),
             Self::DrainLimit => f.write_str("drain-limit"),
         }

@@ -98,7 +98,7 @@ impl Custom {
     /// # Errors
     /// More bytes than a step may hold.
     pub fn bodies(&self, requests: usize, ids: &[String], per_request: usize) -> Result<Vec<Body>, String> {
-        let body = |bytes: Bytes| Body { bytes, json_len: None };
+        let body = Body::new;
         let (template, rows) = match &self.content {
             Content::Ready(bodies) => return Ok(bodies.iter().cloned().map(body).collect()),
             Content::Ids { template, rows } => (template, rows),

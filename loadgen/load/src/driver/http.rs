@@ -401,7 +401,7 @@ impl HttpReply {
         };
         match expected.check_http(&self.body.bytes, json_len) {
             Ok(()) => CheckedReply::ok(timings),
-            Err(wrong) => CheckedReply::wrong(&wrong, timings),
+            Err(wrong) => CheckedReply::refused(&wrong, timings),
         }
     }
 }
@@ -483,8 +483,8 @@ mod tests {
         assert_eq!(route.shown(), "http://localhost:8000/a%20b/v2/models/m/infer");
         let target = Target::new(&route, Limit::of(100));
         let request = target.request(&Body {
-            bytes: Bytes::new(),
             json_len: Some(3),
+            ..Body::new(Bytes::new())
         });
         assert_eq!(request.uri(), "/a%20b/v2/models/m/infer");
         assert_eq!(request.headers()["host"], "localhost:8000");
@@ -521,10 +521,7 @@ mod tests {
         let clock = crate::pacer::Clock::starting_at(std::time::Instant::now());
         let send_time = Arc::new(SendTime::default());
         send_time.begin(clock);
-        let body = Body {
-            bytes: Bytes::new(),
-            json_len: None,
-        };
+        let body = Body::new(Bytes::new());
         let first = exchange(Arc::clone(&target), body.clone(), None, Arc::clone(&send_time)).await;
         let (Ok(_), Some(mut connection)) = first else {
             panic!("the first request failed")

@@ -165,10 +165,7 @@ async fn replies_come_in_parts_and_in_chunks() {
 async fn large_bodies_arrive_whole() {
     const LARGE: usize = 300_000;
     let counting = server(|stream, asked| asked.body_bytes == LARGE && stream.write_all(REPLY).is_ok());
-    let body = Body {
-        bytes: vec![b' '; LARGE].into(),
-        json_len: None,
-    };
+    let body = Body::new(vec![b' '; LARGE].into());
     let samples = samples(Step {
         bodies: Arc::new(vec![body]),
         ..step(counting, 8)

@@ -301,12 +301,14 @@ impl User {
     async fn look_at(&self, over: Completed) -> Sample {
         self.shared.tickets.finish();
         let step = &self.shared.step;
+        let wanted = self.shared.body(over.ticket).wanted.as_ref();
+        let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
         let judged = match over.reply {
             Err(missing) => missing.into(),
-            Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(&step.expected),
+            Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(expected),
             Ok(reply) => {
                 // Others wait for this thread.
-                let expected = Arc::clone(&step.expected);
+                let expected = Arc::clone(expected);
                 let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
                 checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
             }

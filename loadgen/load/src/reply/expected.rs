@@ -1,14 +1,17 @@
 //! What a reply must look like, by a model's metadata, and which of its outputs came.
 
 use super::found::{Found, Wrong, quoted, wrong};
+use super::values::ReplyValues;
 use tierlab_protocol::tensor::{DataType, TensorSpec};
 
 /// What a reply must look like.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Expected {
     model: String,
     /// In the metadata's order; empty where the metadata declares none.
     outputs: Vec<Output>,
+    /// What they must hold; absent where only structure is looked at.
+    values: Option<ReplyValues>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,13 @@ impl Expected {
     /// free as the others.
     #[must_use]
     pub fn new(model: &str, outputs: &[TensorSpec], rows: Option<u32>) -> Self {
-        let dims = |shape: &[i64]| {
+        Self::of_rows(model, outputs, |_| rows)
+    }
+
+    /// The same where each output, by its name, has rows of its own, or a first dimension that is as free as the others.
+    #[must_use]
+    pub fn of_rows(model: &str, outputs: &[TensorSpec], rows: impl Fn(&str) -> Option<u32>) -> Self {
+        let dims = |shape: &[i64], rows: Option<u32>| {
             let dim = |(axis, &dim): (usize, &i64)| match (axis, u64::try_from(dim)) {
                 (_, Ok(dim)) => Some(dim),
                 (0, Err(_)) => rows.map(u64::from),
@@ -39,10 +48,33 @@ impl Expected {
                 .map(|spec| Output {
                     name: spec.name.clone(),
                     dtype: spec.dtype,
-                    dims: dims(&spec.shape),
+                    dims: dims(&spec.shape, rows(&spec.name)),
                 })
                 .collect(),
+            values: None,
         }
+    }
+
+    /// The same of a request that asks for these outputs only; for all of them where it names none.
+    #[must_use]
+    pub fn only(mut self, names: &[String]) -> Self {
+        if !names.is_empty() {
+            self.outputs.retain(|output| names.contains(&output.name));
+        }
+        self
+    }
+
+    /// The same, and what the outputs must hold.
+    #[must_use]
+    pub fn with_values(self, values: ReplyValues) -> Self {
+        Self {
+            values: Some(values),
+            ..self
+        }
+    }
+
+    pub(super) const fn values(&self) -> Option<&ReplyValues> {
+        self.values.as_ref()
     }
 
     /// Elements of all outputs together; `None` where a dimension is free or elements have no fixed size.

@@ -1,6 +1,7 @@
 //! What was found in a reply: its tensors one by one, and what is wrong with them in words.
 
 use std::fmt::Display;
+use tierlab_analysis::record::Failure;
 use tierlab_protocol::tensor::DataType;
 
 /// What a server says is quoted up to so many characters.
@@ -8,8 +9,24 @@ const QUOTED: usize = 120;
 
 /// What is wrong with a reply, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Wrong(String);
+#[error("{what}")]
+pub struct Wrong {
+    what: String,
+    /// Whether it is a reply of the model, and holds other values than it should.
+    is_value: bool,
+}
+
+impl Wrong {
+    /// The kind of failure that it is.
+    #[must_use]
+    pub const fn failure(&self) -> Failure {
+        if self.is_value {
+            Failure::WrongValue
+        } else {
+            Failure::WrongReply
+        }
+    }
+}
 
 /// One tensor of a reply, as far as it has been read.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +64,17 @@ impl Shape {
 }
 
 pub(super) fn wrong(what: impl Display) -> Wrong {
-    Wrong(what.to_string())
+    Wrong {
+        what: what.to_string(),
+        is_value: false,
+    }
+}
+
+pub(super) fn wrong_value(what: impl Display) -> Wrong {
+    Wrong {
+        what: what.to_string(),
+        is_value: true,
+    }
 }
 
 /// The start of what a server says, fit for a line of text.

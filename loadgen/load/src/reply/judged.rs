@@ -1,5 +1,6 @@
 //! How a request ended, with what stands in the result about it. In: a reply that was checked, or why there is none.
 
+use super::found::Wrong;
 use super::received::TooLarge;
 use tierlab_analysis::record::{Failure, Outcome};
 
@@ -59,6 +60,15 @@ impl CheckedReply {
             outcome: Outcome::Failed(failure),
             timings,
             says: None,
+        }
+    }
+
+    /// Answered with what is no reply of the model, or with other values than it should.
+    #[must_use]
+    pub fn refused(wrong: &Wrong, timings: Option<StageTimings>) -> Self {
+        Self {
+            says: Some(wrong.to_string()),
+            ..Self::failed(wrong.failure(), timings)
         }
     }
 

@@ -1,9 +1,9 @@
 //! Whether a reply is one: what it must look like, and whether it does.
 //!
 //! In: what a model's metadata declares, and every reply of a step, whole. Out: nothing, or what is wrong with it in words.
-//! The model's name, each output's name, type and shape and the amount of its data are compared; values are not. Bytes are
+//! The model's name, each output's name, type and shape and the amount of its data are compared. Bytes are
 //! walked once and nothing is built, so that a small reply costs well below a microsecond; it is done after a request's last
-//! time was read. Knows neither connections nor what becomes of a wrong reply.
+//! time was read. Values are compared on a stated sample of the replies, where it is known what they should be (`values`). Knows neither connections nor what becomes of a wrong reply.
 
 mod expected;
 mod found;
@@ -11,11 +11,15 @@ mod grpc;
 mod json;
 mod judged;
 mod received;
+mod values;
+mod wanted;
 
 pub use expected::Expected;
 pub use found::Wrong;
 pub use judged::{CheckedReply, NoReply};
 pub use received::{BodyError, Limit, METADATA_BYTES, METRICS_BYTES, Received, TooLarge, read};
+pub use values::{OutputValues, ReplyValues};
+pub use wanted::WantedReply;
 
 /// A reply up to this long is checked on the user's task; a longer one on a blocking thread, so that no other request waits.
 pub const CHECKED_AT_ONCE_BYTES: usize = 64 << 10;
@@ -25,7 +29,8 @@ impl Expected {
     /// # Errors
     /// What is wrong with it.
     pub fn check_http(&self, body: &[u8], json_len: Option<usize>) -> Result<(), Wrong> {
-        json::check(self, body, json_len)
+        json::check(self, body, json_len)?;
+        self.values().map_or(Ok(()), |values| values.check_http(body, json_len))
     }
 
     /// Checks the message of a gRPC reply.
@@ -33,7 +38,8 @@ impl Expected {
     /// # Errors
     /// What is wrong with it.
     pub fn check_grpc(&self, message: &[u8]) -> Result<(), Wrong> {
-        grpc::check(self, message)
+        grpc::check(self, message)?;
+        self.values().map_or(Ok(()), |values| values.check_grpc(message))
     }
 }
 

@@ -3,6 +3,7 @@
 //! - `answer`, `answer_sentence`, `figures`: what a question came to, its sentence, the figures of a variant
 //! - `report`, `group`, `point_row`: the whole, its groups of curves, its points
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
+//! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
 
 pub(crate) mod answer;
@@ -20,6 +21,7 @@ mod percentiles;
 pub(crate) mod point_row;
 pub(crate) mod reach;
 pub(crate) mod report;
+pub(crate) mod requests;
 pub(crate) mod words;
 
 pub(crate) use report::Report;

@@ -7,7 +7,7 @@ use super::gpus::{self, GpuRow};
 use super::group::Group;
 use super::instrument::Instrument;
 use super::point_row::PointRow;
-use super::{percentiles, reach, words};
+use super::{percentiles, reach, requests, words};
 use crate::units::bytes;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::Run;
@@ -23,6 +23,8 @@ pub(crate) struct Report<'a> {
     pub(crate) answer: Option<AnswerText>,
     /// How much was measured.
     pub(crate) amount: Amount,
+    /// What was sent: a sentence for each kind of request.
+    pub(crate) requests: Vec<String>,
     /// The machine's processor.
     pub(crate) cpu: &'a str,
     /// Its logical cores.
@@ -89,6 +91,7 @@ impl<'a> Report<'a> {
                 repeats: run.points.iter().map(|point| point.repeats.len()).max().unwrap_or(0),
                 requests: words::requests(run),
             },
+            requests: requests::sentences(run),
             cpu: &environment.cpu,
             cores: environment.cores,
             commit: &environment.git_commit,

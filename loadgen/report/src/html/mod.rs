@@ -172,7 +172,11 @@ fn header(report: &Report<'_>) -> String {
     ] {
         out += &format!("<span>{}</span>", escape(&fact));
     }
-    out += "</div><p>";
+    out += "</div>";
+    for sentence in &report.requests {
+        out += &format!("<p class=\"soft\">{}.</p>", escape(sentence));
+    }
+    out += "<p>";
     for (word, count) in &report.verdicts {
         out += &format!("<span class=\"badge {word}\">{count} {word}</span> ");
     }

@@ -38,6 +38,7 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         bands: Vec::new(),
         server: None,
         mix_share: None,
+        sent: None,
         hdr_file: String::new(),
         histograms: Histograms {
             block_s: window_s / BLOCKS as f64,

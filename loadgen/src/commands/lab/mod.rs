@@ -240,6 +240,7 @@ fn config_files(plan: &Plan, lab: &LabPlan) -> Result<Vec<PathBuf>, RunError> {
     }
     files.extend(lab.tiers.iter().map(|tier| lab.tier_file(&tier.name)));
     files.extend(plan.prices.iter().map(|(file, _)| file.clone()));
+    files.extend(plan.input_files.iter().filter(|path| !path.is_dir()).cloned());
     match files.iter().find(|file| !file.is_file()) {
         Some(missing) => Err(RunError::Usage(format!(
             "{}: {} is not there",

@@ -172,7 +172,7 @@ impl Launched {
             cache: cache.name.clone(),
             cache_share: cache.share,
             control,
-            content: Content::of(plan, &model),
+            content: Content::of(plan, &model)?,
             others: BTreeMap::new(),
             outputs: BTreeMap::from([(plan.model.clone(), model.outputs)]),
         })

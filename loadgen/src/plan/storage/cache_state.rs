@@ -1,4 +1,4 @@
-//! A state of the server's feature cache. Plain data, which [`super::lab`] checks.
+//! A state of the server's feature cache. Plain data, which `plan::lab` checks.
 
 use tierlab_analysis::record::PageCache;
 

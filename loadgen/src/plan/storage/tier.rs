@@ -1,4 +1,4 @@
-//! A tier of a lab: where data lie. Plain data, which [`super::lab`] checks.
+//! A tier of a lab: where data lie. Plain data, which `plan::lab` checks.
 
 use super::origin::Origin;
 

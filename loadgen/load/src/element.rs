@@ -1,0 +1,187 @@
+//! One element of a tensor: a number to its little-endian bytes in any of the protocol's types, and back.
+//!
+//! In: a number and a type. Out: bytes, or nothing where the type cannot hold it. `BYTES` has no numbers.
+
+use half::{bf16, f16};
+use tierlab_protocol::tensor::DataType;
+
+/// A number as files, plans and replies have it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// A whole one, exact in every integer type.
+    Int(i128),
+    /// Any other.
+    Float(f64),
+}
+
+/// Whole numbers up to here are exact in a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+impl Number {
+    /// The whole number that it is; `None` where it is none, or a float too large to be one exactly.
+    #[must_use]
+    pub fn whole(self) -> Option<i128> {
+        match self {
+            Self::Int(value) => Some(value),
+            Self::Float(value) => (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i128),
+        }
+    }
+
+    /// As a double; a large integer loses its last digits.
+    #[must_use]
+    pub const fn float(self) -> f64 {
+        match self {
+            Self::Int(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Int(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+        }
+    }
+}
+
+/// Appends a number as an element of a type; `false`, and nothing appended, where the type cannot hold it: a fraction in an
+/// integer, what is out of range, anything in `BYTES`.
+pub fn push(dtype: DataType, value: Number, out: &mut Vec<u8>) -> bool {
+    macro_rules! int {
+        ($int:ty) => {
+            match value.whole().and_then(|whole| <$int>::try_from(whole).ok()) {
+                Some(int) => out.extend_from_slice(&int.to_le_bytes()),
+                None => return false,
+            }
+        };
+    }
+    macro_rules! float {
+        ($narrow:expr) => {{
+            let narrow = $narrow;
+            // What became infinite is too large.
+            if f64::from(narrow).is_infinite() && value.float().is_finite() {
+                return false;
+            }
+            out.extend_from_slice(&narrow.to_le_bytes());
+        }};
+    }
+    match dtype {
+        DataType::Bool => match value.whole() {
+            Some(bit @ (0 | 1)) => out.push(bit as u8),
+            _ => return false,
+        },
+        DataType::Uint8 => int!(u8),
+        DataType::Uint16 => int!(u16),
+        DataType::Uint32 => int!(u32),
+        DataType::Uint64 => int!(u64),
+        DataType::Int8 => int!(i8),
+        DataType::Int16 => int!(i16),
+        DataType::Int32 => int!(i32),
+        DataType::Int64 => int!(i64),
+        DataType::Fp16 => float!(f16::from_f64(value.float())),
+        DataType::Bf16 => float!(bf16::from_f64(value.float())),
+        DataType::Fp32 => float!(value.float() as f32),
+        DataType::Fp64 => float!(value.float()),
+        DataType::Bytes => return false,
+    }
+    true
+}
+
+/// The number of an element; `None` where the bytes are not one element of the type, or the type is `BYTES`.
+#[must_use]
+pub fn read(dtype: DataType, bytes: &[u8]) -> Option<Number> {
+    macro_rules! int {
+        ($int:ty) => {
+            Number::Int(i128::from(<$int>::from_le_bytes(bytes.try_into().ok()?)))
+        };
+    }
+    Some(match dtype {
+        DataType::Bool | DataType::Uint8 => int!(u8),
+        DataType::Uint16 => int!(u16),
+        DataType::Uint32 => int!(u32),
+        DataType::Uint64 => int!(u64),
+        DataType::Int8 => int!(i8),
+        DataType::Int16 => int!(i16),
+        DataType::Int32 => int!(i32),
+        DataType::Int64 => int!(i64),
+        DataType::Fp16 => Number::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f64()),
+        DataType::Bf16 => Number::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f64()),
+        DataType::Fp32 => Number::Float(f32::from_le_bytes(bytes.try_into().ok()?).into()),
+        DataType::Fp64 => Number::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
+        DataType::Bytes => return None,
+    })
+}
+
+/// Appends an element of `BYTES`: its length, then its bytes; `false` where it is longer than the protocol can say.
+pub fn push_bytes(element: &[u8], out: &mut Vec<u8>) -> bool {
+    let Ok(len) = u32::try_from(element.len()) else {
+        return false;
+    };
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(element);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What a type takes it gives back, floats as near as the type can.
+        #[test]
+        fn numbers_read_back(value: i64, float: f64, which in 0_usize..13) {
+            let dtype = DataType::ALL[which];
+            let mut out = Vec::new();
+            if push(dtype, Number::Int(value.into()), &mut out) {
+                prop_assert_eq!(Some(out.len()), dtype.size());
+                let back = read(dtype, &out).unwrap();
+                let near = (back.float() - value as f64).abs() <= (value as f64).abs() / 200.0;
+                prop_assert!(near, "{} became {}", value, back);
+                if back.whole().is_some() && matches!(back, Number::Int(_)) {
+                    prop_assert_eq!(back, Number::Int(value.into()));
+                }
+            } else {
+                prop_assert!(out.is_empty());
+            }
+            out.clear();
+            if push(dtype, Number::Float(float), &mut out) {
+                prop_assert_eq!(Some(out.len()), dtype.size());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_an_element_or_none(bytes in prop::collection::vec(any::<u8>(), 0..10), which in 0_usize..14) {
+            let dtype = DataType::ALL[which];
+            prop_assert_eq!(read(dtype, &bytes).is_some(), dtype.size() == Some(bytes.len()));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let fits = |dtype, value| push(dtype, value, &mut Vec::new());
+        for (dtype, value) in [
+            (DataType::Uint8, Number::Int(256)),
+            (DataType::Uint64, Number::Int(-1)),
+            (DataType::Int32, Number::Float(0.5)),
+            (DataType::Int64, Number::Float(1e300)),
+            (DataType::Bool, Number::Int(2)),
+            (DataType::Fp16, Number::Float(1e5)),
+            (DataType::Fp32, Number::Float(1e300)),
+            (DataType::Bytes, Number::Int(1)),
+        ] {
+            assert!(!fits(dtype, value), "{dtype} took {value}");
+        }
+        for (dtype, value) in [
+            (DataType::Int64, Number::Int(i128::from(i64::MIN))),
+            (DataType::Uint64, Number::Int(i128::from(u64::MAX))),
+            (DataType::Int32, Number::Float(-3.0)),
+            (DataType::Fp16, Number::Float(f64::INFINITY)),
+            (DataType::Bf16, Number::Float(1e30)),
+        ] {
+            assert!(fits(dtype, value), "{dtype} refused {value}");
+        }
+    }
+}

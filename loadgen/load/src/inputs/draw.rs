@@ -1,0 +1,381 @@
+//! One request's tensors drawn: dimensions first, those that follow others after them, then elements.
+//!
+//! In: what each input is made of, and a seeded generator. Out: tensors. Knows nothing of encodings.
+
+use super::records::Records;
+use super::resolved::{Inputs, Ready, Source, Wanted};
+use super::rule::{Dim, Law, Lengths, Values};
+use crate::element::{self, Number};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Normal};
+use std::borrow::Cow;
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::{DataType, element_count};
+
+/// One input of one request, at most: its shape may be what a server says.
+const INPUT_BYTES: usize = 256 << 20;
+/// Letters of a made word, at most.
+const WORD_LETTERS: u32 = 10;
+
+/// Which request is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Which {
+    /// Its number, from 0.
+    pub(super) index: usize,
+    /// The load's rows.
+    pub(super) rows: u32,
+}
+
+impl Inputs {
+    /// The tensors of a request, in the order of the model's inputs.
+    pub(super) fn draw(&self, which: Which, rng: &mut ChaCha8Rng) -> Result<Vec<Tensor>, String> {
+        let shapes = self.shapes(which, rng)?;
+        let mut tensors = Vec::with_capacity(self.wanted.len());
+        for (place, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
+            let tensor = match &want.source {
+                Source::Recorded => self.recorded_tensor(place, which)?,
+                Source::Made { values, dims, .. } => made(want, shape, values, dims.is_none(), which, rng)?,
+            };
+            tensors.push(tensor);
+        }
+        Ok(tensors)
+    }
+
+    fn shapes(&self, which: Which, rng: &mut ChaCha8Rng) -> Result<Vec<Vec<u64>>, String> {
+        let mut shapes = Vec::with_capacity(self.wanted.len());
+        for (place, want) in self.wanted.iter().enumerate() {
+            shapes.push(match &want.source {
+                Source::Recorded => unsigned(&self.recorded_tensor(place, which)?.shape),
+                Source::Made { dims: Some(dims), .. } => {
+                    dims.iter().map(|dim| size(dim, which, rng)).collect::<Result<_, _>>()?
+                }
+                Source::Made {
+                    values: Values::File(records),
+                    ..
+                } => stacked(want, records, which)?.0,
+                Source::Made { .. } => Vec::new(),
+            });
+        }
+        for (place, want) in self.wanted.iter().enumerate() {
+            let Source::Made { dims: Some(dims), .. } = &want.source else {
+                continue;
+            };
+            for (axis, dim) in dims.iter().enumerate() {
+                let Dim::SameAs { input, axis: other } = dim else {
+                    continue;
+                };
+                let at = match input {
+                    None => place,
+                    Some(name) => self
+                        .wanted
+                        .iter()
+                        .position(|want| want.spec.name == *name)
+                        .unwrap_or(place),
+                };
+                shapes[place][axis] = shapes[at].get(*other).copied().unwrap_or(0);
+            }
+        }
+        for (want, shape) in self.wanted.iter().zip(&shapes) {
+            let fits = |(dim, declared): (&u64, &i64)| u64::try_from(*declared).is_ok_and(|declared| declared != *dim);
+            if shape.len() != want.spec.shape.len() || shape.iter().zip(&want.spec.shape).any(fits) {
+                return Err(format!(
+                    "`inputs.tensor.{}`: a request has shape {shape:?}, the model's is {:?}",
+                    want.spec.name, want.spec.shape
+                ));
+            }
+        }
+        Ok(shapes)
+    }
+
+    /// The recorded tensor of a place: of one request, or of as many one after the other as the load has rows.
+    fn recorded_tensor(&self, place: usize, which: Which) -> Result<Tensor, String> {
+        let ready: &[Ready] = self.recorded.as_deref().unwrap_or_default();
+        let rows = which.rows as usize;
+        let part = |row: usize| {
+            let request = &ready[(which.index * rows + row) % ready.len()];
+            request.tensors.get(place).and_then(Option::as_ref)
+        };
+        let Some(first) = part(0) else {
+            return Err(format!("input `{}` is not recorded", self.wanted[place].spec.name));
+        };
+        let mut tensor = first.clone();
+        if rows == 1 {
+            return Ok(tensor);
+        }
+        let mut data = tensor.data.into_whole().to_vec();
+        for row in 1..rows {
+            let Some(next) = part(row) else { continue };
+            if next.shape.get(1..) != first.shape.get(1..) {
+                return Err(format!(
+                    "`load.batch_sizes`: {rows} recorded requests do not go into one: input `{}` has shapes {:?} and {:?}; \
+                     measure mode \"realtime\", or record them alike",
+                    first.name, first.shape, next.shape
+                ));
+            }
+            tensor.shape[0] += next.shape[0];
+            data.extend_from_slice(&next.data.whole());
+        }
+        tensor.data = data.into();
+        Ok(tensor)
+    }
+}
+
+fn unsigned(shape: &[i64]) -> Vec<u64> {
+    shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0)).collect()
+}
+
+fn size(dim: &Dim, which: Which, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+    Ok(match dim {
+        Dim::Rows => which.rows.into(),
+        Dim::Fixed(size) => *size,
+        Dim::Choices(sizes) => sizes[rng.random_range(0..sizes.len())],
+        Dim::Draw(lengths) => length(lengths, rng)?,
+        Dim::Listed { lengths, .. } => lengths[which.index % lengths.len()],
+        // Filled in when the other is known.
+        Dim::SameAs { .. } => 0,
+    })
+}
+
+pub(super) fn length(lengths: &Lengths, rng: &mut ChaCha8Rng) -> Result<u64, String> {
+    let drawn = match lengths.law {
+        Law::Uniform => rng.random_range(lengths.least..=lengths.most),
+        Law::Lognormal { median, sigma } => {
+            let normal = Normal::new(median.ln(), sigma).map_err(|error| format!("a lognormal length: {error}"))?;
+            let length = normal.sample(rng).exp().round();
+            if length >= lengths.most as f64 {
+                lengths.most
+            } else {
+                length as u64
+            }
+        }
+    };
+    Ok(drawn.clamp(lengths.least, lengths.most))
+}
+
+/// The shape that a file's records have in a request, and which of them they are.
+fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec<u64>, Taken<'a>), String> {
+    let declared = &want.spec.shape;
+    let says = |what: String| {
+        format!(
+            "`inputs.tensor.{}.values`: {}: {what}",
+            want.spec.name,
+            records.source()
+        )
+    };
+    let (first, _) = records.get(0);
+    // An array whose first dimension is one of the model's own.
+    if first.len() + 1 == declared.len() && declared.first().is_some_and(|dim| *dim >= 0) {
+        if let Some(whole) = records.whole() {
+            let shape = whole.get(0).0;
+            return Ok((shape, Taken::All(Cow::Owned(whole))));
+        }
+    }
+    if first.len() == declared.len() {
+        if which.rows > 1 {
+            return Err(says(format!(
+                "each record is a whole input of shape {first:?}; it has no room for {} rows: measure mode \"realtime\"",
+                which.rows
+            )));
+        }
+        let (shape, _) = records.get(which.index);
+        return Ok((
+            shape,
+            Taken::Some {
+                records,
+                first: which.index,
+                count: 1,
+            },
+        ));
+    }
+    // What a row of the model is, flat: a text for [-1, 1], pixels in a list for [-1, 3, 224, 224].
+    let tail: Option<Vec<u64>> = declared
+        .get(1..)
+        .and_then(|tail| tail.iter().map(|dim| u64::try_from(*dim).ok()).collect());
+    let tail = tail.filter(|tail| tail.iter().product::<u64>() == first.iter().product::<u64>());
+    if first.len() + 1 != declared.len() && tail.is_none() {
+        return Err(says(format!(
+            "a record has shape {first:?}, the model's input is {declared:?}"
+        )));
+    }
+    let (rows, begin) = (which.rows as usize, which.index * which.rows as usize);
+    let (shape, _) = records.get(begin);
+    for row in begin..begin + rows {
+        let (other, _) = records.get(row);
+        if other != shape {
+            return Err(says(format!(
+                "rows {begin} and {row} have shapes {shape:?} and {other:?}, which one request cannot hold: measure mode \
+                 \"realtime\", or pad them in the file"
+            )));
+        }
+    }
+    if tail
+        .as_ref()
+        .is_some_and(|tail| tail.iter().product::<u64>() != shape.iter().product::<u64>())
+    {
+        return Err(says(format!(
+            "row {begin} has shape {shape:?}, the model's input is {declared:?}"
+        )));
+    }
+    let row = tail.unwrap_or(shape);
+    let shape = std::iter::once(u64::from(which.rows)).chain(row).collect();
+    Ok((
+        shape,
+        Taken::Some {
+            records,
+            first: begin,
+            count: rows,
+        },
+    ))
+}
+
+/// Records of a request.
+enum Taken<'a> {
+    All(Cow<'a, Records>),
+    Some {
+        records: &'a Records,
+        first: usize,
+        count: usize,
+    },
+}
+
+impl Taken<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::All(records) => records.get(0).1.to_vec(),
+            Self::Some { records, first, count } => {
+                let rows = (*first..first + count).flat_map(|row| records.get(row).1);
+                rows.copied().collect()
+            }
+        }
+    }
+}
+
+fn made(
+    want: &Wanted,
+    shape: Vec<u64>,
+    values: &Values,
+    shape_is_of_file: bool,
+    which: Which,
+    rng: &mut ChaCha8Rng,
+) -> Result<Tensor, String> {
+    let spec = &want.spec;
+    let signed: Vec<i64> = shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(-1)).collect();
+    let too_large = || {
+        format!(
+            "input `{}` of shape {shape:?} would take more than {} MiB in one request",
+            spec.name,
+            INPUT_BYTES >> 20
+        )
+    };
+    let count = element_count(&signed).ok_or_else(too_large)?;
+    // A string takes four bytes and more.
+    let bytes = count
+        .checked_mul(spec.dtype.size().unwrap_or(4))
+        .filter(|bytes| *bytes <= INPUT_BYTES);
+    let bytes = bytes.ok_or_else(too_large)?;
+    let data = match values {
+        Values::File(records) if shape_is_of_file => stacked(want, records, which)?.1.bytes(),
+        Values::File(records) => filled(want, records, &shape, count, which)?,
+        _ => elements(spec.dtype, values, count, bytes, rng).ok_or_else(too_large)?,
+    };
+    Ok(Tensor {
+        name: spec.name.clone(),
+        dtype: spec.dtype,
+        shape: signed,
+        data: data.into(),
+    })
+}
+
+/// As many records as fill a shape that the plan gives.
+fn filled(want: &Wanted, records: &Records, shape: &[u64], count: usize, which: Which) -> Result<Vec<u8>, String> {
+    let of = |index: usize| records.get(index).0.iter().product::<u64>() as usize;
+    let unfit = |record: usize| {
+        format!(
+            "`inputs.tensor.{}.values`: {}: record {record} has shape {:?}, and shape {shape:?} of a request is no whole number of \
+             them",
+            want.spec.name,
+            records.source(),
+            records.get(record).0
+        )
+    };
+    let each = of(0).max(1);
+    let takes = count / each;
+    let first = which.index * takes;
+    let mut data = Vec::new();
+    let mut held = 0;
+    for record in first..first + takes {
+        held += of(record);
+        data.extend_from_slice(records.get(record).1);
+    }
+    if held == count {
+        Ok(data)
+    } else {
+        Err(unfit(first % records.len()))
+    }
+}
+
+/// `None` where texts together are larger than one input may be.
+fn elements(dtype: DataType, values: &Values, count: usize, bytes: usize, rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
+    let mut data = Vec::with_capacity(bytes);
+    match values {
+        Values::Zeros => data.resize(bytes, 0),
+        Values::Uniform { from, to } => each(dtype, count, &mut data, || from + (to - from) * rng.random::<f64>()),
+        Values::Normal { mean, sd } => {
+            let normal = Normal::new(*mean, *sd).ok()?;
+            each(dtype, count, &mut data, || normal.sample(rng));
+        }
+        // Pixels: the whole range of a byte at once.
+        Values::Integers { least: 0, most: 255 } if dtype == DataType::Uint8 => {
+            data.resize(bytes, 0);
+            rng.fill(&mut data[..]);
+        }
+        Values::Integers { least, most } => {
+            for _ in 0..count {
+                element::push(dtype, Number::Int(rng.random_range(*least..=*most)), &mut data);
+            }
+        }
+        Values::Words { least, most } => {
+            for _ in 0..count {
+                let words = rng.random_range(*least..=*most);
+                let mut text = String::new();
+                for word in 0..words {
+                    text += if word > 0 { " " } else { "" };
+                    let letters = rng.random_range(2..=WORD_LETTERS);
+                    letters_of(letters, &mut text, rng);
+                }
+                element::push_bytes(text.as_bytes(), &mut data);
+                if data.len() > INPUT_BYTES {
+                    return None;
+                }
+            }
+        }
+        Values::TextBytes { least, most } => {
+            for _ in 0..count {
+                let mut text = String::new();
+                letters_of(rng.random_range(*least..=*most), &mut text, rng);
+                element::push_bytes(text.as_bytes(), &mut data);
+                if data.len() > INPUT_BYTES {
+                    return None;
+                }
+            }
+        }
+        Values::File(_) => return None,
+    }
+    Some(data)
+}
+
+/// Floats, as near as the type has them.
+fn each(dtype: DataType, count: usize, data: &mut Vec<u8>, mut value: impl FnMut() -> f64) {
+    for _ in 0..count {
+        let drawn = value();
+        if !element::push(dtype, Number::Float(drawn), data) {
+            // Beyond the type's largest.
+            element::push(dtype, Number::Float(f64::INFINITY.copysign(drawn)), data);
+        }
+    }
+}
+
+fn letters_of(count: u32, text: &mut String, rng: &mut ChaCha8Rng) {
+    text.extend((0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))));
+}

@@ -1,0 +1,196 @@
+//! Inputs that nobody says enough of, and the lines that would: what a plan's author reads instead of a measurement at sizes
+//! that nobody asked for. In: the model and what is not known. Out: text, its last part TOML to paste into the plan.
+
+use super::declared::Declared;
+use std::fmt::Write as _;
+use tierlab_protocol::tensor::{DataType, TensorSpec};
+
+/// An input that cannot be made yet.
+#[derive(Debug)]
+pub(super) struct Gap {
+    pub(super) spec: TensorSpec,
+    pub(super) lacks_shape: bool,
+    pub(super) lacks_values: bool,
+}
+
+/// What to say of them all.
+pub(super) fn gaps(declared: &Declared<'_>, gaps: &[Gap]) -> String {
+    let mut text = format!(
+        "model `{}` cannot be asked yet: the plan does not say what these inputs are, and nothing is guessed\n",
+        declared.model
+    );
+    for gap in gaps {
+        let what = match (gap.lacks_shape, gap.lacks_values) {
+            (true, true) => "its free dimensions (-1), and what the texts are",
+            (true, false) => "its free dimensions (-1)",
+            _ => "what the texts are",
+        };
+        let _ = writeln!(
+            text,
+            "  `{}` {} {:?}: {what}",
+            gap.spec.name, gap.spec.dtype, gap.spec.shape
+        );
+    }
+    text += "add these lines to the plan, with the sizes and ranges of your own requests (docs/how-to/inputs.md has the other ways: \
+             distributions, files, recorded requests):\n";
+    let mut lengths = Vec::new();
+    for gap in gaps {
+        let spec = &gap.spec;
+        let _ = write!(text, "\n[inputs.tensor.{}]\n", toml_key(&spec.name));
+        if gap.lacks_shape {
+            let _ = writeln!(text, "shape = [{}]", shape(spec, declared, &mut lengths).join(", "));
+        }
+        match spec.dtype {
+            DataType::Bytes if gap.lacks_values => text += "values = { text = { words = [3, 12] } }\n",
+            DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+                text += "values = { integers = [0, 1] }\n";
+            }
+            DataType::Uint16 | DataType::Uint32 | DataType::Uint64 => text += "values = { integers = [0, 1] }\n",
+            _ => {}
+        }
+    }
+    text
+}
+
+/// A dimension that was given a length, which others of the same place follow.
+struct Length {
+    input: String,
+    axis: usize,
+}
+
+fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) -> Vec<String> {
+    let dims = &spec.shape;
+    let is_free = |axis: usize| dims.get(axis).is_some_and(|dim| *dim < 0);
+    let is_vector = dims.len() == 1 && !declared.batched;
+    // A state as recurrent models have it: layers, rows, width.
+    let is_state = dims.len() > 2
+        && !is_free(0)
+        && dims.iter().filter(|dim| **dim < 0).count() == 1
+        && declared
+            .inputs
+            .iter()
+            .any(|other| other.shape.len() > 1 && other.shape[0] < 0);
+    let pixels = matches!(
+        spec.dtype,
+        DataType::Uint8 | DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
+    );
+    let is_image = pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
+    let mut first_side = None;
+    let mut out = Vec::new();
+    for (axis, dim) in dims.iter().enumerate() {
+        out.push(if *dim >= 0 {
+            dim.to_string()
+        } else if is_state
+            || (axis == 0 && !is_vector && !(dims.len() == 3 && is_image && is_free(1) && !declared.batched))
+        {
+            "\"rows\"".to_owned()
+        } else if is_image {
+            match first_side {
+                Some(side) => format!("{{ same_as = {side} }}"),
+                None => {
+                    first_side = Some(axis);
+                    "{ choices = [224] }".to_owned()
+                }
+            }
+        } else if let Some(other) = lengths.iter().find(|other| other.axis == axis) {
+            format!("{{ same_as = \"{}.{axis}\" }}", escaped(&other.input))
+        } else {
+            lengths.push(Length {
+                input: spec.name.clone(),
+                axis,
+            });
+            "{ lognormal = { median = 64, sigma = 0.6 }, min = 1, max = 512 }".to_owned()
+        });
+    }
+    out
+}
+
+/// A name as a key of TOML.
+fn toml_key(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(is_bare) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", escaped(name))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, dtype: DataType, shape: &[i64]) -> TensorSpec {
+        TensorSpec {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn lines(inputs: &[TensorSpec]) -> String {
+        let declared = Declared {
+            model: "m",
+            inputs,
+            outputs: &[],
+            batched: false,
+        };
+        let found: Vec<Gap> = inputs
+            .iter()
+            .map(|spec| Gap {
+                spec: spec.clone(),
+                lacks_shape: spec.shape.contains(&-1),
+                lacks_values: spec.dtype == DataType::Bytes,
+            })
+            .filter(|gap| gap.lacks_shape || gap.lacks_values)
+            .collect();
+        gaps(&declared, &found)
+    }
+
+    #[test]
+    fn lines_are_of_the_models_kind() {
+        let image = lines(&[spec("image", DataType::Fp32, &[-1, 3, -1, -1])]);
+        assert!(
+            image.contains("[inputs.tensor.image]\nshape = [\"rows\", 3, { choices = [224] }, { same_as = 2 }]\n"),
+            "{image}"
+        );
+        let text = lines(&[
+            spec("input_ids", DataType::Int64, &[-1, -1]),
+            spec("attention_mask", DataType::Int64, &[-1, -1]),
+        ]);
+        assert!(
+            text.contains("shape = [\"rows\", { same_as = \"input_ids.1\" }]"),
+            "{text}"
+        );
+        let state = lines(&[
+            spec("input", DataType::Fp32, &[-1, 512]),
+            spec("state/0", DataType::Fp32, &[2, -1, 128]),
+            spec("sr", DataType::Int64, &[]),
+        ]);
+        assert!(
+            state.contains("[inputs.tensor.\"state/0\"]\nshape = [2, \"rows\", 128]"),
+            "{state}"
+        );
+        assert!(!state.contains("tensor.sr"), "{state}");
+        let vector = lines(&[spec("wave", DataType::Fp32, &[-1])]);
+        assert!(!vector.contains("rows"), "a vector may be a sequence: {vector}");
+        let words = lines(&[spec("t\"x", DataType::Bytes, &[-1, 1])]);
+        assert!(
+            words.contains("[inputs.tensor.\"t\\\"x\"]\nshape = [\"rows\", 1]\nvalues = { text"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,29 @@
+//! What requests bring: shapes and values by rule, from files, or recorded, made into bodies before a step's clock runs.
+//!
+//! In: what a plan says (`rule`), what files hold (`records`, `recorded`), what a model declares. Out: [`Inputs`], of which
+//! each step prepares its bodies, and what was sent in figures. Reads no file and knows no connection.
+
+mod declared;
+mod draw;
+mod gaps;
+mod made;
+mod prepare;
+mod recorded;
+mod recordings;
+mod records;
+mod resolve;
+mod resolved;
+mod rule;
+mod sent;
+mod values;
+
+pub use declared::Declared;
+pub use prepare::{Entities, Prepared, Wish};
+pub use recorded::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
+pub use records::{Records, Shapes, number};
+pub use resolved::{Inputs, RowsBy};
+pub use rule::{CheckRule, Dim, Expectations, InputRules, Law, Lengths, Order, TensorRule, Values};
+pub use sent::{joined_requests, other_requests};
+
+#[cfg(test)]
+mod tests;

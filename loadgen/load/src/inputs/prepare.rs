@@ -1,0 +1,340 @@
+//! A step's bodies, in the order in which they are sent, and what they are in figures.
+//!
+//! In: inputs, a form, a seed. Out: bodies with what their replies must look like. Bounded in number and bytes: the bodies go
+//! round where a step has more requests, and the result says how many different ones there are.
+
+use super::draw::Which;
+use super::resolved::{Inputs, Ready, RowsBy, Source};
+use super::rule::{Dim, Order, Values};
+use super::sent::{Fact, described};
+use crate::keys::Population;
+use crate::payload::{Body, Form};
+use crate::reply::{Expected, OutputValues, ReplyValues, WantedReply};
+use crate::wire::Encoding;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierlab_analysis::record::SentRequests;
+use tierlab_protocol::infer::{InferRequest, Tensor};
+use tierlab_protocol::tensor::DataType;
+
+/// Bytes of the different bodies of a step, at most, but for the first.
+const BODIES_BYTES: usize = 128 << 20;
+/// Different bodies of a step that are made, at most.
+const MADE_BODIES: usize = 4_096;
+/// The same where the plan says nothing of inputs.
+const PLAIN_BODIES: usize = 64;
+/// What orders are drawn from, beside what bodies are.
+const ORDER_STREAM: u64 = 3;
+
+/// What is to be prepared.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// What requests are encoded as.
+    pub form: Form<'a>,
+    /// The load's rows: 1 in real-time mode.
+    pub rows: u32,
+    /// Requests of the step.
+    pub requests: usize,
+    /// What shapes, values and order derive from.
+    pub seed: u64,
+    /// Entities that the server joins; absent where it joins none.
+    pub entities: Option<Entities<'a>>,
+}
+
+/// Entities of a step's requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Entities<'a> {
+    /// Of which they are.
+    pub population: &'a Population,
+    /// As many for each request as the load has rows.
+    pub ids: &'a [i64],
+}
+
+/// A step's bodies.
+#[derive(Debug)]
+pub struct Prepared {
+    /// In the order in which they are sent, over and over.
+    pub bodies: Vec<Body>,
+    /// What they are.
+    pub sent: SentRequests,
+}
+
+impl Inputs {
+    /// Makes a step's bodies.
+    ///
+    /// # Errors
+    /// What cannot be encoded, does not fit the model, or has no rows for a load that wants some; in words for the plan's author.
+    pub fn prepare(&self, wish: &Wish<'_>) -> Result<Prepared, String> {
+        self.check_form(wish.form)?;
+        if wish.rows > 1 && wish.entities.is_none() && !self.takes_rows() {
+            return Err(format!(
+                "`load`: no dimension of the inputs of model `{}` takes a batch of {} rows; write \"rows\" for one in \
+                 `inputs.tensor.NAME.shape`, or measure mode \"realtime\" only (`inputs.rows_per_request` says what a request counts)",
+                self.model, wish.rows
+            ));
+        }
+        let distinct = self.distinct(wish);
+        let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
+        let mut known: BTreeMap<u32, Arc<Expected>> = BTreeMap::new();
+        let (mut bodies, mut facts, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bodies.len() < distinct && (bodies.is_empty() || bytes < BODIES_BYTES) {
+            let (body, fact) = self.one(wish, bodies.len(), &mut rng, &mut known)?;
+            bytes += body.bytes.len();
+            bodies.push(body);
+            facts.push(fact);
+        }
+        let sent = self.sent(&facts);
+        Ok(Prepared {
+            bodies: self.ordered(bodies, wish),
+            sent,
+        })
+    }
+
+    /// What a reply to so many rows must look like.
+    #[must_use]
+    pub fn expected(&self, rows: u32) -> Expected {
+        let of = |name: &str| match (self.rows_by, self.loose.get()) {
+            (RowsBy::Server, _) => Some(rows),
+            (RowsBy::Plan | RowsBy::Assumed, Some(loose)) if !loose.contains(name) => Some(rows),
+            _ => None,
+        };
+        Expected::of_rows(&self.model, &self.outputs, of)
+    }
+
+    /// Types that have no form in JSON.
+    fn check_form(&self, form: Form<'_>) -> Result<(), String> {
+        if form != Form::Http(Encoding::Json) {
+            return Ok(());
+        }
+        let is_binary = |dtype: DataType| matches!(dtype, DataType::Fp16 | DataType::Bf16);
+        let inputs = self.wanted.iter().map(|want| ("input", &want.spec));
+        let outputs = self.outputs.iter().map(|spec| ("output", spec));
+        match inputs.chain(outputs).find(|(_, spec)| is_binary(spec.dtype)) {
+            None => Ok(()),
+            Some((role, spec)) => Err(format!(
+                "`encoding`: {role} `{}` of model `{}` is {}, which has no form in JSON; write `encoding = \"binary\"` at the top of \
+                 the plan, or `protocol = \"grpc\"`",
+                spec.name, self.model, spec.dtype
+            )),
+        }
+    }
+
+    /// How many different requests there may be.
+    fn distinct(&self, wish: &Wish<'_>) -> usize {
+        let rows = wish.rows as usize;
+        let windows = |count: usize| (count / gcd(count, rows)).max(1);
+        let recorded = self.recorded.as_deref().map(|ready| {
+            if ready.iter().any(|ready| ready.whole.is_some()) {
+                ready.len()
+            } else {
+                windows(ready.len())
+            }
+        });
+        let files = self.wanted.iter().filter_map(|want| match &want.source {
+            Source::Made {
+                values: Values::File(records),
+                ..
+            } => Some(windows(records.len())),
+            _ => None,
+        });
+        let made = if self.is_planned { MADE_BODIES } else { PLAIN_BODIES };
+        let is_random = self.wanted.iter().any(|want| match &want.source {
+            Source::Recorded => false,
+            Source::Made { dims, values, .. } => {
+                let constant = matches!(values, Values::Zeros | Values::File(_));
+                let fixed = dims.iter().flatten().all(Dim::is_constant);
+                !constant || !fixed
+            }
+        });
+        let counted = files.chain(recorded).max();
+        let count = match counted {
+            Some(count) => count.max(if is_random { made } else { 1 }),
+            None if is_random => made,
+            None => 1,
+        };
+        let count = if wish.entities.is_none() {
+            count
+        } else {
+            wish.requests.max(1)
+        };
+        match self.order {
+            Order::Sequential => count.min(wish.requests.max(1)),
+            // Of a random order any one may come.
+            Order::Shuffled | Order::Zipf { .. } => count,
+        }
+    }
+
+    fn one(
+        &self,
+        wish: &Wish<'_>,
+        index: usize,
+        rng: &mut ChaCha8Rng,
+        known: &mut BTreeMap<u32, Arc<Expected>>,
+    ) -> Result<(Body, Fact), String> {
+        let ready = self.recorded.as_deref().map(|ready| &ready[index % ready.len()]);
+        if let Some(whole) = ready.and_then(|ready| ready.whole.as_ref()) {
+            return self.whole(whole, ready, wish);
+        }
+        let which = Which { index, rows: wish.rows };
+        let mut tensors = self.draw(which, rng)?;
+        let rows = if wish.entities.is_none() {
+            self.rows_of(&tensors, wish.rows)
+        } else {
+            wish.rows
+        };
+        if let Some(Entities { population, ids }) = wish.entities {
+            let begin = index * wish.rows as usize;
+            let ids = ids.get(begin..begin + wish.rows as usize).unwrap_or_default();
+            tensors.insert(0, population.tensor(ids));
+        }
+        let mut fact = Fact {
+            bytes: 0,
+            rows,
+            tensors: tensors.iter().map(described).collect(),
+            has_values: false,
+        };
+        if wish.form == Form::Http(Encoding::Json)
+            && let Some(tensor) = tensors.iter().find(|tensor| !tensor.has_json_form())
+        {
+            return Err(format!(
+                "`encoding`: input `{}` holds bytes that are no UTF-8, which JSON cannot say; write `encoding = \"binary\"`, or \
+                 `protocol = \"grpc\"`",
+                tensor.name
+            ));
+        }
+        let request = InferRequest {
+            inputs: tensors,
+            binary_output: wish.form == Form::Http(Encoding::Binary),
+            ..InferRequest::default()
+        };
+        let mut body = Body::encode(request, wish.form);
+        fact.bytes = body.bytes.len() as u64;
+        let structure = known.entry(rows).or_insert_with(|| Arc::new(self.expected(rows)));
+        let values = self.values(index, wish.rows);
+        fact.has_values = !values.is_empty();
+        body.wanted = self.wanted(Arc::clone(structure), values, wish.seed);
+        Ok((body, fact))
+    }
+
+    /// A request that was recorded whole: sent as it stands, or in another form.
+    fn whole(&self, whole: &bytes::Bytes, ready: Option<&Ready>, wish: &Wish<'_>) -> Result<(Body, Fact), String> {
+        let request = InferRequest::decode(&whole.clone().into(), None).map_err(|error| error.to_string())?;
+        let rows = self.rows_of(&request.inputs, wish.rows);
+        let names: Vec<String> = request.outputs.iter().map(|output| output.name.clone()).collect();
+        let structure = Arc::new(self.expected(rows).only(&names));
+        let tensors = request.inputs.iter().map(described).collect();
+        let mut body = match wish.form {
+            Form::Http(Encoding::Json) => Body::new(whole.clone()),
+            form => Body::encode(
+                InferRequest {
+                    binary_output: true,
+                    ..request
+                },
+                form,
+            ),
+        };
+        let values = ready.map_or_else(Vec::new, |ready| ready.expected.to_vec());
+        let fact = Fact {
+            bytes: body.bytes.len() as u64,
+            rows,
+            tensors,
+            has_values: !values.is_empty(),
+        };
+        body.wanted = self.wanted(structure, values, wish.seed);
+        Ok((body, fact))
+    }
+
+    fn wanted(&self, structure: Arc<Expected>, values: Vec<OutputValues>, seed: u64) -> Option<Arc<WantedReply>> {
+        let valued = self.check.as_ref().filter(|_| !values.is_empty()).map(|check| {
+            let values = ReplyValues {
+                outputs: values,
+                tolerance: check.tolerance,
+            };
+            (Arc::new(structure.as_ref().clone().with_values(values)), check.share)
+        });
+        Some(Arc::new(WantedReply::new(structure, valued, seed)))
+    }
+
+    /// What the reply to a request should hold; empty where nobody says.
+    fn values(&self, index: usize, rows: u32) -> Vec<OutputValues> {
+        let Some(check) = &self.check else { return Vec::new() };
+        let rows = rows as usize;
+        let arrays = check.arrays.iter().map(|(spec, records)| {
+            // Records of rows, or of whole outputs.
+            let (first, count) = if records.get(0).0.len() == spec.shape.len() {
+                (index, 1)
+            } else {
+                (index * rows, rows)
+            };
+            OutputValues {
+                name: spec.name.clone(),
+                dtype: spec.dtype,
+                data: (first..first + count)
+                    .flat_map(|record| records.get(record).1)
+                    .copied()
+                    .collect(),
+            }
+        });
+        let mut values: Vec<OutputValues> = arrays.collect();
+        if let Some(ready) = self.recorded.as_deref().filter(|_| values.is_empty()) {
+            for row in 0..rows {
+                for output in ready[(index * rows + row) % ready.len()].expected.iter() {
+                    match values.iter_mut().find(|known| known.name == output.name) {
+                        Some(known) => known.data.extend_from_slice(&output.data),
+                        None => values.push(output.clone()),
+                    }
+                }
+            }
+        }
+        values
+    }
+
+    fn rows_of(&self, tensors: &[Tensor], of_load: u32) -> u32 {
+        let first = || tensors.iter().find_map(|tensor| tensor.shape.first());
+        let recorded = self.recorded.is_some();
+        match self.rows_by {
+            RowsBy::Nothing => 1,
+            RowsBy::Server | RowsBy::Assumed => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
+            RowsBy::Plan if recorded => first().and_then(|rows| u32::try_from(*rows).ok()).unwrap_or(of_load),
+            RowsBy::Plan => of_load,
+        }
+    }
+
+    /// The bodies as they are sent; a body is shared, not copied.
+    fn ordered(&self, bodies: Vec<Body>, wish: &Wish<'_>) -> Vec<Body> {
+        let mut rng = ChaCha8Rng::seed_from_u64(wish.seed);
+        rng.set_stream(ORDER_STREAM);
+        let requests = wish.requests.max(1);
+        match self.order {
+            Order::Sequential => bodies,
+            Order::Shuffled => {
+                let mut places = Vec::with_capacity(requests + bodies.len());
+                while places.len() < requests {
+                    let mut round: Vec<usize> = (0..bodies.len()).collect();
+                    round.shuffle(&mut rng);
+                    places.extend(round);
+                }
+                places.iter().map(|place| bodies[*place].clone()).collect()
+            }
+            Order::Zipf { exponent } => {
+                let Ok(zipf) = Zipf::new(bodies.len() as f64, exponent) else {
+                    unreachable!("a plan's exponent is positive, and so is the count");
+                };
+                let rank = |rng: &mut ChaCha8Rng| (zipf.sample(rng) as usize).clamp(1, bodies.len()) - 1;
+                (0..requests).map(|_| bodies[rank(&mut rng)].clone()).collect()
+            }
+        }
+    }
+}
+
+const fn gcd(a: usize, b: usize) -> usize {
+    let (mut a, mut b) = (a, b);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
+}

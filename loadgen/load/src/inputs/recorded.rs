@@ -1,0 +1,263 @@
+//! Recorded requests, as perf_analyzer's input data and files of whole requests have them: names and contents, whose types a
+//! model says. In: contents as they stood in the file. Out: tensors.
+
+use crate::element::{self, Number};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::tensor::{DataType, TensorSpec, element_count};
+
+/// Recorded requests, in order.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// Where they come from, in words.
+    pub source: String,
+    /// At least one.
+    pub requests: Vec<RecordedRequest>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedRequest {
+    /// Which it is, in words: `request 7`, `stream 0, step 6`.
+    pub place: String,
+    /// Its inputs.
+    pub inputs: Vec<RecordedTensor>,
+    /// What its reply should say.
+    pub expected: Vec<RecordedTensor>,
+    /// The body as it was recorded, where all of it was.
+    pub whole: Option<Bytes>,
+}
+
+/// One tensor.
+#[derive(Debug, Clone)]
+pub struct RecordedTensor {
+    /// Its name.
+    pub name: String,
+    /// Its dimensions, without that of the rows where the model is batched; `None` where the file does not say.
+    pub shape: Option<Vec<u64>>,
+    /// Its elements.
+    pub content: RecordedContent,
+}
+
+/// Elements as a file has them.
+#[derive(Debug, Clone)]
+pub enum RecordedContent {
+    /// A JSON array of numbers, booleans or strings, nested or not.
+    Json(Box<RawValue>),
+    /// As the protocol's binary tensors: little-endian, strings behind their lengths.
+    Raw(Bytes),
+    /// A file whose lines are the elements of a `BYTES` tensor, and whose bytes are those of any other.
+    File(Bytes),
+}
+
+impl RecordedTensor {
+    /// The elements in a type, and the shape that nested arrays have.
+    ///
+    /// # Errors
+    /// The element that the type cannot hold.
+    pub(super) fn elements(&self, dtype: DataType) -> Result<(Vec<u8>, Option<Vec<u64>>), String> {
+        match &self.content {
+            RecordedContent::Raw(bytes) => Ok((bytes.to_vec(), None)),
+            RecordedContent::File(bytes) if dtype == DataType::Bytes => {
+                let text = std::str::from_utf8(bytes).map_err(|_| "its file is no text".to_owned())?;
+                let mut data = Vec::new();
+                for line in text.lines() {
+                    element::push_bytes(line.as_bytes(), &mut data);
+                }
+                Ok((data, None))
+            }
+            RecordedContent::File(bytes) => Ok((bytes.to_vec(), None)),
+            RecordedContent::Json(text) => {
+                let value: Value = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
+                let mut leaves = Leaves {
+                    dtype,
+                    data: Vec::new(),
+                    count: 0,
+                    shape: Vec::new(),
+                    is_ragged: false,
+                };
+                leaves.take(&value, 0)?;
+                let shape = (!leaves.is_ragged).then_some(leaves.shape);
+                Ok((leaves.data, shape))
+            }
+        }
+    }
+
+    /// As an input of a model; `batched` is whether the server says that its first dimension is the rows.
+    ///
+    /// # Errors
+    /// What does not fit the input, in words.
+    pub(super) fn typed(&self, spec: &TensorSpec, batched: bool) -> Result<Tensor, String> {
+        let (data, nested) = self.elements(spec.dtype)?;
+        let count = elements(spec.dtype, &data).ok_or("its bytes are no whole elements")?;
+        let rows_only = spec
+            .shape
+            .split_first()
+            .is_some_and(|(first, rest)| *first < 0 && !rest.is_empty() && rest.iter().all(|dim| *dim >= 0));
+        let of_row = spec.shape.get(usize::from(batched || rows_only)..).unwrap_or_default();
+        let nested = nested.map(|dims| dims.iter().map(|&dim| dim.cast_signed()).collect::<Vec<i64>>());
+        let shape: Vec<i64> = match (&self.shape, nested) {
+            (Some(shape), _) => shape
+                .iter()
+                .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
+                .collect(),
+            (None, _) if element_count(of_row) == Some(count) => of_row.to_vec(),
+            // Nested arrays say it themselves.
+            (None, Some(nested)) if nested.len() > 1 && nested.len() >= of_row.len() => nested,
+            (None, _) if of_row.iter().all(|dim| *dim >= 0) => of_row.to_vec(),
+            // A vector is as long as it is.
+            (None, _) if of_row.len() == 1 => vec![count as i64],
+            (None, _) => {
+                return Err(format!(
+                    "it has no `shape`, and the model's is free: {:?}; write {{\"content\": [...], \"shape\": [...]}}",
+                    spec.shape
+                ));
+            }
+        };
+        let rows = usize::from(shape.len() + 1 == spec.shape.len());
+        let full: Vec<i64> = std::iter::repeat_n(1, rows).chain(shape).collect();
+        let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
+        if full.len() != spec.shape.len() || !full.iter().zip(&spec.shape).all(fits) {
+            return Err(format!(
+                "shape {full:?} is none of {:?}, which the model wants",
+                spec.shape
+            ));
+        }
+        if element_count(&full) != Some(count) {
+            return Err(format!("{count} elements are not what shape {full:?} holds"));
+        }
+        Ok(Tensor {
+            name: spec.name.clone(),
+            dtype: spec.dtype,
+            shape: full,
+            data: data.into(),
+        })
+    }
+}
+
+/// How many elements of a type some bytes are.
+pub(crate) fn elements(dtype: DataType, data: &[u8]) -> Option<usize> {
+    match dtype.size() {
+        Some(size) => (data.len() % size == 0).then_some(data.len() / size),
+        None => {
+            let mut count = 0;
+            for element in tierlab_protocol::infer::bytes_elements(data) {
+                element.ok()?;
+                count += 1;
+            }
+            Some(count)
+        }
+    }
+}
+
+struct Leaves {
+    dtype: DataType,
+    data: Vec<u8>,
+    count: usize,
+    /// By depth, as the first array of each has it.
+    shape: Vec<u64>,
+    is_ragged: bool,
+}
+
+impl Leaves {
+    /// Nesting is bounded by the JSON reader.
+    fn take(&mut self, value: &Value, depth: usize) -> Result<(), String> {
+        if let Value::Array(items) = value {
+            match self.shape.get(depth) {
+                None => self.shape.push(items.len() as u64),
+                Some(&known) => self.is_ragged |= known != items.len() as u64,
+            }
+            return items.iter().try_for_each(|item| self.take(item, depth + 1));
+        }
+        let taken = match (value, self.dtype) {
+            (Value::String(text), DataType::Bytes) => element::push_bytes(text.as_bytes(), &mut self.data),
+            (Value::Object(object), DataType::Bytes) => {
+                let encoded = object.get("b64").and_then(Value::as_str).unwrap_or_default();
+                let bytes = STANDARD.decode(encoded);
+                bytes.is_ok_and(|bytes| object.contains_key("b64") && element::push_bytes(&bytes, &mut self.data))
+            }
+            (Value::Bool(value), DataType::Bool) => {
+                element::push(DataType::Bool, Number::Int(i128::from(*value)), &mut self.data)
+            }
+            (Value::Number(number), dtype) => {
+                let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+                let number = whole.map(Number::Int).or(number.as_f64().map(Number::Float));
+                number.is_some_and(|number| element::push(dtype, number, &mut self.data))
+            }
+            _ => false,
+        };
+        if !taken {
+            let shown: String = value.to_string().chars().take(60).collect();
+            return Err(format!(
+                "element {} is `{shown}`, which is no {}",
+                self.count, self.dtype
+            ));
+        }
+        self.count += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str, shape: Option<&[u64]>) -> RecordedTensor {
+        RecordedTensor {
+            name: "x".into(),
+            shape: shape.map(<[u64]>::to_vec),
+            content: RecordedContent::Json(RawValue::from_string(text.into()).unwrap()),
+        }
+    }
+
+    fn spec(dtype: DataType, shape: &[i64]) -> TensorSpec {
+        TensorSpec {
+            name: "x".into(),
+            dtype,
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn shape(tensor: &RecordedTensor, spec: &TensorSpec, batched: bool) -> Result<Vec<i64>, String> {
+        tensor.typed(spec, batched).map(|tensor| tensor.shape)
+    }
+
+    #[test]
+    fn shapes_come_from_the_file_the_model_or_the_nesting() {
+        let free = spec(DataType::Fp32, &[-1, -1]);
+        assert_eq!(shape(&json("[1,2,3]", None), &free, true), Ok(vec![1, 3]));
+        assert_eq!(shape(&json("[[1,2],[3,4]]", None), &free, false), Ok(vec![2, 2]));
+        assert_eq!(shape(&json("[1,2,3,4]", Some(&[2, 2])), &free, false), Ok(vec![2, 2]));
+        assert_eq!(
+            shape(&json("[1,2]", None), &spec(DataType::Int8, &[-1, 2]), true),
+            Ok(vec![1, 2])
+        );
+        assert_eq!(shape(&json("[7]", None), &spec(DataType::Int8, &[]), false), Ok(vec![]));
+        let refused = shape(&json("[1,2,3,4]", None), &free, false).unwrap_err();
+        assert!(refused.contains("no `shape`"), "{refused}");
+        let refused = shape(&json("[1,2,3]", Some(&[2, 2])), &free, false).unwrap_err();
+        assert!(refused.contains("3 elements"), "{refused}");
+        let refused = shape(&json("[1,2,3]", Some(&[3])), &spec(DataType::Fp32, &[-1, 2]), true).unwrap_err();
+        assert!(refused.contains("[1, 3] is none of [-1, 2]"), "{refused}");
+    }
+
+    #[test]
+    fn elements_are_of_the_models_type() {
+        let texts = json(r#"["a", {"b64": "/w=="}]"#, None);
+        assert_eq!(texts.elements(DataType::Bytes).unwrap().0, b"\x01\0\0\0a\x01\0\0\0\xff");
+        assert_eq!(json("[true, 0]", None).elements(DataType::Bool).unwrap().0, [1, 0]);
+        assert_eq!(json("[1.5]", None).elements(DataType::Fp16).unwrap().0, [0, 0x3e]);
+        for (text, dtype) in [
+            ("[1, \"a\"]", DataType::Int8),
+            ("[0.5]", DataType::Int64),
+            ("[null]", DataType::Fp32),
+        ] {
+            let refused = json(text, None).elements(dtype).unwrap_err();
+            assert!(refused.contains("element"), "{refused}");
+        }
+    }
+}

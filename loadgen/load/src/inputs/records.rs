@@ -1,0 +1,310 @@
+//! Values from a file, record by record: the slices of an array along its first dimension, the rows of a column, the lines of
+//! a text. In: typed elements. Out: each record's shape and bytes, in another type where that loses nothing but precision.
+
+use crate::element::{self, Number};
+use bytes::Bytes;
+use tierlab_protocol::infer::bytes_elements;
+use tierlab_protocol::tensor::DataType;
+
+/// Values of one input or output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Records {
+    /// Where they come from, in words.
+    source: String,
+    dtype: DataType,
+    shapes: Shapes,
+    data: Bytes,
+    /// Where each record ends in `data`.
+    ends: Vec<usize>,
+    /// Whether these are lines of text, which are numbers where a model wants numbers.
+    is_text: bool,
+}
+
+/// The shapes of records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shapes {
+    /// All alike; a scalar has no dimensions.
+    Same(Vec<u64>),
+    /// Vectors of these lengths.
+    Lengths(Vec<u64>),
+}
+
+impl Records {
+    /// Records one behind the other.
+    ///
+    /// # Errors
+    /// Data that is not as long as the shapes say, or no record at all.
+    pub fn new(
+        source: String,
+        dtype: DataType,
+        shapes: Shapes,
+        count: usize,
+        data: impl Into<Bytes>,
+    ) -> Result<Self, String> {
+        let data = data.into();
+        let unfit = |at: usize| format!("{source}: record {at} is not as long as its shape says");
+        if count == 0 {
+            return Err(format!("{source}: no records"));
+        }
+        let mut ends = Vec::with_capacity(count);
+        let mut at = 0_usize;
+        for record in 0..count {
+            let elements = match &shapes {
+                Shapes::Same(dims) => dims.iter().try_fold(1_u64, |all, &dim| all.checked_mul(dim)),
+                Shapes::Lengths(lengths) => lengths.get(record).copied(),
+            };
+            let elements = elements
+                .and_then(|elements| usize::try_from(elements).ok())
+                .ok_or_else(|| unfit(record))?;
+            let len = match dtype.size() {
+                Some(size) => elements.checked_mul(size),
+                None => strings_len(data.get(at..).unwrap_or_default(), elements),
+            };
+            let end = len.and_then(|len| at.checked_add(len)).filter(|&end| end <= data.len());
+            at = end.ok_or_else(|| unfit(record))?;
+            ends.push(at);
+        }
+        if at != data.len() {
+            return Err(format!("{source}: {} bytes behind the last record", data.len() - at));
+        }
+        Ok(Self {
+            source,
+            dtype,
+            shapes,
+            data,
+            ends,
+            is_text: false,
+        })
+    }
+
+    /// Lines of text.
+    ///
+    /// # Errors
+    /// No line, or one longer than the protocol can say.
+    pub fn lines<'a>(source: String, lines: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut data = Vec::new();
+        let mut count = 0;
+        for line in lines {
+            if !element::push_bytes(line.as_bytes(), &mut data) {
+                return Err(format!("{source}: line {} is too long", count + 1));
+            }
+            count += 1;
+        }
+        let records = Self::new(source, DataType::Bytes, Shapes::Same(Vec::new()), count, data)?;
+        Ok(Self {
+            is_text: true,
+            ..records
+        })
+    }
+
+    /// Where they come from, in words.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Never: there is at least one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Their type.
+    #[must_use]
+    pub const fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    /// The shape of one and its bytes; counted over and over.
+    #[must_use]
+    pub fn get(&self, index: usize) -> (Vec<u64>, &[u8]) {
+        let index = index % self.len();
+        let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let shape = match &self.shapes {
+            Shapes::Same(dims) => dims.clone(),
+            Shapes::Lengths(lengths) => vec![lengths[index]],
+        };
+        (shape, &self.data[begin..self.ends[index]])
+    }
+
+    /// All of it as one record, for a tensor that an array holds whole.
+    #[must_use]
+    pub fn whole(&self) -> Option<Self> {
+        let Shapes::Same(dims) = &self.shapes else { return None };
+        let dims = std::iter::once(self.len() as u64).chain(dims.iter().copied());
+        Some(Self {
+            shapes: Shapes::Same(dims.collect()),
+            ends: vec![self.data.len()],
+            ..self.clone()
+        })
+    }
+
+    /// The same in another type.
+    ///
+    /// # Errors
+    /// The first record that the type cannot hold.
+    pub fn cast(&self, to: DataType) -> Result<Self, String> {
+        if self.dtype == to {
+            return Ok(self.clone());
+        }
+        if self.is_text {
+            return self.parsed(to);
+        }
+        let Some(size) = self.dtype.size().filter(|_| to != DataType::Bytes) else {
+            return Err(format!("{} holds {}, the model wants {to}", self.source, self.dtype));
+        };
+        let mut data = Vec::new();
+        let mut ends = Vec::with_capacity(self.len());
+        let mut begin = 0;
+        for (record, &end) in self.ends.iter().enumerate() {
+            for bytes in self.data[begin..end].chunks_exact(size) {
+                let number = element::read(self.dtype, bytes);
+                if !number.is_some_and(|number| element::push(to, number, &mut data)) {
+                    let shown = number.map_or_else(String::new, |number| format!(", {number},"));
+                    return Err(format!(
+                        "{}: record {record} has a value{shown} that is no {to}, which the model wants",
+                        self.source
+                    ));
+                }
+            }
+            begin = end;
+            ends.push(data.len());
+        }
+        Ok(Self {
+            dtype: to,
+            data: data.into(),
+            ends,
+            ..self.clone()
+        })
+    }
+
+    /// Lines as numbers: one, or several apart by spaces, commas or semicolons.
+    fn parsed(&self, to: DataType) -> Result<Self, String> {
+        let mut data = Vec::new();
+        let mut ends = Vec::with_capacity(self.len());
+        let mut lengths = Vec::with_capacity(self.len());
+        for (line, text) in bytes_elements(&self.data).enumerate() {
+            let text = text
+                .ok()
+                .and_then(|text| std::str::from_utf8(text).ok())
+                .unwrap_or_default();
+            let mut length = 0;
+            for word in text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty()) {
+                if !number(word).is_some_and(|number| element::push(to, number, &mut data)) {
+                    let word: String = word.chars().take(40).collect();
+                    return Err(format!("{}: line {}: `{word}` is no {to}", self.source, line + 1));
+                }
+                length += 1;
+            }
+            lengths.push(length);
+            ends.push(data.len());
+        }
+        let shapes = if lengths.iter().all(|&length| length == 1) {
+            Shapes::Same(Vec::new())
+        } else {
+            Shapes::Lengths(lengths)
+        };
+        Ok(Self {
+            source: self.source.clone(),
+            dtype: to,
+            shapes,
+            data: data.into(),
+            ends,
+            is_text: false,
+        })
+    }
+}
+
+/// A number as people write it.
+#[must_use]
+pub fn number(text: &str) -> Option<Number> {
+    if let Ok(whole) = text.parse() {
+        return Some(Number::Int(whole));
+    }
+    match text {
+        "true" => Some(Number::Int(1)),
+        "false" => Some(Number::Int(0)),
+        _ => text.parse().ok().map(Number::Float),
+    }
+}
+
+/// How many bytes so many strings take at the front of `data`.
+fn strings_len(data: &[u8], count: usize) -> Option<usize> {
+    let mut len = 0_usize;
+    for _ in 0..count {
+        let head = data.get(len..)?.first_chunk::<4>()?;
+        len = len.checked_add(4)?.checked_add(u32::from_le_bytes(*head) as usize)?;
+        if len > data.len() {
+            return None;
+        }
+    }
+    Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_are_text_or_numbers() {
+        let lines = Records::lines("l.txt".into(), ["1 2", "3, 4;5", ""].into_iter()).unwrap();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.get(3).1, b"\x03\0\0\x001 2", "counted over and over");
+        let numbers = lines.cast(DataType::Int16).unwrap();
+        assert_eq!(numbers.get(1), (vec![3], &[3, 0, 4, 0, 5, 0][..]));
+        assert_eq!(numbers.get(2), (vec![0], &[][..]));
+        let ones = Records::lines("l.txt".into(), ["1", "0.5"].into_iter()).unwrap();
+        assert_eq!(ones.cast(DataType::Fp64).unwrap().get(0).0, Vec::<u64>::new());
+        let refused = ones.cast(DataType::Int8).unwrap_err();
+        assert!(refused.contains("l.txt: line 2: `0.5` is no INT8"), "{refused}");
+        assert!(Records::lines("l.txt".into(), std::iter::empty()).is_err());
+    }
+
+    #[test]
+    fn types_change_where_they_can() {
+        let data: Vec<u8> = [1.0_f32, 300.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let floats = Records::new("x.npy".into(), DataType::Fp32, Shapes::Same(vec![1]), 2, data).unwrap();
+        assert_eq!(
+            floats.cast(DataType::Int32).unwrap().get(1),
+            (vec![1], &[44, 1, 0, 0][..])
+        );
+        assert_eq!(floats.cast(DataType::Fp16).unwrap().get(0).1, [0, 0x3c]);
+        let refused = floats.cast(DataType::Uint8).unwrap_err();
+        assert!(
+            refused.contains("record 1 has a value, 300, that is no UINT8"),
+            "{refused}"
+        );
+        assert!(floats.cast(DataType::Bytes).is_err());
+        assert_eq!(floats.whole().unwrap().get(0).0, [2, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn records_share_out_all_bytes_or_are_refused(
+            lengths in prop::collection::vec(0_u64..5, 1..8),
+            extra in 0_usize..3,
+            which in 0_usize..14,
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let dtype = DataType::ALL[which];
+            if let Some(size) = dtype.size() {
+                let whole = lengths.iter().sum::<u64>() as usize * size;
+                let data = vec![1; whole + extra];
+                let records = Records::new("r".into(), dtype, Shapes::Lengths(lengths.clone()), lengths.len(), data);
+                prop_assert_eq!(records.is_ok(), extra == 0);
+                if let Ok(records) = records {
+                    let all: usize = (0..records.len()).map(|index| records.get(index).1.len()).sum();
+                    prop_assert_eq!(all, whole);
+                }
+            }
+            let _ = Records::new("r".into(), dtype, Shapes::Lengths(lengths.clone()), lengths.len(), bytes);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a step's requests are, in figures: how many different ones, their bytes, shapes and rows.
+//!
+//! In: a fact of each different request. Out: what the result keeps.
+
+use super::resolved::{Inputs, Source};
+use crate::payload::Body;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
+use tierlab_protocol::infer::Tensor;
+use tierlab_protocol::metadata::ENTITY_ID;
+use tierlab_protocol::tensor::DataType;
+
+/// Shapes that a result lists of each input.
+const LISTED_SHAPES: usize = 16;
+
+/// One different request, as the result counts it.
+pub(super) struct Fact {
+    pub(super) bytes: u64,
+    pub(super) rows: u32,
+    pub(super) tensors: Vec<(String, DataType, Vec<u64>)>,
+    pub(super) has_values: bool,
+}
+
+impl Inputs {
+    pub(super) fn sent(&self, facts: &[Fact]) -> SentRequests {
+        let rows: f64 = facts.iter().map(|fact| f64::from(fact.rows)).sum();
+        let mean_rows = rows / facts.len().max(1) as f64;
+        SentRequests {
+            distinct: facts.len() as u64,
+            order: self.order.to_string(),
+            bytes: Spread::of(facts.iter().map(|fact| fact.bytes).collect()),
+            inferences_per_request: self.rows_per_request.map_or(mean_rows, f64::from),
+            rows_by: self.rows_by.words().to_owned(),
+            inputs: self.sent_inputs(facts),
+            checked: self.check.as_ref().map(|check| ValueCheck {
+                share: check.share,
+                tolerance: check.tolerance,
+                requests: facts.iter().filter(|fact| fact.has_values).count() as u64,
+            }),
+        }
+    }
+
+    fn sent_inputs(&self, facts: &[Fact]) -> Vec<SentInput> {
+        let mut by_name: BTreeMap<&str, (DataType, BTreeMap<&[u64], u64>)> = BTreeMap::new();
+        for (name, dtype, shape) in facts.iter().flat_map(|fact| &fact.tensors) {
+            let (_, shapes) = by_name.entry(name).or_insert_with(|| (*dtype, BTreeMap::new()));
+            *shapes.entry(shape).or_default() += 1;
+        }
+        let values = |name: &str| match self
+            .wanted
+            .iter()
+            .find(|want| want.spec.name == name)
+            .map(|want| &want.source)
+        {
+            Some(Source::Made { values, is_told, .. }) => {
+                format!("{values}{}", if *is_told { "" } else { ", by default" })
+            }
+            Some(Source::Recorded) => "recorded".to_owned(),
+            None => "keys of the feature table".to_owned(),
+        };
+        let sent = by_name.into_iter().map(|(name, (dtype, shapes))| {
+            let all: u64 = shapes.values().sum();
+            let elements = shapes.iter().flat_map(|(shape, count)| {
+                let elements = shape.iter().product::<u64>();
+                std::iter::repeat_n(elements, usize::try_from(*count).unwrap_or(0))
+            });
+            let elements = Spread::of(elements.collect());
+            let mut listed: Vec<(&[u64], u64)> = shapes.iter().map(|(shape, count)| (*shape, *count)).collect();
+            listed.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            SentInput {
+                name: name.to_owned(),
+                datatype: dtype.to_string(),
+                values: values(name),
+                distinct_shapes: listed.len() as u64,
+                shapes: listed
+                    .iter()
+                    .take(LISTED_SHAPES)
+                    .map(|(shape, count)| ShapeShare {
+                        shape: shape.to_vec(),
+                        share: *count as f64 / all.max(1) as f64,
+                    })
+                    .collect(),
+                elements,
+            }
+        });
+        sent.collect()
+    }
+}
+
+/// What requests of entities alone are.
+#[must_use]
+pub fn joined_requests(bodies: &[Body], rows: u32, keys: &str) -> SentRequests {
+    SentRequests {
+        distinct: bodies.len() as u64,
+        order: "sequential".into(),
+        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
+        inferences_per_request: rows.into(),
+        rows_by: format!("the first dimension of `{ENTITY_ID}`, whose rows the server joins"),
+        inputs: vec![SentInput {
+            name: ENTITY_ID.into(),
+            datatype: DataType::Int64.to_string(),
+            values: format!("keys of the feature table, {keys}"),
+            shapes: vec![ShapeShare {
+                shape: vec![rows.into()],
+                share: 1.0,
+            }],
+            distinct_shapes: 1,
+            elements: Spread::of(vec![rows.into()]),
+        }],
+        checked: None,
+    }
+}
+
+/// What requests to an endpoint of another protocol are: bodies that nobody looks into.
+#[must_use]
+pub fn other_requests(bodies: &[Body], inferences: u32) -> SentRequests {
+    SentRequests {
+        distinct: bodies.len() as u64,
+        order: "sequential".into(),
+        bytes: Spread::of(bodies.iter().map(|body| body.bytes.len() as u64).collect()),
+        inferences_per_request: inferences.into(),
+        rows_by: "as the plan's own bodies have them".into(),
+        inputs: Vec::new(),
+        checked: None,
+    }
+}
+
+pub(super) fn described(tensor: &Tensor) -> (String, DataType, Vec<u64>) {
+    let shape = tensor.shape.iter().map(|dim| u64::try_from(*dim).unwrap_or(0));
+    (tensor.name.clone(), tensor.dtype, shape.collect())
+}

@@ -1,0 +1,215 @@
+//! Whether a reply holds what it should. In: what each output should hold, and a reply whose structure was found right. Out: nothing,
+//! or the first difference in words.
+
+use super::found::{Wrong, quoted, wrong_value};
+use crate::element::{self, Number};
+use bytes::Bytes;
+use prost::Message as _;
+use tierlab_protocol::grpc::messages::ModelInferResponse;
+use tierlab_protocol::infer::{InferReply, Tensor, bytes_elements};
+use tierlab_protocol::tensor::DataType;
+
+/// What an output should hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputValues {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub dtype: DataType,
+    /// Its elements, as the protocol's binary tensors.
+    pub data: Vec<u8>,
+}
+
+/// What the outputs of a reply must hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplyValues {
+    /// By output; others are not looked at.
+    pub outputs: Vec<OutputValues>,
+    /// A value may be off by this much, and by this share of what is expected.
+    pub tolerance: f64,
+}
+
+impl ReplyValues {
+    pub(super) fn check_http(&self, body: &[u8], json_len: Option<usize>) -> Result<(), Wrong> {
+        let reply = InferReply::decode(&Bytes::copy_from_slice(body), json_len);
+        self.check(&reply.map_err(|error| wrong_value(format_args!("its values cannot be read: {error}")))?)
+    }
+
+    pub(super) fn check_grpc(&self, message: &[u8]) -> Result<(), Wrong> {
+        let message = ModelInferResponse::decode(message).map_err(|error| error.to_string());
+        let reply = message.and_then(|message| InferReply::try_from(message).map_err(|error| error.to_string()));
+        self.check(&reply.map_err(|error| wrong_value(format_args!("its values cannot be read: {error}")))?)
+    }
+
+    fn check(&self, reply: &InferReply) -> Result<(), Wrong> {
+        for expected in &self.outputs {
+            let name = quoted(expected.name.as_bytes());
+            match reply.outputs.iter().find(|output| output.name == expected.name) {
+                Some(output) => self.compare(expected, output)?,
+                None => {
+                    return Err(wrong_value(format_args!(
+                        "output `{name}` is expected, and did not come"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, expected: &OutputValues, output: &Tensor) -> Result<(), Wrong> {
+        let name = quoted(expected.name.as_bytes());
+        let got = output.data.whole();
+        let differ = |index: usize, wanted: String, got: String| {
+            Err(wrong_value(format_args!(
+                "output `{name}`, element {index}: expected {wanted}, got {got}"
+            )))
+        };
+        let amount = |wanted: usize, got: usize| {
+            let what = format_args!("output `{name}`: expected {wanted} elements, got {got}");
+            if wanted == got { Ok(()) } else { Err(wrong_value(what)) }
+        };
+        let Some(size) = expected.dtype.size() else {
+            let texts = |data| bytes_elements(data).map(Result::unwrap_or_default);
+            amount(texts(&expected.data).count(), texts(&got).count())?;
+            for (index, (wanted, got)) in texts(&expected.data).zip(texts(&got)).enumerate() {
+                if wanted != got {
+                    return differ(index, format!("`{}`", quoted(wanted)), format!("`{}`", quoted(got)));
+                }
+            }
+            return Ok(());
+        };
+        amount(expected.data.len() / size, got.len() / size)?;
+        // Mostly they are the same to the bit.
+        if *expected.data == *got {
+            return Ok(());
+        }
+        let number = |bytes| element::read(expected.dtype, bytes).unwrap_or(Number::Int(0));
+        for (index, (wanted, got)) in expected.data.chunks_exact(size).zip(got.chunks_exact(size)).enumerate() {
+            let (wanted, got) = (number(wanted), number(got));
+            if !self.near(expected.dtype, wanted, got) {
+                return differ(index, wanted.to_string(), got.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// |got - expected| <= tolerance + tolerance * |expected|; what is no number is near itself alone.
+    fn near(&self, dtype: DataType, expected: Number, got: Number) -> bool {
+        if expected == got || dtype == DataType::Bool {
+            return expected == got;
+        }
+        let (expected, got) = (expected.float(), got.float());
+        if expected.is_nan() || got.is_nan() {
+            return expected.is_nan() && got.is_nan();
+        }
+        let allowed = self.tolerance + self.tolerance * expected.abs();
+        // Infinities differ from all but themselves.
+        expected.is_finite() && (got - expected).abs() <= allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::Expected;
+    use tierlab_analysis::record::Failure;
+    use tierlab_protocol::tensor::TensorSpec;
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn output(name: &str, dtype: DataType, data: Vec<u8>) -> OutputValues {
+        OutputValues {
+            name: name.into(),
+            dtype,
+            data,
+        }
+    }
+
+    fn reply(y: &[f32], label: &[u8]) -> InferReply {
+        let tensor = |name: &str, dtype, shape: &[i64], data: Vec<u8>| Tensor {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            data: data.into(),
+        };
+        let mut text = Vec::new();
+        element::push_bytes(label, &mut text);
+        InferReply {
+            model_name: "m".into(),
+            model_version: "1".into(),
+            id: None,
+            outputs: vec![
+                tensor("y", DataType::Fp32, &[1, y.len() as i64], floats(y)),
+                tensor("label", DataType::Bytes, &[1], text),
+            ],
+        }
+    }
+
+    fn expected(tolerance: f64) -> Expected {
+        let spec = |name: &str, dtype, shape: &[i64]| TensorSpec {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+        };
+        let outputs = [
+            spec("y", DataType::Fp32, &[1, -1]),
+            spec("label", DataType::Bytes, &[-1]),
+        ];
+        let values = ReplyValues {
+            outputs: vec![
+                output("y", DataType::Fp32, floats(&[1.0, -100.0, f32::NAN])),
+                output("label", DataType::Bytes, b"\x03\0\0\0cat".to_vec()),
+            ],
+            tolerance,
+        };
+        Expected::new("m", &outputs, None).with_values(values)
+    }
+
+    fn check(expected: &Expected, reply: InferReply) -> Result<(), Wrong> {
+        let (json, _) = reply.encode(&[false, false]);
+        let over_http = expected.check_http(&json, None);
+        let over_grpc = expected.check_grpc(&ModelInferResponse::from(reply).encode_to_vec());
+        assert_eq!(over_http, over_grpc);
+        over_http
+    }
+
+    #[test]
+    fn values_within_the_tolerance_pass_and_the_first_other_is_named() {
+        let strict = expected(1e-3);
+        let good = [1.0005_f32, -100.05, f32::NAN];
+        assert_eq!(check(&strict, reply(&good, b"cat")), Ok(()));
+        for (y, label, what) in [
+            (
+                &[1.01, -100.0, f32::NAN][..],
+                &b"cat"[..],
+                "output `y`, element 0: expected 1, got 1.0",
+            ),
+            (
+                &[1.0, -101.0, f32::NAN],
+                b"cat",
+                "output `y`, element 1: expected -100, got -101",
+            ),
+            (
+                &[1.0, -100.0, 0.0],
+                b"cat",
+                "output `y`, element 2: expected NaN, got 0",
+            ),
+            (&[1.0, -100.0], b"cat", "output `y`: expected 3 elements, got 2"),
+            (
+                &[1.0, -100.0, f32::NAN],
+                b"dog",
+                "output `label`, element 0: expected `cat`, got `dog`",
+            ),
+        ] {
+            let wrong = check(&strict, reply(y, label)).unwrap_err();
+            assert_eq!(wrong.failure(), Failure::WrongValue);
+            assert!(wrong.to_string().contains(what), "{wrong} does not say {what}");
+        }
+        assert!(check(&expected(0.0), reply(&good, b"cat")).is_err());
+        // What is no reply of the model is no wrong value.
+        let broken = strict.check_http(b"{\"error\":\"x\"}", None).unwrap_err();
+        assert_eq!(broken.failure(), Failure::WrongReply);
+    }
+}

@@ -1,0 +1,113 @@
+//! What was sent, for the heading of a report: how many different requests, how large, of which shapes, what was taken as rows.
+//!
+//! In: the points of a run. Out: a sentence for each kind of request. Knows nothing of markup.
+
+use crate::units::{bytes, percent, thousands};
+use tierlab_analysis::record::{Run, SentInput, SentRequests, Spread};
+
+/// Shapes of an input that a sentence lists.
+const SHAPES: usize = 4;
+
+/// A sentence for each model, mode and batch size of a run whose results tell it.
+pub(crate) fn sentences(run: &Run) -> Vec<String> {
+    let mut known: Vec<(String, String)> = Vec::new();
+    for point in &run.points {
+        let factors = &point.factors;
+        let Some(sent) = point.repeats.iter().find_map(|repeat| repeat.sent.as_ref()) else {
+            continue;
+        };
+        let kind = format!("{} {}×{}", factors.model, factors.mode, factors.batch_size);
+        if known.iter().all(|(other, _)| *other != kind) {
+            let text = sentence(sent);
+            known.push((kind, text));
+        }
+    }
+    known
+        .into_iter()
+        .map(|(kind, text)| format!("Requests to {kind}: {text}"))
+        .collect()
+}
+
+fn sentence(sent: &SentRequests) -> String {
+    let inputs: Vec<String> = sent.inputs.iter().map(input).collect();
+    let inferences = format!("{:.2}", sent.inferences_per_request);
+    let inferences = inferences.trim_end_matches('0').trim_end_matches('.');
+    let inputs = if inputs.is_empty() {
+        String::new()
+    } else {
+        inputs.join("; ") + "; "
+    };
+    let mut text = format!(
+        "{} different, {}, {} order; {inputs}rows: {}; {inferences} inference{} a request",
+        thousands(sent.distinct),
+        spread(sent.bytes),
+        sent.order,
+        sent.rows_by,
+        if inferences == "1" { "" } else { "s" },
+    );
+    if let Some(checked) = sent.checked {
+        text += &format!(
+            "; values of {} of the replies compared (to {} absolute and relative), those of {} requests being known",
+            percent(checked.share),
+            checked.tolerance,
+            thousands(checked.requests)
+        );
+    }
+    text
+}
+
+fn spread(spread: Spread) -> String {
+    if spread.min == spread.max {
+        return bytes(spread.min);
+    }
+    format!(
+        "{} to {} (median {})",
+        bytes(spread.min),
+        bytes(spread.max),
+        bytes(spread.median)
+    )
+}
+
+fn input(input: &SentInput) -> String {
+    format!(
+        "`{}` {} {}, {}",
+        input.name,
+        input.datatype,
+        shapes(input),
+        input.values
+    )
+}
+
+fn shapes(input: &SentInput) -> String {
+    if let ([only], 1) = (&input.shapes[..], input.distinct_shapes) {
+        return format!("{:?}", only.shape);
+    }
+    let listed = input.shapes.iter().take(SHAPES);
+    let listed: Vec<String> = listed
+        .map(|one| format!("{:?} {}", one.shape, percent(one.share)))
+        .collect();
+    let others = input.distinct_shapes.saturating_sub(listed.len() as u64);
+    let mut text = listed.join(", ");
+    if others > 0 {
+        text += &format!(
+            " and {} others ({} to {} elements, median {})",
+            thousands(others),
+            thousands(input.elements.min),
+            thousands(input.elements.max),
+            thousands(input.elements.median)
+        );
+    }
+    text
+}
+
+/// An input's shapes for a cell of a table: `image [1, 3, 224, 224] 0.5, [1, 3, 320, 320] 0.5`.
+pub(crate) fn input_shapes(input: &SentInput) -> String {
+    let listed = input.shapes.iter().take(SHAPES);
+    let listed: Vec<String> = listed.map(|one| format!("{:?} {:.3}", one.shape, one.share)).collect();
+    let more = if input.distinct_shapes > listed.len() as u64 {
+        ", …"
+    } else {
+        ""
+    };
+    format!("{} {}{more}", input.name, listed.join(", "))
+}

@@ -1,0 +1,278 @@
+//! Columns of Parquet and Arrow IPC files. In: a path and a column. Out: records, a row each: numbers, texts, or lists of them.
+//! Nulls are refused, by row: no model takes them.
+
+use super::{FILE_BYTES, short};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_buffer::ToByteSlice;
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::DataType as Arrow;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+use tierlab_load::element;
+use tierlab_load::inputs::{Records, Shapes};
+use tierlab_protocol::tensor::DataType;
+
+/// How an Arrow file begins; a stream begins otherwise.
+const ARROW_MAGIC: &[u8; 6] = b"ARROW1";
+/// The most rows.
+const ROWS: usize = 16_000_000;
+
+/// A column of a Parquet file.
+///
+/// # Errors
+/// No such file or column, a type that the protocol does not have, a null.
+pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
+    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let file = File::open(path).map_err(|error| says(&error))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| says(&error))?;
+    let schema = builder.schema().clone();
+    let Ok(index) = schema.index_of(column) else {
+        return Err(says(&missing(
+            column,
+            schema.fields().iter().map(|field| field.name().as_str()),
+        )));
+    };
+    let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
+    let reader = builder.with_projection(mask).build().map_err(|error| says(&error))?;
+    let batches = reader.map(|batch| batch.map_err(|error| error.to_string()));
+    collected(path, column, batches)
+}
+
+/// A column of an Arrow IPC file or stream.
+///
+/// # Errors
+/// As [`parquet`].
+pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
+    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let mut file = File::open(path).map_err(|error| says(&error))?;
+    let mut magic = [0; 6];
+    let is_file = file.read_exact(&mut magic).is_ok() && magic == *ARROW_MAGIC;
+    file.seek(SeekFrom::Start(0)).map_err(|error| says(&error))?;
+    let file = BufReader::new(file);
+    let text = |batch: Result<RecordBatch, _>| {
+        batch.map_err(|error: arrow_schema::ArrowError| {
+            let says = error.to_string();
+            let is_packed = says.contains("feature");
+            let hint = if is_packed {
+                "; write the file without compression, or as Parquet"
+            } else {
+                ""
+            };
+            says + hint
+        })
+    };
+    if is_file {
+        let reader = FileReader::try_new(file, None).map_err(|error| says(&error))?;
+        collected(path, column, reader.map(text))
+    } else {
+        let reader = StreamReader::try_new(file, None).map_err(|error| says(&error))?;
+        collected(path, column, reader.map(text))
+    }
+}
+
+fn missing<'a>(column: &str, known: impl Iterator<Item = &'a str>) -> String {
+    format!(
+        "no column `{column}`; there are {}",
+        known.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// What has been read of a column.
+#[derive(Default)]
+struct Column {
+    dtype: Option<DataType>,
+    data: Vec<u8>,
+    rows: usize,
+    /// Elements of each row of lists; empty of numbers and texts.
+    lengths: Vec<u64>,
+}
+
+fn collected(
+    path: &Path,
+    column: &str,
+    batches: impl Iterator<Item = Result<RecordBatch, String>>,
+) -> Result<Records, String> {
+    let says = |what: String| format!("{}: column `{column}`: {what}", path.display());
+    let mut all = Column::default();
+    for batch in batches {
+        let batch = batch.map_err(says)?;
+        let Some(array) = batch.column_by_name(column) else {
+            let schema = batch.schema();
+            let known = schema.fields().iter().map(|field| field.name().as_str());
+            return Err(format!("{}: {}", path.display(), missing(column, known)));
+        };
+        all.add(array).map_err(says)?;
+        if all.rows > ROWS || all.data.len() > FILE_BYTES {
+            return Err(says(format!(
+                "more than {ROWS} rows or {} MiB; cut it",
+                FILE_BYTES >> 20
+            )));
+        }
+    }
+    let shapes = match all.lengths.first() {
+        None => Shapes::Same(Vec::new()),
+        Some(first) if all.lengths.iter().all(|length| length == first) => Shapes::Same(vec![*first]),
+        Some(_) => Shapes::Lengths(all.lengths),
+    };
+    let source = format!("{}, column `{column}`", short(path));
+    Records::new(source, all.dtype.unwrap_or(DataType::Fp32), shapes, all.rows, all.data)
+}
+
+impl Column {
+    fn add(&mut self, array: &ArrayRef) -> Result<(), String> {
+        let rows = array.len();
+        if let Some(row) = (0..rows).find(|row| array.is_null(*row)) {
+            return Err(format!("row {} is null; fill it or leave it out", self.rows + row));
+        }
+        let lists: Option<Vec<ArrayRef>> = match array.data_type() {
+            Arrow::List(_) => Some((0..rows).map(|row| array.as_list::<i32>().value(row)).collect()),
+            Arrow::LargeList(_) => Some((0..rows).map(|row| array.as_list::<i64>().value(row)).collect()),
+            Arrow::FixedSizeList(..) => Some((0..rows).map(|row| array.as_fixed_size_list().value(row)).collect()),
+            _ => None,
+        };
+        match lists {
+            None => self.elements(array)?,
+            Some(lists) => {
+                for (row, list) in lists.iter().enumerate() {
+                    if list.null_count() > 0 {
+                        return Err(format!(
+                            "row {} has a null in its list; fill it or leave it out",
+                            self.rows + row
+                        ));
+                    }
+                    self.elements(list)?;
+                    self.lengths.push(list.len() as u64);
+                }
+            }
+        }
+        self.rows += rows;
+        Ok(())
+    }
+
+    fn elements(&mut self, array: &ArrayRef) -> Result<(), String> {
+        let dtype = match array.data_type() {
+            Arrow::Boolean => {
+                self.data.extend(array.as_boolean().values().iter().map(u8::from));
+                DataType::Bool
+            }
+            Arrow::UInt8 => self.numbers::<UInt8Type>(array, DataType::Uint8),
+            Arrow::UInt16 => self.numbers::<UInt16Type>(array, DataType::Uint16),
+            Arrow::UInt32 => self.numbers::<UInt32Type>(array, DataType::Uint32),
+            Arrow::UInt64 => self.numbers::<UInt64Type>(array, DataType::Uint64),
+            Arrow::Int8 => self.numbers::<Int8Type>(array, DataType::Int8),
+            Arrow::Int16 => self.numbers::<Int16Type>(array, DataType::Int16),
+            Arrow::Int32 => self.numbers::<Int32Type>(array, DataType::Int32),
+            Arrow::Int64 => self.numbers::<Int64Type>(array, DataType::Int64),
+            Arrow::Float16 => self.numbers::<Float16Type>(array, DataType::Fp16),
+            Arrow::Float32 => self.numbers::<Float32Type>(array, DataType::Fp32),
+            Arrow::Float64 => self.numbers::<Float64Type>(array, DataType::Fp64),
+            Arrow::Utf8 => self.texts(array.as_string::<i32>().iter().flatten().map(str::as_bytes)),
+            Arrow::LargeUtf8 => self.texts(array.as_string::<i64>().iter().flatten().map(str::as_bytes)),
+            Arrow::Utf8View => self.texts(array.as_string_view().iter().flatten().map(str::as_bytes)),
+            Arrow::Binary => self.texts(array.as_binary::<i32>().iter().flatten()),
+            Arrow::LargeBinary => self.texts(array.as_binary::<i64>().iter().flatten()),
+            Arrow::BinaryView => self.texts(array.as_binary_view().iter().flatten()),
+            other => return Err(format!("{other} is none of the protocol's types; cast it in the file")),
+        };
+        // Of one column all batches have one type.
+        self.dtype = Some(dtype);
+        Ok(())
+    }
+
+    fn numbers<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, dtype: DataType) -> DataType
+    where
+        [T::Native]: ToByteSlice,
+    {
+        // Of machines that are little-endian, as those of this project are.
+        self.data
+            .extend_from_slice(array.as_primitive::<T>().values().as_ref().to_byte_slice());
+        dtype
+    }
+
+    fn texts<'a>(&mut self, texts: impl Iterator<Item = &'a [u8]>) -> DataType {
+        for text in texts {
+            element::push_bytes(text, &mut self.data);
+        }
+        DataType::Bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, ListArray, StringArray};
+    use arrow_ipc::writer::{FileWriter, StreamWriter};
+    use parquet::arrow::ArrowWriter;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn batch() -> RecordBatch {
+        let lists = [Some(vec![Some(1), Some(2)]), Some(vec![]), Some(vec![Some(3)])];
+        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
+        let vectors = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]].map(|row| Some(row.map(Some)));
+        let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
+        RecordBatch::try_from_iter([
+            ("id", Arc::new(Int64Array::from(vec![7, 8, 9])) as ArrayRef),
+            ("text", Arc::new(StringArray::from(vec!["a", "", "ü"]))),
+            ("hole", Arc::new(Float32Array::from(vec![Some(1.0), None, Some(2.0)]))),
+            ("tokens", Arc::new(lists)),
+            ("vector", Arc::new(vectors)),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn columns_of_every_file_are_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let [p, f, s] = ["x.parquet", "x.arrow", "x.arrows"].map(|name| place.path().join(name));
+        let batch = batch();
+        let mut writer = ArrowWriter::try_new(File::create(&p).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let mut writer = FileWriter::try_new(File::create(&f).unwrap(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let mut writer = StreamWriter::try_new(File::create(&s).unwrap(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        type Reader = fn(&Path, &str) -> Result<Records, String>;
+        for (path, reader) in [(&p, parquet as Reader), (&f, arrow), (&s, arrow)] {
+            let id = reader(path, "id").unwrap();
+            assert_eq!((id.len(), id.get(1)), (3, (vec![], &8_i64.to_le_bytes()[..])));
+            assert_eq!(reader(path, "text").unwrap().get(2).1, "\x02\0\0\0ü".as_bytes());
+            assert_eq!(reader(path, "vector").unwrap().get(2).0, [2]);
+            let tokens = reader(path, "tokens").unwrap();
+            assert_eq!(
+                (tokens.get(0).0, tokens.get(1).0, tokens.get(2).0),
+                (vec![2], vec![0], vec![1])
+            );
+            let hole = reader(path, "hole").unwrap_err();
+            assert!(hole.contains("column `hole`: row 1 is null"), "{hole}");
+            let missing = reader(path, "ids").unwrap_err();
+            assert!(missing.contains("no column `ids`; there are id, text"), "{missing}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_file_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), magic: bool) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            for head in [&b"PAR1"[..], ARROW_MAGIC] {
+                let head = if magic { head } else { b"" };
+                std::fs::write(file.path(), [head, &bytes[..], head].concat()).unwrap();
+                prop_assert!(parquet(file.path(), "x").is_err());
+                let _ = arrow(file.path(), "x");
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Files that requests are made of: arrays, columns, lines, recorded requests, and perf_analyzer's input data.
+//!
+//! In: a path that a plan names. Out: records and recorded requests, or what in the file cannot be read. Files are bounded, and
+//! nothing in them is believed. Knows no model: types are looked at when one is known.
+
+pub mod columns;
+pub mod lines;
+pub mod npy;
+pub mod npz;
+pub mod perf_data;
+pub mod whole;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The most that is read of one file, and that its columns may hold.
+pub const FILE_BYTES: usize = 512 << 20;
+
+/// All of a file.
+///
+/// # Errors
+/// A file that cannot be read, or a larger one than [`FILE_BYTES`].
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let file = File::open(path).map_err(|error| says(&error))?;
+    let mut bytes = Vec::new();
+    let limit = FILE_BYTES as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| says(&error))?;
+    if bytes.len() > FILE_BYTES {
+        return Err(says(&format_args!("more than {} MiB; cut it", FILE_BYTES >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// A file's name, for results.
+#[must_use]
+pub fn short(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,294 @@
+//! perf_analyzer's input data: its JSON file with `data` and `validation_data`, or a folder with a file for each input.
+//!
+//! In: a path. Out: recorded requests, a step of a stream each, streams one after the other. Format: NVIDIA's `perf_analyzer`,
+//! `docs/input_data.md`. What its file has is taken as it stands; what it does not know is refused by name.
+
+use super::{read, short};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tierlab_load::inputs::{Recorded, RecordedContent, RecordedRequest, RecordedTensor};
+
+/// The most steps of all streams.
+const STEPS: usize = 1_000_000;
+/// The most files of a folder.
+const FILES: usize = 1_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    data: Vec<Box<RawValue>>,
+    #[serde(default)]
+    validation_data: Option<Vec<Box<RawValue>>>,
+}
+
+/// A tensor that is no bare array.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    #[serde(default)]
+    content: Option<Box<RawValue>>,
+    #[serde(default)]
+    shape: Option<Vec<u64>>,
+    #[serde(default)]
+    b64: Option<String>,
+}
+
+/// A step: its tensors, and where it stands.
+struct Step {
+    place: String,
+    tensors: Vec<RecordedTensor>,
+}
+
+/// Requests of a file or a folder.
+///
+/// # Errors
+/// What cannot be read, by stream, step and tensor.
+pub fn requests(path: &Path) -> Result<Recorded, String> {
+    if path.is_dir() {
+        return folder(path);
+    }
+    of(&short(path), &read(path)?).map_err(|what| format!("{}: {what}", path.display()))
+}
+
+/// What replies should say: a file's validation data, or its data where it has no other.
+///
+/// # Errors
+/// As [`requests`].
+pub fn expectations(path: &Path) -> Result<Recorded, String> {
+    let says = |what: String| format!("{}: {what}", path.display());
+    let document = document(&read(path)?).map_err(says)?;
+    let entries = document.validation_data.unwrap_or(document.data);
+    let steps = steps(&entries).map_err(says)?;
+    if steps.is_empty() {
+        return Err(says("no validation data".into()));
+    }
+    let request = |step: Step| RecordedRequest {
+        place: step.place,
+        expected: step.tensors,
+        ..RecordedRequest::default()
+    };
+    Ok(Recorded {
+        source: short(path),
+        requests: steps.into_iter().map(request).collect(),
+    })
+}
+
+fn document(bytes: &[u8]) -> Result<Document, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("no input data of perf_analyzer: {error}"))
+}
+
+fn of(source: &str, bytes: &[u8]) -> Result<Recorded, String> {
+    let document = document(bytes)?;
+    let data = steps(&document.data)?;
+    if data.is_empty() {
+        return Err("`data` is missing or empty".into());
+    }
+    let expected = match document.validation_data {
+        None => Vec::new(),
+        Some(entries) => {
+            let expected = steps(&entries)?;
+            let places = |steps: &[Step]| steps.iter().map(|step| step.place.clone()).collect::<Vec<_>>();
+            if places(&expected) != places(&data) {
+                return Err(format!(
+                    "`validation_data` has {} steps, `data` has {}, or they stand in other streams",
+                    expected.len(),
+                    data.len()
+                ));
+            }
+            expected
+        }
+    };
+    let mut expected = expected.into_iter();
+    let requests = data.into_iter().map(|step| RecordedRequest {
+        place: step.place,
+        inputs: step.tensors,
+        expected: expected.next().map_or_else(Vec::new, |step| step.tensors),
+        whole: None,
+    });
+    Ok(Recorded {
+        source: source.to_owned(),
+        requests: requests.collect(),
+    })
+}
+
+/// Steps, of one stream or of several.
+fn steps(entries: &[Box<RawValue>]) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.get().trim_start().starts_with('[') {
+            let stream: Vec<Box<RawValue>> =
+                serde_json::from_str(entry.get()).map_err(|error| format!("stream {index}: {error}"))?;
+            for (number, text) in stream.iter().enumerate() {
+                steps.push(step(format!("stream {index}, step {number}"), text)?);
+            }
+        } else {
+            steps.push(step(format!("step {index}"), entry)?);
+        }
+        if steps.len() > STEPS {
+            return Err(format!("more than {STEPS} steps; cut it"));
+        }
+    }
+    Ok(steps)
+}
+
+fn step(place: String, text: &RawValue) -> Result<Step, String> {
+    let tensors: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_str(text.get()).map_err(|error| format!("{place}: {error}"))?;
+    let named = tensors
+        .into_iter()
+        .map(|(name, text)| tensor(name.clone(), text).map_err(|what| format!("{place}: `{name}`: {what}")));
+    let tensors = named.collect::<Result<_, _>>()?;
+    Ok(Step { place, tensors })
+}
+
+fn tensor(name: String, text: Box<RawValue>) -> Result<RecordedTensor, String> {
+    if !text.get().trim_start().starts_with('{') {
+        return Ok(RecordedTensor {
+            name,
+            shape: None,
+            content: RecordedContent::Json(text),
+        });
+    }
+    let described: Described = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
+    let content = match (described.content, described.b64) {
+        (Some(_), Some(_)) => return Err("it has both `content` and `b64`".into()),
+        (None, None) => return Err("it has neither `content` nor `b64`".into()),
+        (None, Some(encoded)) => raw(&encoded)?,
+        (Some(content), None) if content.get().trim_start().starts_with('{') => {
+            let inner: Described = serde_json::from_str(content.get()).map_err(|error| error.to_string())?;
+            raw(&inner.b64.ok_or("its `content` is neither an array nor `b64`")?)?
+        }
+        (Some(content), None) => RecordedContent::Json(content),
+    };
+    Ok(RecordedTensor {
+        name,
+        shape: described.shape,
+        content,
+    })
+}
+
+fn raw(encoded: &str) -> Result<RecordedContent, String> {
+    let bytes = STANDARD
+        .decode(encoded)
+        .map_err(|error| format!("its `b64` is no base64: {error}"))?;
+    Ok(RecordedContent::Raw(bytes.into()))
+}
+
+/// One request: each file is the input of its name.
+fn folder(path: &Path) -> Result<Recorded, String> {
+    let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let mut inputs = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|error| says(&error))? {
+        let entry = entry.map_err(|error| says(&error))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(says(&"a file whose name is no text"));
+        };
+        if !entry.path().is_file() {
+            return Err(says(&format_args!(
+                "`{name}` is no file; perf_analyzer's folder has a file for each input"
+            )));
+        }
+        if inputs.len() == FILES {
+            return Err(says(&format_args!("more than {FILES} files")));
+        }
+        inputs.push(RecordedTensor {
+            name,
+            shape: None,
+            content: RecordedContent::File(Bytes::from(read(&entry.path())?)),
+        });
+    }
+    if inputs.is_empty() {
+        return Err(says(&"an empty folder; perf_analyzer's has a file for each input"));
+    }
+    inputs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Recorded {
+        source: short(path),
+        requests: vec![RecordedRequest {
+            place: "the folder".into(),
+            inputs,
+            ..RecordedRequest::default()
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STREAMS: &str = r#"{"data": [
+        [{"x": {"content": [1, 2], "shape": [2]}, "t": ["a"]}, {"x": {"b64": "AAA="}}],
+        [{"x": [3], "t": {"content": {"b64": "AQAAAGE="}}}]
+    ], "validation_data": [[{"y": [1]}, {"y": [2]}], [{"y": [3]}]]}"#;
+
+    #[test]
+    fn streams_steps_and_contents_are_read() {
+        let recorded = of("d.json", STREAMS.as_bytes()).unwrap();
+        let places: Vec<_> = recorded.requests.iter().map(|request| request.place.as_str()).collect();
+        assert_eq!(places, ["stream 0, step 0", "stream 0, step 1", "stream 1, step 0"]);
+        let first = &recorded.requests[0];
+        assert_eq!(first.inputs[1].name, "x");
+        assert_eq!(first.inputs[1].shape, Some(vec![2]));
+        assert_eq!(first.expected[0].name, "y");
+        assert!(matches!(&recorded.requests[1].inputs[0].content, RecordedContent::Raw(bytes) if bytes.len() == 2));
+        assert!(
+            matches!(&recorded.requests[2].inputs[0].content, RecordedContent::Raw(bytes) if bytes.ends_with(b"a"))
+        );
+        let plain = of("d.json", br#"{"data": [{"x": [1]}, {"x": [2]}]}"#).unwrap();
+        assert_eq!(plain.requests[1].place, "step 1");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, what) in [
+            ("[]", "no input data"),
+            ("{}", "`data` is missing"),
+            (
+                r#"{"data": [{"x": {"contents": [1]}}]}"#,
+                "step 0: `x`: unknown field `contents`",
+            ),
+            (r#"{"data": [{"x": {"shape": [1]}}]}"#, "neither `content` nor `b64`"),
+            (r#"{"data": [{"x": {"b64": "!"}}]}"#, "no base64"),
+            (
+                r#"{"data": [{"x": [1]}], "validation_data": []}"#,
+                "has 0 steps, `data` has 1",
+            ),
+            (r#"{"data": [[[1]]]}"#, "stream 0, step 0"),
+            (r#"{"data": [], "weights": 1}"#, "unknown field `weights`"),
+        ] {
+            let refused = of("d.json", text.as_bytes()).unwrap_err();
+            assert!(refused.contains(what), "{refused} does not say {what}");
+        }
+    }
+
+    #[test]
+    fn a_folder_has_a_file_for_each_input() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(requests(place.path()).is_err());
+        std::fs::write(place.path().join("x"), [0; 8]).unwrap();
+        std::fs::write(place.path().join("t"), "a\nb\n").unwrap();
+        let recorded = requests(place.path()).unwrap();
+        let names: Vec<_> = recorded.requests[0]
+            .inputs
+            .iter()
+            .map(|tensor| tensor.name.as_str())
+            .collect();
+        assert_eq!(names, ["t", "x"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[\\[\\]{}\":,a-z0-9 ]{0,80}", at in 0_usize..200, byte: u8) {
+            let _ = of("d", text.as_bytes());
+            let mut known = STREAMS.as_bytes().to_vec();
+            known[at] = byte;
+            let _ = of("d", &known);
+        }
+    }
+}
