@@ -5,10 +5,10 @@
 
 use crate::content::words;
 use crate::units::NONE;
-use tierlab_analysis::record::{Interval, Point, Run, Verdict};
+use tierlab_analysis::record::{Driven, Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 45] = [
+pub(crate) const COLUMNS: [&str; 50] = [
     "tier",
     "origin",
     "cache",
@@ -54,6 +54,11 @@ pub(crate) const COLUMNS: [&str; 45] = [
     "usd_per_10k_hi",
     "mix_hour_share",
     "mix_tier_share",
+    "loop",
+    "users",
+    "think_time",
+    "journey",
+    "step",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -86,7 +91,11 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         factors.batch_size.to_string(),
         words::arrivals(factors),
         factors.keys.clone(),
-        number(factors.offered_rps),
+        if factors.driven.as_ref().is_some_and(Driven::is_closed) {
+            NONE.to_owned()
+        } else {
+            number(factors.offered_rps)
+        },
         factors.label().to_owned(),
         point.repeats.len().to_string(),
         summary.samples.to_string(),
@@ -118,7 +127,34 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         optional(summary.mix_share.map(|share| share.hour)),
         optional(summary.mix_share.map(|share| share.tier)),
     ]);
+    row.extend(driven(factors.driven.as_ref()));
     Some(row)
+}
+
+/// Which loop it was, and of which closed loop or journey.
+fn driven(driven: Option<&Driven>) -> [String; 5] {
+    let none = || NONE.to_owned();
+    match driven {
+        None => ["open".to_owned(), none(), none(), none(), none()],
+        Some(Driven::ClosedLoop { users, think_time }) => [
+            "closed".to_owned(),
+            users.to_string(),
+            think_time.clone(),
+            none(),
+            none(),
+        ],
+        Some(Driven::BesideClosedLoop { users, think_time }) => [
+            "open beside closed".to_owned(),
+            users.to_string(),
+            think_time.clone(),
+            none(),
+            none(),
+        ],
+        Some(Driven::Journey { name, step }) => {
+            let step = step.clone().unwrap_or_else(|| "whole".to_owned());
+            ["open".to_owned(), none(), none(), name.clone(), step]
+        }
+    }
 }
 
 fn interval(interval: Option<&Interval>) -> [String; 3] {

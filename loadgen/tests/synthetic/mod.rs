@@ -68,6 +68,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
                         arrivals: "poisson".to_owned(),
                         keys: "zipf(1.10)".to_owned(),
                         mix: None,
+                        driven: None,
                     };
                     let wait = if tier.name == "s3" { slowdown } else { 1.0 };
                     points.push(point(factors, tier, wait, repeats));
@@ -202,6 +203,7 @@ fn floor(repeats: u32) -> Point {
         arrivals: "poisson".to_owned(),
         keys: "uniform".to_owned(),
         mix: None,
+        driven: None,
     };
     point(factors, &tier, 1.0, repeats)
 }
@@ -313,6 +315,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
             ..ServerDelta::default()
         }),
         mix_share: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),
     }

@@ -11,6 +11,7 @@ mod shared;
 mod step;
 mod user;
 
+pub(crate) use http::HttpReply;
 pub use http::headers;
 pub use step::{DriverError, Finished, Route, Step};
 

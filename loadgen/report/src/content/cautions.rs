@@ -188,6 +188,7 @@ mod tests {
                 arrivals: "constant".into(),
                 keys: "uniform".into(),
                 mix: None,
+                driven: None,
             },
             repeats: repeats.collect(),
             summary: None,

@@ -3,7 +3,7 @@
 //! - `answer`, `answer_sentence`, `figures`: what a question came to, its sentence, the figures of a variant
 //! - `report`, `group`, `point_row`: the whole, its groups of curves, its points
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
-//! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
+//! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`, `driven`: tables
 
 pub(crate) mod answer;
 mod answer_sentence;
@@ -11,6 +11,7 @@ pub(crate) mod best;
 mod cautions;
 pub(crate) mod cold_starts;
 pub(crate) mod costs;
+pub(crate) mod driven;
 pub(crate) mod figures;
 pub(crate) mod gpus;
 pub(crate) mod group;

@@ -322,6 +322,8 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         bands: Vec::new(),
         server: None,
         mix_share: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: String::new(),
         histograms: Histograms {
             block_s: window_s / super::rows::BLOCKS as f64,

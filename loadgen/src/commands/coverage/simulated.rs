@@ -38,6 +38,8 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         bands: Vec::new(),
         server: None,
         mix_share: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: String::new(),
         histograms: Histograms {
             block_s: window_s / BLOCKS as f64,
@@ -71,5 +73,6 @@ pub(super) fn factors(rps: f64) -> Factors {
         arrivals: "poisson".into(),
         keys: "none".into(),
         mix: None,
+        driven: None,
     }
 }
