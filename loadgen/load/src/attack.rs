@@ -30,7 +30,7 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
     configuration.increase_rate = Some("1000000".into());
     configuration.quiet = 2;
     configuration.no_metrics = !attack.metrics;
-    configuration.no_reset_metrics = true;
+    // Its metrics are reset once all users are up: without that goose prints a line on stdout.
     configuration.no_transaction_metrics = true;
     configuration.no_scenario_metrics = true;
     configuration.no_print_metrics = true;

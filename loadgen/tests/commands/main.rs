@@ -3,6 +3,7 @@
 mod attribution;
 mod certificate;
 mod disturbed;
+mod driven;
 mod hostile;
 mod hosts;
 mod lab;

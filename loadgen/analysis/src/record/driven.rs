@@ -84,7 +84,8 @@ impl ClosedLoopFigures {
 /// a journey the sum over its requests, what lies before and between them left out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GooseFigures {
-    /// Requests that goose's own metrics counted over the whole step, warm-up included; absent where they were off.
+    /// Requests that goose's own metrics counted, warm-up included, since goose had noticed that all users were up; absent where they
+    /// were off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<u64>,
     /// The median of its times, in microseconds.

@@ -52,21 +52,21 @@ fn closed_loops(run: &Run) -> Option<SideTable> {
         let Some(Driven::ClosedLoop { users, think_time }) = &point.factors.driven else {
             continue;
         };
+        let thinking = if think_time == "0 ms" {
+            String::new()
+        } else {
+            format!(", think time {think_time}")
+        };
         let name = format!(
-            "closed loop, {users} {}, think time {think_time}",
+            "closed, {users} {}{thinking}",
             if *users == 1 { "user" } else { "users" }
         );
         let beside = beside(run, point);
-        rows.push(row(run, point, &name, summary_figures));
+        rows.push(row(run, point, &name));
         rows.push(match beside {
-            Some(open) => row(
-                run,
-                open,
-                &format!("open loop at {}/s", rate(open.factors.offered_rps)),
-                summary_figures,
-            ),
+            Some(open) => row(run, open, &format!("open at {}/s", rate(open.factors.offered_rps))),
             None => {
-                let none = "open loop: not measured, for the closed loop had no throughput".to_owned();
+                let none = "open: not measured, for the closed loop had no throughput".to_owned();
                 let mut cells = vec![String::new(), String::new(), none];
                 cells.resize(COLUMNS.len() + 3, NONE.to_owned());
                 cells
@@ -186,7 +186,7 @@ fn journeys(run: &Run) -> Option<SideTable> {
             None => format!("{name} at {at}, whole"),
             Some(step) => format!("{name} at {at}, {step}"),
         };
-        rows.push(row(run, point, &who, summary_figures));
+        rows.push(row(run, point, &who));
         if step.is_none() {
             notes.extend(goose_of_journey(point).map(|said| format!("{name} at {at}: {said}")));
         }
@@ -236,12 +236,12 @@ fn columns(what: &'static str) -> Vec<(&'static str, bool)> {
         .collect()
 }
 
-fn row(run: &Run, point: &Point, what: &str, figures: fn(&Summary) -> Vec<String>) -> Vec<String> {
+fn row(run: &Run, point: &Point, what: &str) -> Vec<String> {
     let factors = &point.factors;
     let batch = if factors.batch_size == 1 {
         String::new()
     } else {
-        format!(", {} rows per request", factors.batch_size)
+        format!(", ×{}", factors.batch_size)
     };
     let who = vec![
         words::tier(run, factors.label()),
@@ -249,7 +249,7 @@ fn row(run: &Run, point: &Point, what: &str, figures: fn(&Summary) -> Vec<String
         format!("{what}{batch}"),
     ];
     let figures = match &point.summary {
-        Some(summary) => figures(summary),
+        Some(summary) => summary_figures(summary),
         None => vec![NONE.to_owned(); COLUMNS.len()],
     };
     who.into_iter().chain(figures).collect()
