@@ -6,28 +6,26 @@
 //! says nothing of how long requests would have waited that were never sent: while the server stalls, its users stall with it.
 //! Knows nothing of percentiles.
 
+mod shared;
 mod think;
 mod user;
 
+pub use shared::ClosedLoop;
 pub use think::Think;
 
-use crate::attack::{Attack, attack, client};
+use crate::attack::{Attack, attack};
 use crate::driver::{DriverError, Finished};
 use crate::interrupt::Interrupt;
-use crate::live::Watch;
 use crate::pacer::{Clock, Observed};
-use crate::payload::Body;
-use crate::reply::{Expected, Limit};
 use crate::schedule::Schedule;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
 use goose::metrics::GooseMetrics;
-use reqwest::{Client, Url};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use shared::{LAST_BYTE, Shared, Turn};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{ClosedLoopFigures, Failure, Sample};
-use tokio::sync::{Semaphore, watch};
+use tierlab_analysis::record::{ClosedLoopFigures, Sample};
+use tokio::sync::Semaphore;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
@@ -35,36 +33,6 @@ const LEAD: Duration = Duration::from_millis(10);
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// After the last reply may have come, how long users and goose may take to end; goose looks for finished users twice a second.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// The name that times to the last byte have in goose's metrics.
-const LAST_BYTE: &str = "LAST-BYTE";
-
-/// One step of a closed loop.
-#[derive(Debug, Clone)]
-pub struct ClosedLoop {
-    /// Where requests are posted.
-    pub url: Url,
-    /// What, sent in turn by whoever is next.
-    pub bodies: Arc<Vec<Body>>,
-    /// What every reply must look like.
-    pub expected: Arc<Expected>,
-    /// How long it may be.
-    pub limit: Limit,
-    /// Users, and so the most in flight.
-    pub users: usize,
-    /// What a user waits between a reply and its next request.
-    pub think: Think,
-    /// What think times derive from.
-    pub seed: u64,
-    /// Cut off the front.
-    pub warmup: Duration,
-    /// What is measured.
-    pub window: Duration,
-    /// The client's limit for one request.
-    pub timeout: Duration,
-    /// Who is told of it while it runs.
-    pub watch: Watch,
-}
-
 /// What a closed loop left behind.
 #[derive(Debug)]
 pub struct Ran {
@@ -78,37 +46,6 @@ pub struct Ran {
     pub goose_us: Vec<u64>,
     /// Requests that goose's own metrics counted, warm-up included.
     pub goose_counted: u64,
-}
-
-/// One request of a user.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    sample: Sample,
-    /// Since the user's last reply; `None` for its first request.
-    pause_us: Option<u64>,
-    /// Of it, what the plan asked for.
-    think_us: u64,
-    goose_us: Option<u64>,
-}
-
-/// What the users of a step share.
-struct Shared {
-    step: ClosedLoop,
-    client: Client,
-    thinks_us: Vec<u64>,
-    clock: OnceLock<Clock>,
-    started: watch::Sender<bool>,
-    window_start_us: u64,
-    window_end_us: u64,
-    next_body: AtomicUsize,
-    next_user: AtomicUsize,
-    stopped: AtomicBool,
-    ready: Semaphore,
-    delivered: Semaphore,
-    /// Taken once per user, at its end.
-    turns: Mutex<Vec<Turn>>,
-    /// Taken by failed requests only.
-    examples: Mutex<BTreeMap<Failure, String>>,
 }
 
 /// Runs a closed loop; `None` when it was interrupted.
@@ -126,7 +63,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let shared = Arc::new(Shared::new(step)?);
     // However this ends, the users end with it.
     let _stop = Stop(&shared);
-    let mut attack = Box::pin(shared.attack()?.execute());
+    let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
     let window_began = tokio::select! {
         began = conduct(&shared) => began?,
@@ -143,7 +80,7 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
         },
         () = interrupt.raised() => return Ok(None),
     };
-    Ok(Some(shared.collect(window_began, &metrics)))
+    Ok(Some(collect(&shared, window_began, &metrics)))
 }
 
 struct Stop<'a>(&'a Shared);
@@ -184,91 +121,56 @@ async fn wait_for_all(
     }
 }
 
-impl Shared {
-    fn new(step: ClosedLoop) -> Result<Self, DriverError> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
-        let window_start_us = micros(step.warmup);
-        Ok(Self {
-            client: client(step.timeout)?,
-            thinks_us: step.think.draw(step.seed),
-            clock: OnceLock::new(),
-            started: watch::channel(false).0,
-            window_start_us,
-            window_end_us: window_start_us + micros(step.window),
-            next_body: AtomicUsize::new(0),
-            next_user: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
-            ready: Semaphore::new(0),
-            delivered: Semaphore::new(0),
-            turns: Mutex::default(),
-            examples: Mutex::default(),
-            step,
-        })
-    }
+/// A scenario of one transaction, which goose repeats.
+fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+    let own = Arc::clone(shared);
+    let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
+        let shared = Arc::clone(&own);
+        Box::pin(async move { user::turn(user, &shared).await })
+    });
+    attack(Attack {
+        host: &shared.step.url,
+        users: shared.step.users,
+        scenario: Scenario::new("closed loop").register_transaction(Transaction::new(function)),
+        metrics: true,
+    })
+}
 
-    fn attack(self: &Arc<Self>) -> Result<goose::GooseAttack, DriverError> {
-        let shared = Arc::clone(self);
-        let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
-            let shared = Arc::clone(&shared);
-            Box::pin(async move { user::turn(user, &shared).await })
-        });
-        attack(Attack {
-            host: &self.step.url,
-            users: self.step.users,
-            scenario: Scenario::new("closed loop").register_transaction(Transaction::new(function)),
-            metrics: true,
-        })
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
-    }
-
-    fn body(&self) -> &Body {
-        let index = self.next_body.fetch_add(1, Ordering::Relaxed);
-        &self.step.bodies[index % self.step.bodies.len()]
-    }
-
-    fn in_window(&self, us: u64) -> bool {
-        (self.window_start_us..self.window_end_us).contains(&us)
-    }
-
-    fn collect(&self, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
-        let mut turns = std::mem::take(&mut *self.turns.lock().unwrap_or_else(PoisonError::into_inner));
-        turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
-        let window_s = (self.window_end_us - self.window_start_us) as f64 / 1e6;
-        let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
-        let inside = |sample: &Sample| {
-            let from = sample.sent_us.max(self.window_start_us);
-            sample.done_us.min(self.window_end_us).saturating_sub(from)
-        };
-        let in_flight_us: u64 = samples.iter().map(inside).sum();
-        let examples = std::mem::take(&mut *self.examples.lock().unwrap_or_else(PoisonError::into_inner));
-        let counted = metrics.requests.iter();
-        let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
-        Ran {
-            figures: figures(&turns, |us| self.in_window(us), window_s),
-            goose_us: turns
-                .iter()
-                .filter(|turn| self.in_window(turn.sample.sent_us))
-                .filter_map(|turn| turn.goose_us)
-                .collect(),
-            goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),
-            schedule: Schedule {
-                due_us: samples.iter().map(|sample| sample.sent_us).collect(),
-                window_start_us: self.window_start_us,
-                window_end_us: self.window_end_us,
+fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
+    let mut turns = std::mem::take(&mut *shared.turns.lock().unwrap_or_else(PoisonError::into_inner));
+    turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
+    let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
+    let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
+    let inside = |sample: &Sample| {
+        let from = sample.sent_us.max(shared.window_start_us);
+        sample.done_us.min(shared.window_end_us).saturating_sub(from)
+    };
+    let in_flight_us: u64 = samples.iter().map(inside).sum();
+    let examples = std::mem::take(&mut *shared.examples.lock().unwrap_or_else(PoisonError::into_inner));
+    let counted = metrics.requests.iter();
+    let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
+    Ran {
+        figures: figures(&turns, |us| shared.in_window(us), window_s),
+        goose_us: turns
+            .iter()
+            .filter(|turn| shared.in_window(turn.sample.sent_us))
+            .filter_map(|turn| turn.goose_us)
+            .collect(),
+        goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),
+        schedule: Schedule {
+            due_us: samples.iter().map(|sample| sample.sent_us).collect(),
+            window_start_us: shared.window_start_us,
+            window_end_us: shared.window_end_us,
+        },
+        finished: Finished {
+            observed: Observed {
+                limit_hit: false,
+                mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
             },
-            finished: Finished {
-                observed: Observed {
-                    limit_hit: false,
-                    mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
-                },
-                samples,
-                window_began,
-                examples,
-            },
-        }
+            samples,
+            window_began,
+            examples,
+        },
     }
 }
 

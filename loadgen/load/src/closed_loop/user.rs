@@ -1,7 +1,7 @@
 //! One goose user of a closed loop: a transaction is one request with the pause before it. In: what the step's users share. Out: a
 //! turn for each request, delivered once the window is over.
 
-use super::{LAST_BYTE, Shared, Turn};
+use super::shared::{LAST_BYTE, Shared, Turn};
 use crate::attack::{Sent, send};
 use crate::driver::{HttpReply, headers};
 use crate::pacer::Clock;

@@ -6,29 +6,30 @@
 //! The first step counts from the due time, each later one from the end of the one before. Knows nothing of percentiles.
 //!
 //! - [`template`], [`inputs`], [`value`]: requests made of values, and values taken from replies
-//! - `step`: one request and what it comes to; `user`: a goose user, which takes tickets and walks the steps
+//! - `step`: one request and what it comes to; `shape`: of a tensor; `shared`: what users share; `user`: a goose user, which takes tickets and walks the steps
 
 pub mod inputs;
+mod shape;
+mod shared;
 mod step;
 pub mod template;
 mod user;
 pub mod value;
 
+pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, Take};
 
-use crate::attack::{Attack, attack, client};
+use crate::attack::{Attack, attack};
 use crate::driver::DriverError;
 use crate::interrupt::Interrupt;
-use crate::live::Watch;
 use crate::pacer::{self, Clock, Observed};
-use crate::schedule::Schedule;
 use crate::tickets::Tickets;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
-use reqwest::{Client, Url};
+use shared::Shared;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tierlab_analysis::record::Failure;
 use tokio::sync::Semaphore;
 
 /// Between the last user's start and the step's zero.
@@ -37,49 +38,6 @@ const LEAD: Duration = Duration::from_millis(10);
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// After the drain limit, how long users may take to notice.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
-
-/// One measured step of a run: journeys at one rate.
-#[derive(Debug, Clone)]
-pub struct Journey {
-    /// The server's address.
-    pub host: Url,
-    /// When journeys begin.
-    pub schedule: Arc<Schedule>,
-    /// The entity of each, in turn; empty where none is asked for.
-    pub entities: Arc<Vec<i64>>,
-    /// What each does; at least one step.
-    pub steps: Arc<Vec<JourneyStep>>,
-    /// How many values a journey has: the entity first, then those that steps take.
-    pub values: usize,
-    /// The most journeys under way.
-    pub users: usize,
-    /// The client's limit for one request, from its actual send.
-    pub timeout: Duration,
-    /// How long replies may come in after the window.
-    pub drain: Duration,
-    /// Who is told of it while it runs.
-    pub watch: Watch,
-}
-
-/// One request of a journey.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepSample {
-    /// Its times: due at the journey's due time for the first, at the end of the step before for the others.
-    pub sample: Sample,
-    /// When its journey was due.
-    pub journey_due_us: u64,
-}
-
-/// One journey, from its due time to the end of its last step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Whole {
-    /// Its times and how it ended: as its last step, or the one that failed.
-    pub sample: Sample,
-    /// The step that failed it.
-    pub failed_at: Option<usize>,
-    /// goose's own times of its requests, summed, in microseconds.
-    pub goose_us: u64,
-}
 
 /// What journeys left behind.
 #[derive(Debug)]
@@ -94,28 +52,6 @@ pub struct Travelled {
     pub window_began: SystemTime,
     /// Of failures, by step, the first one in words.
     pub examples: Vec<BTreeMap<Failure, String>>,
-}
-
-/// What the users of a step share.
-struct Shared {
-    step: Journey,
-    client: Client,
-    tickets: Arc<Tickets>,
-    clock: OnceLock<Clock>,
-    drain_end_us: u64,
-    ready: Semaphore,
-    delivered: Semaphore,
-    /// Taken once per user, at its end.
-    done: Mutex<Done>,
-    /// Taken by failed requests only.
-    examples: Mutex<Vec<BTreeMap<Failure, String>>>,
-}
-
-/// What users leave.
-#[derive(Debug, Clone, Default)]
-struct Done {
-    journeys: Vec<Whole>,
-    steps: Vec<Vec<StepSample>>,
 }
 
 /// Runs journeys; `None` when it was interrupted.
@@ -134,7 +70,7 @@ pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelle
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
-    let attack = Box::pin(shared.attack()?.execute());
+    let attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
     tokio::select! {
         travelled = conduct(&shared) => travelled.map(Some),
@@ -193,61 +129,25 @@ async fn wait_for_all(
     }
 }
 
-impl Shared {
-    fn new(step: Journey) -> Result<Self, DriverError> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
-        Ok(Self {
-            client: client(step.timeout)?,
-            tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
-            clock: OnceLock::new(),
-            drain_end_us: step.schedule.window_end_us + micros(step.drain),
-            ready: Semaphore::new(0),
-            delivered: Semaphore::new(0),
-            done: Mutex::new(Done {
-                journeys: Vec::with_capacity(step.schedule.due_us.len()),
-                steps: vec![Vec::with_capacity(step.schedule.due_us.len()); step.steps.len()],
-            }),
-            examples: Mutex::new(vec![BTreeMap::new(); step.steps.len()]),
-            step,
-        })
+/// The scenario of a journey, its steps as transactions.
+fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+    let mut scenario = Scenario::new("journey");
+    for (index, step) in shared.step.steps.iter().enumerate() {
+        let own = Arc::clone(shared);
+        let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
+            let shared = Arc::clone(&own);
+            Box::pin(async move { user::walk(user, &shared, index).await })
+        });
+        let transaction = Transaction::new(function)
+            .set_name(&step.name)
+            // In the plan's order, one after the other.
+            .set_sequence(index + 1);
+        scenario = scenario.register_transaction(transaction);
     }
-
-    fn attack(self: &Arc<Self>) -> Result<goose::GooseAttack, DriverError> {
-        let mut scenario = Scenario::new("journey");
-        for (index, step) in self.step.steps.iter().enumerate() {
-            let shared = Arc::clone(self);
-            let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
-                let shared = Arc::clone(&shared);
-                Box::pin(async move { user::walk(user, &shared, index).await })
-            });
-            let transaction = Transaction::new(function)
-                .set_name(&step.name)
-                // In the plan's order, one after the other.
-                .set_sequence(index + 1);
-            scenario = scenario.register_transaction(transaction);
-        }
-        attack(Attack {
-            host: &self.step.host,
-            users: self.step.users,
-            scenario,
-            metrics: false,
-        })
-    }
-
-    /// Keeps the first of each kind at each step.
-    fn note(&self, step: usize, failure: Failure, says: String) {
-        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
-        examples[step].entry(failure).or_insert(says);
-    }
-}
-
-impl Whole {
-    /// How it failed, and at which step; `None` where it did not.
-    #[must_use]
-    pub const fn failure(&self) -> Option<(usize, Failure)> {
-        match (self.failed_at, self.sample.outcome) {
-            (Some(step), Outcome::Failed(failure)) => Some((step, failure)),
-            _ => None,
-        }
-    }
+    attack(Attack {
+        host: &shared.step.host,
+        users: shared.step.users,
+        scenario,
+        metrics: false,
+    })
 }

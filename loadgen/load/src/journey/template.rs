@@ -158,7 +158,7 @@ impl Template {
                     }
                 }
                 Piece::Shape { slot, input, declared } => {
-                    let shape = super::inputs::shape(input, declared, value(*slot)?.elements())?;
+                    let shape = super::shape::shape(input, declared, value(*slot)?.elements())?;
                     let _ = write!(out, "{shape:?}");
                 }
             }

@@ -5,7 +5,6 @@
 
 use super::step::{JourneyStep, Judged};
 use super::value::Value;
-use super::{Done, Shared, StepSample, Whole};
 use crate::attack::{Sent, send};
 use crate::driver::HttpReply;
 use crate::pacer::Clock;

@@ -20,6 +20,9 @@ const JOURNEYS: &str = "Journeys begin at due times whatever the server does (op
                         its last step; its first step from the due time too, each later one from the end of the step before, so that \
                         the steps' means sum to the whole's. Percentiles do not sum. A failed or wrong step ends its journey";
 
+/// By how much the throughputs of a closed loop and of the open loop beside it may differ without a word.
+const APART: f64 = 0.05;
+
 /// A table with what to know of it.
 pub(crate) struct SideTable {
     /// Its heading.
@@ -123,8 +126,17 @@ fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
     let (name, a, b) = both
         .into_iter()
         .find_map(|(name, of)| Some((name, of(closed)?, of(open)?)))?;
+    let apart = open.achieved_rps.value / closed.achieved_rps.value.max(1e-9);
+    let told = if (apart - 1.0).abs() > APART {
+        format!(
+            "; the open loop had {} of the closed loop's mean throughput, since that of its first repeat was another: repeats differ",
+            percent(apart)
+        )
+    } else {
+        String::new()
+    };
     Some(format!(
-        "{name} {} in the closed loop, {} in the open loop at its throughput ({:.2} times)",
+        "{name} {} in the closed loop, {} in the open loop at its throughput ({:.2} times){told}",
         latency(a),
         latency(b),
         b / a.max(1e-9)
