@@ -42,7 +42,7 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
         .map_err(|error| DriverError::Goose(Box::new(error)))
 }
 
-/// The client of one user, with connections of its own: no proxy, no other server, and a limit from send to last byte.
+/// The client that all users share, with a connection for each request under way: no proxy, no other server, and a limit from send to last byte.
 pub(crate) fn client(timeout: Duration) -> Result<Client, DriverError> {
     let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
     Client::builder()

@@ -100,7 +100,7 @@ pub(super) struct RawLoad {
     /// number is a point of its own, measured beside an open loop at the throughput that it had.
     #[serde(default)]
     pub(super) users: Vec<u32>,
-    /// With `mode = "concurrency"`: the pause between a reply and the user's next request, in milliseconds; `[least, most]` for any
+    /// With `mode = "concurrency"`: the pause between a reply and the user's next request: a number of milliseconds, `[least, most]` for any
     /// between two, `{ exponential = 50 }` for an exponential one of that mean. None when left out.
     #[serde(default)]
     pub(super) think_time_ms: Option<RawThink>,
