@@ -3,6 +3,7 @@
 //! goose calls one transaction after the other; the first takes a ticket, and a journey that has failed passes over those that are
 //! left. What a step takes out of a reply, and what the next one makes of it, lies between the two and counts for the next.
 
+use super::shared::{Done, Shared, StepSample, Whole};
 use super::step::{JourneyStep, Judged};
 use super::value::Value;
 use crate::attack::{Sent, send};
