@@ -11,6 +11,7 @@ use goose::goose::{GooseRequest, GooseUser, Scenario};
 use reqwest::{Client, Url};
 use std::time::Duration;
 use tierlab_analysis::record::Failure;
+use tokio::sync::Semaphore;
 
 /// What an attack is made of.
 pub(crate) struct Attack<'a> {
@@ -52,6 +53,20 @@ pub(crate) fn client(timeout: Duration) -> Result<Client, DriverError> {
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .map_err(|error| DriverError::Client(error.to_string()))
+}
+
+/// Waits until so many users have given their permit.
+pub(crate) async fn wait_for_all(
+    arrived: &Semaphore,
+    users: usize,
+    limit: Duration,
+    what: &'static str,
+) -> Result<(), DriverError> {
+    let all = u32::try_from(users).unwrap_or(u32::MAX);
+    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
+    }
 }
 
 /// A request as goose made it.

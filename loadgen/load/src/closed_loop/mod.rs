@@ -13,7 +13,7 @@ mod user;
 pub use shared::ClosedLoop;
 pub use think::Think;
 
-use crate::attack::{Attack, attack};
+use crate::attack::{Attack, attack, wait_for_all};
 use crate::driver::{DriverError, Finished};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};
@@ -25,7 +25,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{ClosedLoopFigures, Sample};
-use tokio::sync::Semaphore;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
@@ -66,6 +65,8 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
     let window_began = tokio::select! {
+        // Where both are there, goose has ended because the users have.
+        biased;
         began = conduct(&shared) => began?,
         ended = &mut attack => return Err(match ended {
             Err(error) => DriverError::Goose(Box::new(error)),
@@ -106,19 +107,6 @@ async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
     let limit = last.saturating_duration_since(Instant::now()) + END_LIMIT;
     wait_for_all(&shared.delivered, users, limit, "did not end").await?;
     Ok(window_began)
-}
-
-async fn wait_for_all(
-    arrived: &Semaphore,
-    users: usize,
-    limit: Duration,
-    what: &'static str,
-) -> Result<(), DriverError> {
-    let all = u32::try_from(users).unwrap_or(u32::MAX);
-    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
-    }
 }
 
 /// A scenario of one transaction, which goose repeats.

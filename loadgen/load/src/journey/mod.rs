@@ -19,7 +19,7 @@ pub mod value;
 pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, Take};
 
-use crate::attack::{Attack, attack};
+use crate::attack::{Attack, attack, wait_for_all};
 use crate::driver::DriverError;
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock, Observed};
@@ -30,7 +30,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::Failure;
-use tokio::sync::Semaphore;
 
 /// Between the last user's start and the step's zero.
 const LEAD: Duration = Duration::from_millis(10);
@@ -114,19 +113,6 @@ async fn conduct(shared: &Shared) -> Result<Travelled, DriverError> {
         window_began,
         examples,
     })
-}
-
-async fn wait_for_all(
-    arrived: &Semaphore,
-    users: usize,
-    limit: Duration,
-    what: &'static str,
-) -> Result<(), DriverError> {
-    let all = u32::try_from(users).unwrap_or(u32::MAX);
-    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
-    }
 }
 
 /// The scenario of a journey, its steps as transactions.
