@@ -5,12 +5,12 @@ use crate::costs::{cost, mix_shares};
 use crate::curves::exponential;
 use crate::gpu;
 use crate::latency::{availability, bands, tail};
-use crate::record::{Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
+use crate::record::{Driven, Gap, Interval, Limits, Percentile, Point, Pricing, Repeat, Summary};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::{early_stopping, order, sections, student};
 use crate::validity::disturbance::counted;
-use crate::validity::{littles_law, stationarity, verdict};
+use crate::validity::{closed_loop, littles_law, stationarity, verdict};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -89,7 +89,16 @@ pub fn all_figures(point: &Point, limits: &Limits, pricing: Option<&Pricing>) ->
         drifts: drifts.iter().map(ToString::to_string).collect(),
         steps: repeats.iter().map(verdict::StepEvidence::from).collect(),
     };
-    let (verdict, faults) = verdict::judge(&evidence, limits);
+    let (verdict, faults) = match &point.factors.driven {
+        Some(Driven::ClosedLoop { .. }) => verdict::judge_closed_loop(&evidence, closed_loop::figures(repeats), limits),
+        Some(Driven::Journey { step: Some(_), .. }) => verdict::judge_step(&evidence, limits),
+        _ => verdict::judge(&evidence, limits),
+    };
+    // What an inference costs is said of single requests at a rate that was offered.
+    let pricing = pricing.filter(|_| match &point.factors.driven {
+        None | Some(Driven::BesideClosedLoop { .. }) => true,
+        Some(Driven::ClosedLoop { .. } | Driven::Journey { .. }) => false,
+    });
     let cost = pricing.and_then(|pricing| cost::cost(&point.factors, repeats, &achieved_rps, pricing));
     let scheduled: u64 = repeats.iter().map(|repeat| repeat.scheduled).sum();
     let errors: u64 = repeats.iter().flat_map(|repeat| repeat.errors.values()).sum();
@@ -277,6 +286,7 @@ mod tests {
             arrivals: "constant".into(),
             keys: "uniform".into(),
             mix: None,
+            driven: None,
         };
         let point = Point {
             factors,

@@ -17,7 +17,7 @@ use crate::tickets::{Counts, Tickets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tierlab_analysis::record::Sample;
@@ -42,8 +42,18 @@ struct Meter {
     parts: Mutex<Vec<(Arc<Tickets>, Clock)>>,
     /// Processes that send in place of this one.
     processes: AtomicUsize,
+    /// Of a closed loop, which has no tickets.
+    closed_loop: OnceLock<Users>,
+    ended: AtomicU64,
     errors: AtomicU64,
     latencies: [AtomicU32; BUCKETS],
+}
+
+/// The users of a closed loop, and their clock.
+#[derive(Debug)]
+struct Users {
+    users: usize,
+    clock: Clock,
 }
 
 impl Watch {
@@ -53,6 +63,8 @@ impl Watch {
         Self(Some(Arc::new(Meter {
             parts: Mutex::default(),
             processes: AtomicUsize::new(0),
+            closed_loop: OnceLock::new(),
+            ended: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             latencies: [const { AtomicU32::new(0) }; BUCKETS],
         })))
@@ -66,6 +78,14 @@ impl Watch {
         }
     }
 
+    /// A closed loop of so many users starts its clock.
+    pub fn closed_loop(&self, users: usize, clock: Clock) {
+        if let Some(meter) = &self.0 {
+            // A step starts once.
+            let _ = meter.closed_loop.set(Users { users, clock });
+        }
+    }
+
     /// The step is sent by other processes, whose samples are known once they hand them over.
     pub fn sent_by(&self, processes: usize) {
         if let Some(meter) = &self.0 {
@@ -76,6 +96,7 @@ impl Watch {
     /// A request is over.
     pub fn over(&self, sample: &Sample, in_window: bool) {
         let Some(meter) = &self.0 else { return };
+        meter.ended.fetch_add(1, Ordering::Relaxed);
         if !sample.is_ok() {
             meter.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -94,18 +115,9 @@ impl Meter {
         }
         // Before the counts: each error is one of those that are over.
         let errors = self.errors.load(Ordering::Relaxed);
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, clock)) = parts.first() else {
+        let Some((at_us, all)) = self.closed_counts().or_else(|| self.open_counts()) else {
             return Seen::Preparing;
         };
-        let at_us = clock.now_us();
-        let mut all = Counts::default();
-        for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {
-            all.due += counts.due;
-            all.sent += counts.sent;
-            all.over += counts.over;
-        }
-        drop(parts);
         let now = Moment {
             at_us,
             sent: all.sent as u64,
@@ -121,6 +133,33 @@ impl Meter {
             errors,
             in_flight: all.due.saturating_sub(all.over),
         })
+    }
+}
+
+impl Meter {
+    /// Of all parts together, by now; `None` before the clock of the first.
+    fn open_counts(&self) -> Option<(u64, Counts)> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_us = parts.first()?.1.now_us();
+        let mut all = Counts::default();
+        for counts in parts.iter().map(|(tickets, clock)| tickets.counts(clock.now_us())) {
+            all.due += counts.due;
+            all.sent += counts.sent;
+            all.over += counts.over;
+        }
+        Some((at_us, all))
+    }
+
+    /// Of a closed loop, each of whose users is taken to have a request under way.
+    fn closed_counts(&self) -> Option<(u64, Counts)> {
+        let Users { users, clock } = self.closed_loop.get()?;
+        let over = usize::try_from(self.ended.load(Ordering::Relaxed)).unwrap_or(usize::MAX / 2);
+        let counts = Counts {
+            due: over + users,
+            sent: over,
+            over,
+        };
+        Some((clock.now_us(), counts))
     }
 }
 

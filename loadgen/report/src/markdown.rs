@@ -6,6 +6,7 @@ use crate::content::Report;
 use crate::content::answer::AnswerText;
 use crate::content::best::Best;
 use crate::content::costs::{Costs, SIDE_BY_SIDE};
+use crate::content::driven::SideTable;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
@@ -28,6 +29,7 @@ pub fn markdown(run: &Run) -> String {
         }
         out += &group.costs.as_ref().map_or_else(String::new, costs);
     }
+    out += &report.driven.iter().map(side_table).collect::<String>();
     if let Some(cold) = &report.cold_starts {
         // A fence of tildes: tier names may hold anything but a line of them.
         let _ = write!(
@@ -87,6 +89,31 @@ fn answer(answer: &AnswerText) -> String {
         for line in lines {
             let _ = writeln!(out, "- {}.", plain(line));
         }
+    }
+    out
+}
+
+/// Closed loops or journeys.
+fn side_table(side: &SideTable) -> String {
+    let names: Vec<&str> = side.columns.iter().map(|(name, _)| *name).collect();
+    let rules: Vec<&str> = side
+        .columns
+        .iter()
+        .map(|(_, is_figure)| if *is_figure { "--:" } else { "---" })
+        .collect();
+    let mut out = format!(
+        "\n## {}\n\n{}.\n\n{}{}",
+        side.title,
+        plain(side.intro),
+        row(&names),
+        row(&rules)
+    );
+    for cells in &side.rows {
+        out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    out += "\n";
+    for note in &side.notes {
+        let _ = writeln!(out, "- {}.", plain(note));
     }
     out
 }

@@ -5,10 +5,10 @@
 
 use crate::content::{requests, words};
 use crate::units::NONE;
-use tierlab_analysis::record::{Interval, Point, Run, Verdict};
+use tierlab_analysis::record::{Driven, Interval, Point, Run, Verdict};
 
 /// The columns, in order.
-pub(crate) const COLUMNS: [&str; 51] = [
+pub(crate) const COLUMNS: [&str; 56] = [
     "tier",
     "origin",
     "cache",
@@ -60,6 +60,11 @@ pub(crate) const COLUMNS: [&str; 51] = [
     "request_bytes_max",
     "inferences_per_request",
     "request_shapes",
+    "loop",
+    "users",
+    "think_time",
+    "journey",
+    "step",
 ];
 
 /// The text of `summary.csv`. Points without a summary are left out: there is nothing to say of them.
@@ -92,7 +97,11 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         factors.batch_size.to_string(),
         words::arrivals(factors),
         factors.keys.clone(),
-        number(factors.offered_rps),
+        if factors.driven.as_ref().is_some_and(Driven::is_closed) {
+            NONE.to_owned()
+        } else {
+            number(factors.offered_rps)
+        },
         factors.label().to_owned(),
         point.repeats.len().to_string(),
         summary.samples.to_string(),
@@ -125,6 +134,7 @@ fn row(run: &Run, point: &Point) -> Option<Vec<String>> {
         optional(summary.mix_share.map(|share| share.tier)),
     ]);
     row.extend(sent(point));
+    row.extend(driven(factors.driven.as_ref()));
     Some(row)
 }
 
@@ -142,6 +152,32 @@ fn sent(point: &Point) -> [String; 6] {
         number(sent.inferences_per_request),
         shapes.join("; "),
     ]
+}
+
+/// Which loop it was, and of which closed loop or journey.
+fn driven(driven: Option<&Driven>) -> [String; 5] {
+    let none = || NONE.to_owned();
+    match driven {
+        None => ["open".to_owned(), none(), none(), none(), none()],
+        Some(Driven::ClosedLoop { users, think_time }) => [
+            "closed".to_owned(),
+            users.to_string(),
+            think_time.clone(),
+            none(),
+            none(),
+        ],
+        Some(Driven::BesideClosedLoop { users, think_time }) => [
+            "open beside closed".to_owned(),
+            users.to_string(),
+            think_time.clone(),
+            none(),
+            none(),
+        ],
+        Some(Driven::Journey { name, step }) => {
+            let step = step.clone().unwrap_or_else(|| "whole".to_owned());
+            ["open".to_owned(), none(), none(), name.clone(), step]
+        }
+    }
 }
 
 fn interval(interval: Option<&Interval>) -> [String; 3] {

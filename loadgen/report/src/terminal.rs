@@ -5,6 +5,7 @@
 
 use crate::content::Report;
 use crate::content::answer::AnswerText;
+use crate::content::driven::SideTable;
 use crate::content::figures::{Cell, meets};
 use crate::content::group::Group;
 use crate::content::point_row::PointRow;
@@ -50,6 +51,7 @@ pub fn table(run: &Run) -> String {
     for group in &report.groups {
         text += &format!("{}\n{}\n\n", group.name, grid(group));
     }
+    text += &report.driven.iter().map(side_table).collect::<String>();
     text += LEGEND;
     text += "\n\n";
     for group in &report.groups {
@@ -123,6 +125,31 @@ fn answer(answer: &AnswerText) -> String {
         for line in lines {
             text += &format!("{}\n", wrapped(&format!("• {line}."), 2));
         }
+    }
+    text + "\n"
+}
+
+/// Closed loops or journeys.
+fn side_table(side: &SideTable) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(side.columns.iter().map(|(name, _)| *name));
+    for row in &side.rows {
+        table.add_row(row);
+    }
+    for (index, (_, is_figure)) in side.columns.iter().enumerate() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 1));
+            if *is_figure {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    let mut text = format!("{}\n{table}\n{}\n", side.title, wrapped(&format!("{}.", side.intro), 0));
+    for note in &side.notes {
+        text += &format!("{}\n", wrapped(&format!("• {note}."), 2));
     }
     text + "\n"
 }

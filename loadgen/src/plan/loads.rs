@@ -1,33 +1,35 @@
 //! `[[load]]`: rates by mode and batch size. In: TOML. Out: every load, in the plan's order.
 
 use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, within};
-use super::raw;
+use super::raw::{self, RawMode};
 use tierlab_analysis::record::Mode;
 use tierlab_load::load::Load;
 
 pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Result<Vec<Load>, String> {
     let mut loads = Vec::new();
     for (i, load) in raw.iter().enumerate() {
-        let batch_sizes = match load.mode {
-            Mode::Realtime if load.batch_sizes.is_empty() => &[1][..],
-            Mode::Realtime => {
+        let (mode, batch_sizes) = match load.mode {
+            // Of `closed_loop`.
+            RawMode::Concurrency => continue,
+            RawMode::Realtime if load.batch_sizes.is_empty() => (Mode::Realtime, &[1][..]),
+            RawMode::Realtime => {
                 return Err(format!(
                     "`load[{i}].batch_sizes` does not belong to `mode = \"realtime\"`, which sends one entity per request"
                 ));
             }
-            Mode::Batch if load.batch_sizes.is_empty() => {
+            RawMode::Batch if load.batch_sizes.is_empty() => {
                 return Err(format!(
                     "`load[{i}].batch_sizes` is missing: `mode = \"batch\"` needs at least one"
                 ));
             }
-            Mode::Batch => &load.batch_sizes,
+            RawMode::Batch => (Mode::Batch, &load.batch_sizes[..]),
         };
         if load.rates.is_empty() {
-            return Err(format!("`load[{i}].rates` is empty"));
+            return Err(format!("`load[{i}].rates` is missing, or empty"));
         }
         for &batch_size in batch_sizes {
             // A batch of one would be real-time under another name.
-            let least = if load.mode == Mode::Batch { 2.0 } else { 1.0 };
+            let least = if mode == Mode::Batch { 2.0 } else { 1.0 };
             within(
                 &format!("load[{i}].batch_sizes"),
                 f64::from(batch_size),
@@ -46,11 +48,7 @@ pub(super) fn validate(raw: &[raw::RawLoad], warmup_s: f64, step_s: f64) -> Resu
                         "`load[{i}].rates`: {rate} per second is more than {MAX_REQUESTS_PER_STEP} requests a step; shorten `step_s`"
                     ));
                 }
-                loads.push(Load {
-                    mode: load.mode,
-                    batch_size,
-                    rate,
-                });
+                loads.push(Load { mode, batch_size, rate });
             }
         }
     }

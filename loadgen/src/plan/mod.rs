@@ -6,6 +6,7 @@
 mod arrivals;
 mod check;
 mod columns;
+mod driven;
 mod inputs;
 mod keys;
 mod lab;
@@ -21,6 +22,7 @@ mod target;
 mod variant;
 mod words;
 
+pub use driven::{Ask, ClosedLoopPlan, Content, JourneyPlan, StepPlan};
 pub use lab::{ColdStartPlan, Data, LabPlan};
 pub use mix::{Mix, Part};
 pub use question::Reasked;
@@ -30,6 +32,7 @@ pub use target::TargetPlan;
 pub use variant::{NO_TIER, Stage, VariantPlan};
 
 use check::{below, within};
+use driven::DrivenPlan;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,6 +111,10 @@ pub struct Plan {
     pub loads: Vec<Load>,
     /// Loads that are sent at the same time, in the plan's order.
     pub mixes: Vec<Mix>,
+    /// Closed loops, in the plan's order.
+    pub closed_loops: Vec<ClosedLoopPlan>,
+    /// Requests in a row, in the plan's order.
+    pub journeys: Vec<JourneyPlan>,
     /// What the highest rate is searched under; absent where none is.
     pub search: Option<SearchPlan>,
     /// What the lab is asked; absent where it measures the plan's loads and says nothing.
@@ -224,6 +231,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
     check_limits(&raw.limits)?;
     let asked = raw.question.take();
     let question = question(asked, &raw, base)?;
+    let DrivenPlan { closed_loops, journeys } = driven::validate(&mut raw)?;
     let encoding = match (raw.protocol, raw.encoding) {
         (Protocol::Grpc, Some(Encoding::Json)) => {
             return Err(
@@ -247,8 +255,11 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         base,
     };
     let mixes = mix::validate(raw.mix, frame)?;
-    if raw.load.is_empty() && mixes.is_empty() && question.is_none() {
-        return Err("`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, or a `[question]`".into());
+    if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && question.is_none() {
+        return Err(
+            "`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`"
+                .into(),
+        );
     }
     let mut loads = loads::validate(&raw.load, raw.warmup_s, raw.step_s)?;
     let place = target::Place {
@@ -308,6 +319,8 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         mixes,
         target,
         lab,
+        closed_loops,
+        journeys,
         file: file.to_owned(),
         text: text.to_owned(),
         name: raw.name,
@@ -363,6 +376,7 @@ fn question(
     if !plan.mix.is_empty() {
         return Err("`mix` and `question` do not go together: a question is about one kind of request".into());
     }
+    driven::refuse_beside_question(plan)?;
     let around = question::Around {
         base,
         step_s: plan.step_s,

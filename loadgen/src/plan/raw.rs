@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tierlab_analysis::record::{ColdWay, Limits, Mode, PageCache};
+use tierlab_analysis::record::{ColdWay, Limits, PageCache};
 
 /// Top level of a plan.
 #[derive(Debug, Deserialize)]
@@ -55,6 +55,8 @@ pub(super) struct RawPlan {
     #[serde(default)]
     pub(super) mix: Vec<super::mix::RawMix>,
     #[serde(default)]
+    pub(super) journey: Vec<RawJourney>,
+    #[serde(default)]
     pub(super) question: Option<super::question::RawQuestion>,
     #[serde(default)]
     pub(super) variant: Vec<super::variant::RawVariant>,
@@ -95,10 +97,95 @@ pub(super) enum RawDistribution {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLoad {
-    pub(super) mode: Mode,
+    pub(super) mode: RawMode,
     #[serde(default)]
     pub(super) batch_sizes: Vec<u32>,
+    #[serde(default)]
     pub(super) rates: Vec<f64>,
+    /// With `mode = "concurrency"`: users, each of which sends again when its reply has come and its think time has passed. Every
+    /// number is a point of its own, measured beside an open loop at the throughput that it had.
+    #[serde(default)]
+    pub(super) users: Vec<u32>,
+    /// With `mode = "concurrency"`: the pause between a reply and the user's next request: a number of milliseconds, `[least, most]` for any
+    /// between two, `{ exponential = 50 }` for an exponential one of that mean. None when left out.
+    #[serde(default)]
+    pub(super) think_time_ms: Option<RawThink>,
+}
+
+/// `load.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawMode {
+    /// One entity per request, at rates.
+    Realtime,
+    /// Many entities per request, at rates.
+    Batch,
+    /// A closed loop of users.
+    Concurrency,
+}
+
+/// `load.think_time_ms`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RawThink {
+    Fixed(f64),
+    Between([f64; 2]),
+    Law(RawLaw),
+}
+
+/// A think time that is drawn.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLaw {
+    /// The mean of an exponential think time, in milliseconds.
+    pub(super) exponential: f64,
+}
+
+/// `[[journey]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawJourney {
+    /// Its name in the result, a plain word.
+    pub(super) name: String,
+    /// Journeys begun per second, at due times as the plan's arrivals say; each rate is measured by itself.
+    pub(super) rates: Vec<f64>,
+    #[serde(default)]
+    pub(super) step: Vec<RawStep>,
+}
+
+/// `[[journey.step]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawStep {
+    /// Its name in the result, a plain word.
+    pub(super) name: String,
+    /// A model to ask; else `path` says what is asked.
+    #[serde(default)]
+    pub(super) model: Option<String>,
+    /// With `model`: a value for each input, a number, a list or a text; `"{name}"` is a value that an earlier step took, or
+    /// `{entity_id}`. Without `inputs` and `body` the model joins the row of `{entity_id}`.
+    #[serde(default)]
+    pub(super) inputs: Option<BTreeMap<String, toml::Value>>,
+    /// With `path`: GET, POST, PUT, PATCH, DELETE or HEAD; when left out POST with a body and else GET.
+    #[serde(default)]
+    pub(super) method: Option<String>,
+    /// A path of the server with its query; `{name}` in it is a value's text, percent-encoded.
+    #[serde(default)]
+    pub(super) path: Option<String>,
+    /// With `path`: headers of the request. Credentials do not belong there, since results keep the plan.
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
+    /// The request's body with `{name}` for values: as JSON, or as text where it stands inside a JSON string; `{{name}}` is no
+    /// value. With `model` a whole infer request.
+    #[serde(default)]
+    pub(super) body: Option<String>,
+    /// With `path`: the status that says success; any 2xx when left out.
+    #[serde(default)]
+    pub(super) status: Option<u16>,
+    /// What is handed on: names, and where in the reply their values stand, as JSON pointers (`/outputs/0/data`). A reply without it
+    /// is wrong.
+    #[serde(default)]
+    pub(super) take: BTreeMap<String, String>,
 }
 
 /// `[lab]`.

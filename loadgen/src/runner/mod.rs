@@ -2,13 +2,16 @@
 //!
 //! - [`target`]: what is measured; [`mod@check_reply`]: one reply looked at in every part before that
 //! - `step`, `ledger`: a run under way and one step of it; `disturbed`: what was disturbed, and is made again; `run`: the order of the steps; `mixed`, `search`: mixes, and the highest
-//!   rate under an objective, carried out
+//!   rate under an objective, carried out; `closed_loops`, `journeys`, `journey_requests`: the same of closed loops and journeys
 //! - `send`: the requests of a step, sent by this process or several; [`load_process`]: one of the several; [`recorder`]: samples to one
 //!   repeat of a point; `naming`: steps by name
 
 pub mod check_reply;
+mod closed_loops;
 mod decide;
 mod disturbed;
+mod journey_requests;
+mod journeys;
 mod ledger;
 pub mod load_process;
 mod mixed;

@@ -5,7 +5,7 @@
 use super::target::{Content, Target};
 use crate::plan::Plan;
 use hdrhistogram::Histogram;
-use tierlab_analysis::record::{Factors, Repeat};
+use tierlab_analysis::record::{Driven, Factors, Repeat};
 use tierlab_load::load::Load;
 
 /// What tells this point from the others.
@@ -29,10 +29,31 @@ pub fn factors(plan: &Plan, target: &Target, load: Load, model: &str) -> Factors
             Content::Custom { ids: None, .. } => "recorded".into(),
         },
         mix: None,
+        driven: None,
+    }
+}
+
+/// What tells a point from the others that is no single request of an open loop.
+pub(super) fn driven_factors(plan: &Plan, target: &Target, load: Load, model: &str, driven: Driven) -> Factors {
+    Factors {
+        driven: Some(driven),
+        ..factors(plan, target, load, model)
     }
 }
 
 pub(super) fn name(factors: &Factors) -> String {
+    let who = format!("{} {}", factors.label(), factors.cache);
+    let at = || format!("at {}/s", readable(factors.offered_rps));
+    match &factors.driven {
+        None => {}
+        Some(driven @ Driven::ClosedLoop { .. }) => {
+            return format!("{who} {}×{} {driven}", factors.mode, factors.batch_size);
+        }
+        Some(driven @ Driven::BesideClosedLoop { .. }) => {
+            return format!("{who} {}×{} {} {driven}", factors.mode, factors.batch_size, at());
+        }
+        Some(driven @ Driven::Journey { .. }) => return format!("{who} {driven} {}", at()),
+    }
     format!(
         "{} {} {}×{} at {}/s",
         factors.label(),

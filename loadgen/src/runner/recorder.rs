@@ -2,7 +2,7 @@
 //! its histograms. Population by scheduled start: only tickets due in the window count, whenever they came back.
 
 use std::collections::BTreeMap;
-use tierlab_analysis::record::{Histograms, Outcome, Repeat, Sample, ServerDelta};
+use tierlab_analysis::record::{GooseFigures, Histograms, Outcome, Repeat, Sample, ServerDelta};
 use tierlab_analysis::statistics::dependence::Dependence;
 use tierlab_analysis::statistics::histogram::histogram;
 use tierlab_load::driver::Finished;
@@ -81,9 +81,27 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         server,
         mix_share: None,
         sent: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: label.hdr_file,
         histograms: histograms(&window, schedule),
     }
+}
+
+/// What goose's own clock said, from its times in microseconds; `None` without any.
+#[must_use]
+pub fn goose_figures(mut times_us: Vec<u64>, counted: Option<u64>) -> Option<GooseFigures> {
+    times_us.sort_unstable();
+    let at = |quantile: f64| {
+        let rank = (quantile * times_us.len() as f64).ceil() as usize;
+        times_us.get(rank.max(1) - 1).map(|us| *us as f64)
+    };
+    Some(GooseFigures {
+        counted,
+        p50_us: at(0.5)?,
+        p95_us: at(0.95)?,
+        p99_us: at(0.99)?,
+    })
 }
 
 /// Into how many blocks a window of as many requests is cut.

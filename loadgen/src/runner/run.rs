@@ -3,8 +3,10 @@
 //!
 //! In: a runner. Out: a [`Run`] in its folder. Knows neither where a target came from nor how a result is shown.
 
+use super::closed_loops;
 use super::decide;
 use super::disturbed::{AGAIN, is_wanted_again, seed_of};
+use super::journeys;
 use super::ledger::{Attempt, Ledger};
 use super::mixed;
 use super::naming::{factors, name};
@@ -18,7 +20,7 @@ use crate::store::preamble::Preamble;
 use crate::store::time::rfc3339;
 use std::time::SystemTime;
 use tierlab_analysis::curves::same_but_rate;
-use tierlab_analysis::record::{Factors, Point, Purpose, Run, SCHEMA_VERSION};
+use tierlab_analysis::record::{Driven, Factors, Point, Purpose, Run, SCHEMA_VERSION};
 use tierlab_load::redact;
 
 impl Runner<'_> {
@@ -32,12 +34,15 @@ impl Runner<'_> {
             Some(earlier) => earlier.resume(&preamble)?,
             None => begin(self.plan, preamble),
         };
+        self.check_journeys().await?;
         let (journal, finished) = Journal::open(&self.folder)?;
         let points = Points::of(finished);
         self.check_earlier(&points)?;
         folder::begin(&run, &self.folder)?;
         let grid = if self.measures_loads() {
-            self.plan.loads.len() + self.plan.mixes.iter().map(|mix| mix.rates.len()).sum::<usize>()
+            let of_mixes: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();
+            let of_journeys: usize = self.plan.journeys.iter().map(|journey| journey.rates.len()).sum();
+            self.plan.loads.len() + of_mixes + 2 * self.plan.closed_loops.len() + of_journeys
         } else {
             0
         };
@@ -94,16 +99,22 @@ impl Runner<'_> {
                 let asked = asked.map(|load| factors(self.plan, target, load, &self.plan.model));
                 loads
                     .chain(mixed::expected(self.plan, target))
+                    .chain(closed_loops::expected(self.plan, target))
+                    .chain(journeys::expected(self.plan, target))
                     .chain(asked)
                     .collect::<Vec<_>>()
             })
             .collect();
-        // A search chooses its own rates, and so does a question.
-        let chooses_rates = self.plan.search.is_some() || self.plan.question.is_some();
+        // A search chooses its own rates, and so do a question and a closed loop.
+        let is_chosen = |point: &Point| {
+            self.plan.search.is_some()
+                || self.plan.question.is_some()
+                || matches!(point.factors.driven, Some(Driven::BesideClosedLoop { .. }))
+        };
         let is_expected = |point: &&Point| {
-            expected
-                .iter()
-                .any(|factors| *factors == point.factors || (chooses_rates && same_but_rate(factors, &point.factors)))
+            expected.iter().any(|factors| {
+                *factors == point.factors || (is_chosen(point) && same_but_rate(factors, &point.factors))
+            })
         };
         match points.all().iter().find(|point| !is_expected(point)) {
             None => Ok(()),
@@ -132,6 +143,8 @@ impl Runner<'_> {
             for attempt in 0..=again {
                 self.loads(repeat, attempt, ledger).await?;
                 self.mixes(repeat, attempt, ledger).await?;
+                self.closed_loops(repeat, attempt, ledger).await?;
+                self.journeys(repeat, attempt, ledger).await?;
             }
             // The views are made anew as often as every point has one more repeat; the journal has every step.
             self.write(run, &ledger.points)?;

@@ -11,6 +11,7 @@ use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Sample, SentRequests, ServerDelta};
+use tierlab_load::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
@@ -30,6 +31,10 @@ const PART_LEAD: Duration = Duration::from_millis(10);
 
 /// Requests that are made to say what those of several processes are, at most.
 const DESCRIBED_REQUESTS: usize = 10_000;
+/// How many requests a closed loop asks for is a result: so many are made before it, and sent over and over.
+const CLOSED_LOOP_BODIES: usize = 1 << 18;
+/// And entities in them.
+const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 
 /// Who sends the requests of a run.
 #[derive(Debug)]
@@ -130,6 +135,35 @@ impl Requests<'_> {
         Ok(PreparedStep {
             step,
             sent: prepared.sent,
+        })
+    }
+
+    /// The same requests sent by users who wait for their replies.
+    ///
+    /// # Errors
+    /// Tensors that cannot be made.
+    pub(super) fn closed_loop(&self, users: u32, think: Think, watch: &Watch) -> Result<ClosedLoop, RunError> {
+        let Self {
+            plan,
+            target,
+            load,
+            model,
+            seed,
+        } = *self;
+        let expected = target.expected(model, load.batch_size);
+        let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
+        Ok(ClosedLoop {
+            url: target.control.infer_url(model),
+            bodies: Arc::new(self.prepare(bodies)?.bodies),
+            limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+            expected: Arc::new(expected),
+            users: users as usize,
+            think,
+            seed,
+            warmup: plan.warmup,
+            window: plan.window,
+            timeout: plan.timeout,
+            watch: watch.clone(),
         })
     }
 
@@ -308,6 +342,14 @@ pub(super) async fn measure_with(
         server,
         is_unread,
     }))
+}
+
+/// What the server counted for some models since `before`; `None` where it did not answer then or does not now.
+pub(super) async fn delta_around(before: Option<Scrape>, target: &Target, models: &[&str]) -> Option<ServerDelta> {
+    let after = target.control.scrape().await.ok();
+    before
+        .zip(after)
+        .map(|(before, after)| delta_of(&before, &after, models))
 }
 
 /// A part of a mix against one target, sent by this process, its clock started with those of the others; `None` when

@@ -19,7 +19,7 @@ use crate::store::resume::StoppedRun;
 use crate::store::time::rfc3339;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
-use tierlab_analysis::record::{Factors, Repeat, Run};
+use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
 use tierlab_load::schedule::host_seed;
@@ -58,15 +58,30 @@ impl Runner<'_> {
         ledger: &mut Ledger,
         position: Position,
         load: Load,
+        attempt: Attempt,
+    ) -> Result<(), RunError> {
+        self.step_of(ledger, position, load, attempt, None).await
+    }
+
+    /// The same of a point that something else has called for.
+    pub(super) async fn step_of(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        load: Load,
         Attempt {
             index,
             attempt,
             seed,
             purpose,
         }: Attempt,
+        driven: Option<Driven>,
     ) -> Result<(), RunError> {
         let target = &self.targets[position.target];
-        let factors = factors(self.plan, target, load, &self.plan.model);
+        let factors = Factors {
+            driven,
+            ..factors(self.plan, target, load, &self.plan.model)
+        };
         let there = ledger.points.step(&factors, index);
         if there.is_some_and(|repeat| repeat.attempt >= attempt) {
             ledger.progress.skip();

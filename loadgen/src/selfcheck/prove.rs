@@ -6,7 +6,7 @@ use super::certificate::{self, CertificateStore};
 use super::endpoint::NullEndpoint;
 use super::{checks, null_endpoint};
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{JourneyPlan, Plan};
 use crate::runner::recorder::{self, Label};
 use crate::runner::target::{Content, Target};
 use crate::runner::{Requests, asked, factors, measure};
@@ -82,7 +82,10 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
         all.collect::<Vec<_>>()
     });
     let asked = plan.question.iter().map(asked);
-    let loads: Vec<Load> = plan.loads.iter().copied().chain(shares).chain(asked).collect();
+    let journeys = plan.journeys.iter().flat_map(|journey| &journey.rates);
+    let journeys = journeys.map(|&rate| JourneyPlan::load(rate));
+    let loads = plan.loads.iter().copied().chain(shares).chain(asked);
+    let loads: Vec<Load> = loads.chain(journeys).collect();
     let highest = |mode| {
         loads
             .iter()
@@ -90,7 +93,8 @@ async fn noise_floor(plan: &Plan, interrupt: &Interrupt) -> Result<Point, RunErr
             .max_by(|a, b| a.rate.total_cmp(&b.rate))
     };
     let Some(&load) = highest(Mode::Realtime).or_else(|| highest(Mode::Batch)) else {
-        return Err(RunError::Usage(format!("{} has no load", plan.file.display())));
+        let what = "`noise_floor` is measured at a rate, and the plan has none; add a `[[load]]` with `rates`, or leave it out";
+        return Err(plan.refuse(what.to_owned()).into());
     };
     let endpoint = NullEndpoint::start(None, interrupt)?;
     let target = Target {

@@ -31,6 +31,7 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
         arrivals,
         keys,
         mix,
+        driven,
     } = factors;
     let variant = if variant.is_empty() {
         String::new()
@@ -38,8 +39,9 @@ pub(crate) fn file_name(factors: &Factors, repeat: u32) -> String {
         format!("{variant}_")
     };
     let mix = mix.as_ref().map_or_else(String::new, |mix| format!("_of-{mix}"));
+    let driven = driven.as_ref().map_or_else(String::new, |driven| format!("_{driven}"));
     let name = format!(
-        "{variant}{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}_{offered_rps}rps_r{repeat}"
+        "{variant}{tier}_{cache}-{cache_share}_{model}_{mode}-b{batch_size}_{arrivals}_{keys}{mix}{driven}_{offered_rps}rps_r{repeat}"
     );
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || "._-".contains(c) {

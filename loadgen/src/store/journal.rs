@@ -230,6 +230,7 @@ mod tests {
             arrivals: "poisson".into(),
             keys: "uniform".into(),
             mix: None,
+            driven: None,
         };
         let blocks = vec![histogram(&[5, 7, u64::from(index) + 9])];
         let repeat = Repeat {

@@ -4,6 +4,7 @@ mod attribution;
 mod certificate;
 mod disturbed;
 mod foreign;
+mod driven;
 mod hostile;
 mod hosts;
 mod lab;

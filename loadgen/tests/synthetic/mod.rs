@@ -68,6 +68,7 @@ pub(crate) fn run(repeats: u32, slowdown: f64) -> Run {
                         arrivals: "poisson".to_owned(),
                         keys: "zipf(1.10)".to_owned(),
                         mix: None,
+                        driven: None,
                     };
                     let wait = if tier.name == "s3" { slowdown } else { 1.0 };
                     points.push(point(factors, tier, wait, repeats));
@@ -203,6 +204,7 @@ fn floor(repeats: u32) -> Point {
         arrivals: "poisson".to_owned(),
         keys: "uniform".to_owned(),
         mix: None,
+        driven: None,
     };
     point(factors, &tier, 1.0, repeats)
 }
@@ -315,6 +317,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         }),
         mix_share: None,
         sent: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: hdr_file(factors, index),
         histograms: histograms(&samples),
     }

@@ -165,6 +165,7 @@ mod tests {
             arrivals: "poisson".to_owned(),
             keys: "uniform".to_owned(),
             mix: None,
+            driven: None,
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! In: summarised points. Out: groupings and comparisons of them. Knows nothing of how they are shown.
 
-use crate::record::{Factors, Interval, Point, Repeat, Verdict};
+use crate::record::{Driven, Factors, Interval, Point, Repeat, Verdict};
 use crate::statistics::percentile::{BlockTable, is_printable};
 use crate::statistics::sections::{self, OUTSIDE, Pairing};
 use crate::validity::disturbance::counted;
@@ -54,10 +54,22 @@ pub fn is_valid(point: &Point) -> bool {
         .is_some_and(|summary| summary.verdict == Verdict::Valid)
 }
 
-/// The points as curves, in the order in which their first points appear.
+/// The points of single requests in an open loop as curves, in the order in which their first points appear. What says how far a
+/// server goes is made of these: a closed loop offers no rate, and a journey is no request.
 #[must_use]
 pub fn curves(points: &[Point]) -> Vec<Curve<'_>> {
-    let mut curves: Vec<Curve<'_>> = Vec::new();
+    curves_of(points.iter().filter(|point| point.factors.driven.is_none()))
+}
+
+/// The same of all points that have neighbours in rate, journeys and their steps among them.
+#[must_use]
+pub fn all_curves(points: &[Point]) -> Vec<Curve<'_>> {
+    let is_closed = |point: &Point| point.factors.driven.as_ref().is_some_and(Driven::is_closed);
+    curves_of(points.iter().filter(|point| !is_closed(point)))
+}
+
+fn curves_of<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Curve<'a>> {
+    let mut curves: Vec<Curve<'a>> = Vec::new();
     for point in points {
         match curves
             .iter_mut()
@@ -97,13 +109,11 @@ pub fn common_rate(curves: &[&Curve<'_>]) -> Option<f64> {
 /// Whether two points belong to the same curve.
 #[must_use]
 pub fn same_but_rate(a: &Factors, b: &Factors) -> bool {
-    Factors {
+    let but_rate = |factors: &Factors| Factors {
         offered_rps: 0.0,
-        ..a.clone()
-    } == Factors {
-        offered_rps: 0.0,
-        ..b.clone()
-    }
+        ..factors.clone()
+    };
+    but_rate(a) == but_rate(b)
 }
 
 /// How the latency percentile of `b` relates to that of `a`.

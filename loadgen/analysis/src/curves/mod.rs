@@ -11,4 +11,4 @@ pub mod knee;
 pub mod search;
 pub mod slo;
 
-pub use curve::{Curve, Difference, common_rate, curves, difference, exponential, is_valid, same_but_rate};
+pub use curve::{Curve, Difference, all_curves, common_rate, curves, difference, exponential, is_valid, same_but_rate};

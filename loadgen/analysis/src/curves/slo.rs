@@ -309,6 +309,7 @@ mod tests {
             arrivals: "constant".into(),
             keys: "uniform".into(),
             mix: None,
+            driven: None,
         };
         let mut points = [Point {
             factors,

@@ -50,7 +50,7 @@ pub(super) fn points<'a>(run: &'a Run, question: &'a Question) -> impl Iterator<
     run.points.iter().filter(|point| {
         let factors = &point.factors;
         let rows = question.mode == Mode::Realtime || factors.batch_size == question.batch_size;
-        factors.mode == question.mode && rows && factors.mix.is_none()
+        factors.mode == question.mode && rows && factors.mix.is_none() && factors.driven.is_none()
     })
 }
 

@@ -14,10 +14,12 @@
 //!   less than `4 (1 + in flight)²` (J. Abate and W. Whitt, *Transient behavior of the M/M/1 queue*, Queueing Systems 2,
 //!   1987), and percentiles settle in about half of it. A server that works on many requests side by side has as many in
 //!   flight and depends less. One whose speed changes in spells depends more than either knows, where it was measured at a
-//!   single rate.
+//!   single rate;
+//! - a closed loop of N users has neither: in a queue of one server each request waits for the N - 1 others, of which the next one
+//!   shares N - 2 and so on, so that requests depend on each other over some N of them; [`LEAST_TIME`] times that is taken.
 
-use crate::curves::{curves, is_valid};
-use crate::record::Point;
+use crate::curves::{all_curves, is_valid};
+use crate::record::{Driven, Point};
 use crate::statistics::dependence::Dependence;
 use crate::statistics::percentile::LEAST_TIME;
 use crate::validity::disturbance::counted;
@@ -33,6 +35,10 @@ pub fn of_queue(in_flight: f64) -> Dependence {
 /// By a point's own requests in flight, counted or summed, whichever is more.
 #[must_use]
 pub fn alone(point: &Point) -> Dependence {
+    if let Some(Driven::ClosedLoop { users, .. }) = point.factors.driven {
+        let time = LEAST_TIME * f64::from(users.max(1));
+        return Dependence { body: time, tail: time };
+    }
     let (counted, by_stays) = littles_law::in_flight(&counted(&point.repeats));
     of_queue(counted.max(by_stays))
 }
@@ -41,7 +47,7 @@ pub fn alone(point: &Point) -> Dependence {
 #[must_use]
 pub fn assumed(points: &[Point]) -> Vec<Dependence> {
     let mut assumed: Vec<Dependence> = points.iter().map(alone).collect();
-    for curve in curves(points) {
+    for curve in all_curves(points) {
         for (place, point) in curve.points.iter().enumerate() {
             let neighbour = |place: Option<usize>| {
                 let other = *curve.points.get(place?)?;

@@ -137,6 +137,7 @@ mod tests {
                 arrivals: "poisson".into(),
                 keys: "uniform".into(),
                 mix: None,
+                driven: None,
             },
             repeats: vec![repeat],
             summary: None,

@@ -1,7 +1,9 @@
 //! One configuration with its repeats, as measured: what tells it from others, what each step counted, and its histograms.
 
 use super::defaults::independent;
-use super::{Band, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary};
+use super::{
+    Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary,
+};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,7 +46,7 @@ pub struct Factors {
     pub mode: Mode,
     /// Entities per request.
     pub batch_size: u32,
-    /// Requests per second offered.
+    /// Requests per second offered, or journeys; 0 for a closed loop, which offers as many as are answered.
     pub offered_rps: f64,
     /// Arrival process in words: `poisson`, `constant`.
     pub arrivals: String,
@@ -54,6 +56,9 @@ pub struct Factors {
     /// all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<String>,
+    /// What drove it where it is no single request of an open loop: a closed loop, the open loop beside it, a journey.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driven: Option<Driven>,
 }
 
 impl Factors {
@@ -153,6 +158,12 @@ pub struct Repeat {
     /// What its requests were; absent in results made before it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<SentRequests>,
+    /// Of a closed loop, the terms of its law.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_loop: Option<ClosedLoopFigures>,
+    /// What goose's own clock said, of closed loops and journeys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goose: Option<GooseFigures>,
     /// What else the machine did meanwhile; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
@@ -219,6 +230,8 @@ impl Repeat {
             server: None,
             mix_share: None,
             sent: None,
+            closed_loop: None,
+            goose: None,
             machine: None,
             disturbed: None,
             disturbed_before: Vec::new(),

@@ -1,9 +1,11 @@
 //! Whether a point may be believed.
 //!
 //! - [`littles_law`]: requests in flight, counted and by the law; [`stationarity`]: whether the latency stayed what it was
+//! - [`closed_loop`]: the same of users who wait for their replies
 //! - [`disturbance`]: which repeats count where something foreign disturbed some of them
 //! - [`verdict`]: the rules, and what they say together
 
+pub mod closed_loop;
 pub mod disturbance;
 pub mod littles_law;
 pub mod stationarity;

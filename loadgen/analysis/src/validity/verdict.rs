@@ -3,7 +3,7 @@
 //! In: what the repeats of a point counted. Out: a [`Verdict`]. Pure: one rule, one function, one test or more.
 //! Knows nothing of histograms, of how things were measured, nor of other points.
 
-use crate::record::{Fault, Interval, Limits, Repeat, Verdict};
+use crate::record::{ClosedLoopFigures, Fault, Interval, Limits, Repeat, Verdict};
 use crate::statistics::percentile::samples_needed;
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
@@ -104,8 +104,7 @@ pub fn verdict(evidence: &Evidence, limits: &Limits) -> Verdict {
 #[must_use]
 pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     if evidence.scheduled() == 0.0 {
-        let reasons = vec!["no requests in the window".to_owned()];
-        return (Verdict::Invalid(reasons), vec![Fault::Samples]);
+        return nothing_sent();
     }
     let backlog = backlog_growing(evidence, limits);
     let limit_hit = in_flight_limit(evidence);
@@ -135,6 +134,83 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
         (false, false) => Verdict::Invalid(reasons),
     };
     (verdict, faults)
+}
+
+/// The verdict of a closed loop. It offers no rate, cannot grow a backlog, and sends when it sends: what is left are failures,
+/// drift, disturbance and samples, and that users pause no longer than they were to.
+#[must_use]
+pub fn judge_closed_loop(
+    evidence: &Evidence,
+    figures: Option<ClosedLoopFigures>,
+    limits: &Limits,
+) -> (Verdict, Vec<Fault>) {
+    if evidence.scheduled() == 0.0 {
+        return nothing_sent();
+    }
+    invalid_for([
+        (Fault::Disturbed, disturbed(evidence)),
+        (Fault::Device, device_shortfall(evidence)),
+        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::Late, figures.and_then(|figures| long_pauses(&figures, limits))),
+        (Fault::Drift, drifting(evidence, false)),
+        (Fault::Samples, too_few_samples(evidence)),
+    ])
+}
+
+/// The verdict of one step of a journey: that of its requests, but for the rate, which those before it set. Where many never
+/// came to it, it says nothing of all.
+#[must_use]
+pub fn judge_step(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
+    if evidence.scheduled() == 0.0 {
+        return nothing_sent();
+    }
+    invalid_for([
+        (Fault::Disturbed, disturbed(evidence)),
+        (Fault::Device, device_shortfall(evidence)),
+        (Fault::Schedule, not_reached(evidence, limits)),
+        (Fault::Errors, error_share(evidence, limits)),
+        (Fault::Late, send_lag(evidence, limits)),
+        (Fault::Drift, drifting(evidence, false)),
+        (Fault::Samples, too_few_samples(evidence)),
+    ])
+}
+
+fn nothing_sent() -> (Verdict, Vec<Fault>) {
+    let reasons = vec!["no requests in the window".to_owned()];
+    (Verdict::Invalid(reasons), vec![Fault::Samples])
+}
+
+fn invalid_for<const N: usize>(found: [(Fault, Option<String>); N]) -> (Verdict, Vec<Fault>) {
+    let found = found.into_iter().filter_map(|(fault, reason)| Some((fault, reason?)));
+    let (faults, reasons): (Vec<Fault>, Vec<String>) = found.unzip();
+    if reasons.is_empty() {
+        (Verdict::Valid, faults)
+    } else {
+        (Verdict::Invalid(reasons), faults)
+    }
+}
+
+/// A closed loop's counterpart of a late send: what a pause takes beyond the think time lowers the throughput, and that is not
+/// the server's doing.
+fn long_pauses(figures: &ClosedLoopFigures, limits: &Limits) -> Option<String> {
+    let cycle_us = figures.mean_response_us + figures.mean_think_us;
+    let limit = (limits.lag_share_of_p99 * cycle_us).max(limits.lag_us as f64);
+    (figures.own_us() > limit).then(|| {
+        format!(
+            "users paused {:.1} ms longer than they were to on average, limit {:.1} ms: the load generator set the throughput",
+            figures.own_us() / 1e3,
+            limit / 1e3
+        )
+    })
+}
+
+/// A step that many journeys never came to was met by those that fared well so far.
+fn not_reached(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let nominal = evidence.offered_rps * evidence.sum(|step| step.window_s);
+    let reached = evidence.scheduled();
+    let tolerance = (limits.error_share * nominal).max(CHANCE * nominal.sqrt() + 1.0);
+    (nominal - reached > tolerance)
+        .then(|| format!("only {reached:.0} of {nominal:.0} journeys came to this step: those before it failed"))
 }
 
 /// The bytes must have come by the way that was asked for: a figure of another way is no figure of this one, saturated or
@@ -345,6 +421,43 @@ mod tests {
             e.steps.iter_mut().for_each(|step| step.backlog_slope = GROWING);
         });
         assert!(matches!(growing, Verdict::Invalid(_)), "{growing}");
+    }
+
+    #[test]
+    fn a_closed_loop_is_not_held_against_a_rate() {
+        let mut evidence = healthy();
+        evidence.offered_rps = 0.0;
+        evidence.lag_p99_us = 0.0;
+        for step in &mut evidence.steps {
+            (step.in_flight_limit_hit, step.replies, step.backlog_slope) = (true, 700.0, GROWING);
+        }
+        let figures = |own_us: f64| ClosedLoopFigures {
+            ended_rps: 200.0,
+            mean_response_us: 5_000.0,
+            mean_pause_us: 2_000.0 + own_us,
+            mean_think_us: 2_000.0,
+        };
+        let limits = Limits::default();
+        let judge = |evidence: &Evidence, own_us| judge_closed_loop(evidence, Some(figures(own_us)), &limits);
+        assert_eq!(judge(&evidence, 900.0), (Verdict::Valid, vec![]));
+        let (verdict, faults) = judge(&evidence, 1_100.0);
+        assert_eq!(faults, [Fault::Late]);
+        assert_invalid(&verdict, "paused 1.1 ms longer");
+        evidence.steps[0].failed = vec![("503".to_owned(), 100)];
+        assert_eq!(judge(&evidence, 0.0).1, [Fault::Errors]);
+    }
+
+    #[test]
+    fn a_step_that_few_journeys_came_to_says_nothing_of_all() {
+        let limits = Limits::default();
+        let mut evidence = healthy();
+        assert_eq!(judge_step(&evidence, &limits), (Verdict::Valid, vec![]));
+        for step in &mut evidence.steps {
+            (step.scheduled, step.replies) = (500, 500.0);
+        }
+        let (verdict, faults) = judge_step(&evidence, &limits);
+        assert_eq!(faults, [Fault::Schedule]);
+        assert_invalid(&verdict, "only 1500 of 3000 journeys");
     }
 
     #[test]

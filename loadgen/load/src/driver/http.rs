@@ -358,7 +358,7 @@ impl Write for Wire {
 }
 
 /// A reply, whole, and not looked at yet.
-pub(super) struct HttpReply {
+pub(crate) struct HttpReply {
     status: StatusCode,
     headers: HeaderMap,
     body: Received,
@@ -368,16 +368,41 @@ pub(super) struct HttpReply {
 
 impl HttpReply {
     /// How long its body is.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.body.bytes.len()
     }
 
-    /// Its status, its structure, and what the server says of its stages.
-    pub(super) fn judge(&self, expected: &Expected) -> CheckedReply {
+    /// One that another client has read.
+    pub(crate) const fn new(status: StatusCode, headers: HeaderMap, body: Received) -> Self {
+        Self {
+            status,
+            headers,
+            body,
+            success: None,
+        }
+    }
+
+    /// Its status.
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What the server says of its stages.
+    pub(crate) fn timings(&self) -> Option<StageTimings> {
         let timing = self.headers.get("server-timing").map(HeaderValue::as_bytes);
-        let timings = timing
+        timing
             .filter(|text| text.len() <= TIMING_BYTES)
-            .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok());
+            .and_then(|text| StageTimings::parse_header(std::str::from_utf8(text).ok()?).ok())
+    }
+
+    /// Its body, as it came.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.body.bytes
+    }
+
+    /// Its status, its structure, and what the server says of its stages.
+    pub(crate) fn judge(&self, expected: &Expected) -> CheckedReply {
+        let timings = self.timings();
         if let Some(success) = &self.success {
             if !success.has_status(self.status.as_u16()) {
                 return CheckedReply::failed(Failure::Status(self.status.as_u16()), timings);

@@ -12,6 +12,8 @@ mod step;
 mod user;
 
 pub use http::HttpRoute;
+pub(crate) use http::HttpReply;
+pub use http::headers;
 pub use step::{DriverError, Finished, Route, Step};
 
 use crate::interrupt::Interrupt;

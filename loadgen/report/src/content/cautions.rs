@@ -8,7 +8,8 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::words::{is_emulated, name, origin, origin_text, tiers};
 use crate::units::{digits3, latency};
-use tierlab_analysis::record::{DriftHow, Point, Repeat, Run, Verdict};
+use tierlab_analysis::record::{DriftHow, Driven, Point, Repeat, Run, Verdict};
+use tierlab_analysis::validity::closed_loop;
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
 
@@ -116,6 +117,14 @@ fn point_cautions(run: &Run, point: &Point) -> Vec<String> {
         cautions.push(format!("{name}: {}{}", summary.verdict, resumed_between(run, point)));
     }
     cautions.extend(counters::cautions(&name, point));
+    if let Some(Driven::ClosedLoop { users, .. }) = point.factors.driven
+        && let Some(by_law) = closed_loop::broken(users, &counted(&point.repeats))
+    {
+        cautions.push(format!(
+            "{name}: {by_law:.2} users by the law users = rate × (response + pause), where there were {users}: requests were lost or \
+             users idle, so that the throughput is not that of {users}"
+        ));
+    }
     cautions.extend(summary.gaps.iter().map(|gap| {
         let hits = summary.cache_hit_ratio.map_or_else(String::new, |hits| {
             format!(" (hit ratio {:.1} %)", 100.0 * hits)
@@ -190,6 +199,7 @@ mod tests {
                 arrivals: "constant".into(),
                 keys: "uniform".into(),
                 mix: None,
+                driven: None,
             },
             repeats: repeats.collect(),
             summary: None,

@@ -5,6 +5,7 @@
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
+//! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`, `driven`: tables
 
 pub(crate) mod answer;
 mod answer_sentence;
@@ -13,6 +14,7 @@ mod cautions;
 pub(crate) mod cold_starts;
 pub(crate) mod costs;
 mod counters;
+pub(crate) mod driven;
 pub(crate) mod figures;
 pub(crate) mod gpus;
 pub(crate) mod group;

@@ -3,6 +3,7 @@
 use super::answer::AnswerText;
 use super::cautions::cautions;
 use super::cold_starts::ColdStarts;
+use super::driven::SideTable;
 use super::gpus::{self, GpuRow};
 use super::group::Group;
 use super::instrument::Instrument;
@@ -49,6 +50,8 @@ pub(crate) struct Report<'a> {
     pub(crate) missing_p99: Option<String>,
     /// Parts that any band of latency has.
     pub(crate) parts: Vec<&'static str>,
+    /// Closed loops and journeys, where any were measured.
+    pub(crate) driven: Vec<SideTable>,
     /// Cold starts, where any were measured.
     pub(crate) cold_starts: Option<ColdStarts>,
     /// What the GPUs did; empty where there was none.
@@ -111,6 +114,7 @@ impl<'a> Report<'a> {
             points: run.points.iter().map(|point| PointRow::of(run, point)).collect(),
             missing_p99: percentiles::missing_p99(run),
             parts: parts(run),
+            driven: SideTable::of(run),
             cold_starts: ColdStarts::of(run),
             gpus: gpus::rows(run),
             cautions: cautions(run, &instrument),

@@ -8,7 +8,7 @@ use crate::units::{digits3, duration, latency, latency_interval, percent, percen
 use tierlab_analysis::curves::{Curve, curves, is_valid, knee};
 use tierlab_analysis::latency::bands;
 use tierlab_analysis::record::{
-    Band, Factors, Interval, OpenQuestion, Point, Reads, Run, Summary, Tail, Variant, Verdict,
+    Band, Driven, Factors, Interval, OpenQuestion, Point, Reads, Run, Summary, Tail, Variant, Verdict,
 };
 
 /// A part of the latency as people say it.
@@ -309,6 +309,9 @@ fn misses(summary: &Summary, band: &Band) -> Option<String> {
 
 /// A point's full name within a run.
 pub(crate) fn name(run: &Run, factors: &Factors) -> String {
+    if let Some(name) = driven_name(run, factors) {
+        return name;
+    }
     let Factors {
         mode,
         model,
@@ -321,6 +324,24 @@ pub(crate) fn name(run: &Run, factors: &Factors) -> String {
         cache(factors),
         rate(factors.offered_rps)
     )
+}
+
+/// The name of a point that is no single request of an open loop; `None` of all others.
+fn driven_name(run: &Run, factors: &Factors) -> Option<String> {
+    let driven = factors.driven.as_ref()?;
+    let Factors {
+        mode,
+        model,
+        batch_size,
+        ..
+    } = factors;
+    let who = format!("{} {}", tier(run, factors.label()), cache(factors));
+    let at = format!("at {} rps", rate(factors.offered_rps));
+    Some(match driven {
+        Driven::ClosedLoop { .. } => format!("{who} {mode} {model} ×{batch_size}, {driven}"),
+        Driven::BesideClosedLoop { .. } => format!("{who} {mode} {model} ×{batch_size} {at}, {driven}"),
+        Driven::Journey { .. } => format!("{who} {driven} {at}"),
+    })
 }
 
 /// Requests in the percentiles of a run, all points together.

@@ -7,6 +7,7 @@ mod answer;
 mod cdf;
 mod chart;
 mod cost;
+mod driven;
 mod economics;
 mod gpu;
 mod heat;
@@ -109,6 +110,7 @@ fn article(report: &Report<'_>) -> String {
             + &economics::of_group(group, series)
     });
     section("Every point", EVERY, &|group, _| tables::full(group));
+    out += &driven::sections(&report.driven);
     if let Some(cold) = &report.cold_starts {
         out += &format!(
             "<section><h2>Cold starts</h2><pre>{}</pre></section>\n",

@@ -323,6 +323,8 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         server: None,
         mix_share: None,
         sent: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: String::new(),
         histograms: Histograms {
             block_s: window_s / super::rows::BLOCKS as f64,

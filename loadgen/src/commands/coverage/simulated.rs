@@ -39,6 +39,8 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         server: None,
         mix_share: None,
         sent: None,
+        closed_loop: None,
+        goose: None,
         hdr_file: String::new(),
         histograms: Histograms {
             block_s: window_s / BLOCKS as f64,
@@ -72,5 +74,6 @@ pub(super) fn factors(rps: f64) -> Factors {
         arrivals: "poisson".into(),
         keys: "none".into(),
         mix: None,
+        driven: None,
     }
 }

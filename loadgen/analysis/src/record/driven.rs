@@ -1,0 +1,131 @@
+//! Points that are no single requests of an open loop: what drove them, and what is known of them beside their latencies.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What drove a point that is no single request of an open loop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Driven {
+    /// A closed loop: so many users, each of which sends again when its reply has come and its think time has passed.
+    /// Latency runs from the actual send, and throughput is a result: a server that stalls stops the arrivals, so that
+    /// what would have waited meanwhile is not there (coordinated omission).
+    ClosedLoop {
+        /// Users, and so the most requests in flight.
+        users: u32,
+        /// The pause between a reply and the next request, in words.
+        think_time: String,
+    },
+    /// An open loop at the throughput that this closed loop had, measured right after it.
+    BesideClosedLoop {
+        /// Users of the closed loop.
+        users: u32,
+        /// Its think time, in words.
+        think_time: String,
+    },
+    /// A journey of several requests, whose arrivals are open loop.
+    Journey {
+        /// Its name.
+        name: String,
+        /// The step that the point is of; absent for the whole journey.
+        step: Option<String>,
+    },
+}
+
+impl Driven {
+    /// Whether the point's rate is a result and not what was offered.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::ClosedLoop { .. })
+    }
+}
+
+impl fmt::Display for Driven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClosedLoop { users, think_time } => write!(f, "closed loop of {users}, think time {think_time}"),
+            Self::BesideClosedLoop { users, think_time } => {
+                write!(f, "beside a closed loop of {users}, think time {think_time}")
+            }
+            Self::Journey { name, step: None } => write!(f, "journey {name}"),
+            Self::Journey { name, step: Some(step) } => write!(f, "journey {name}, step {step}"),
+        }
+    }
+}
+
+/// What a closed loop did over its window: the terms of the interactive response time law, `users = rate × (response + pause)`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClosedLoopFigures {
+    /// Requests that ended in the window, failed ones too, per second.
+    pub ended_rps: f64,
+    /// Of these the mean from actual send to last byte, in microseconds.
+    pub mean_response_us: f64,
+    /// The mean from a user's last byte to its next send, in microseconds: think time, and the load generator's own work.
+    pub mean_pause_us: f64,
+    /// Of the pauses, what the plan asked for, in microseconds.
+    pub mean_think_us: f64,
+}
+
+impl ClosedLoopFigures {
+    /// Users by the law; those of the plan but for what the window's edges cut.
+    #[must_use]
+    pub fn users_by_law(&self) -> f64 {
+        self.ended_rps * (self.mean_response_us + self.mean_pause_us) / 1e6
+    }
+
+    /// What a pause takes beyond the think time, in microseconds: timers and the load generator's own work.
+    #[must_use]
+    pub fn own_us(&self) -> f64 {
+        (self.mean_pause_us - self.mean_think_us).max(0.0)
+    }
+}
+
+/// What goose's own clock said of the same requests of the window: from its call to the reply's headers, the body left out. Of
+/// a journey the sum over its requests, what lies before and between them left out.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GooseFigures {
+    /// Requests that goose's own metrics counted, warm-up included, since goose had noticed that all users were up; absent where they
+    /// were off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<u64>,
+    /// The median of its times, in microseconds.
+    pub p50_us: f64,
+    /// Their 95th percentile.
+    pub p95_us: f64,
+    /// Their 99th percentile.
+    pub p99_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_law_gives_back_the_users() {
+        // Two users, 8 ms each time and 2 ms of pause: 200 a second.
+        let figures = ClosedLoopFigures {
+            ended_rps: 200.0,
+            mean_response_us: 8_000.0,
+            mean_pause_us: 2_000.0,
+            mean_think_us: 1_900.0,
+        };
+        assert!((figures.users_by_law() - 2.0).abs() < 1e-9);
+        assert!((figures.own_us() - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_drove_a_point_is_told_in_json_and_words() {
+        let closed = Driven::ClosedLoop {
+            users: 4,
+            think_time: "0 ms".into(),
+        };
+        let text = serde_json::to_string(&closed).unwrap();
+        assert_eq!(text, r#"{"kind":"closed-loop","users":4,"think_time":"0 ms"}"#);
+        assert_eq!(serde_json::from_str::<Driven>(&text).unwrap(), closed);
+        let step = Driven::Journey {
+            name: "recommend".into(),
+            step: Some("rank".into()),
+        };
+        assert_eq!(step.to_string(), "journey recommend, step rank");
+    }
+}

@@ -1,0 +1,117 @@
+//! goose attacks whose users send with goose's own client. In: scenarios, users, an address. Out: an attack that starts all users at
+//! once, prints nothing and installs no handler; and one reply read to its last byte. Knows nothing of schedules, nor of what is
+//! sent.
+
+use crate::driver::{DriverError, HttpReply};
+use crate::reply::{self, BodyError, Limit, NoReply};
+use goose::GooseAttack;
+use goose::client::GooseClientBuilder;
+use goose::config::GooseConfiguration;
+use goose::goose::{GooseRequest, GooseUser, Scenario};
+use reqwest::{Client, Url};
+use std::time::Duration;
+use tierlab_analysis::record::Failure;
+use tokio::sync::Semaphore;
+
+/// What an attack is made of.
+pub(crate) struct Attack<'a> {
+    pub(crate) host: &'a Url,
+    pub(crate) users: usize,
+    pub(crate) scenario: Scenario,
+    /// Whether goose's own metrics count the requests.
+    pub(crate) metrics: bool,
+}
+
+/// An attack, not begun.
+pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
+    // Field by field: some are private, so that no struct expression can be written.
+    let mut configuration = GooseConfiguration::default();
+    configuration.host = Some(attack.host.origin().ascii_serialization());
+    configuration.users = Some(attack.users);
+    configuration.increase_rate = Some("1000000".into());
+    configuration.quiet = 2;
+    configuration.no_metrics = !attack.metrics;
+    // Its metrics are reset once all users are up: without that goose prints a line on stdout.
+    configuration.no_transaction_metrics = true;
+    configuration.no_scenario_metrics = true;
+    configuration.no_print_metrics = true;
+    configuration.no_error_summary = true;
+    configuration.no_telnet = true;
+    GooseAttack::initialize_with_config(configuration)
+        .and_then(|attack| attack.set_client_builder_without_cookies(GooseClientBuilder::new().without_cookies()))
+        .map(|made| made.register_scenario(attack.scenario))
+        .map_err(|error| DriverError::Goose(Box::new(error)))
+}
+
+/// The client that all users share, with a connection for each request under way: no proxy, no other server, and a limit from send to last byte.
+pub(crate) fn client(timeout: Duration) -> Result<Client, DriverError> {
+    let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
+    Client::builder()
+        .user_agent(agent)
+        .timeout(timeout)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(|error| DriverError::Client(error.to_string()))
+}
+
+/// Waits until so many users have given their permit.
+pub(crate) async fn wait_for_all(
+    arrived: &Semaphore,
+    users: usize,
+    limit: Duration,
+    what: &'static str,
+) -> Result<(), DriverError> {
+    let all = u32::try_from(users).unwrap_or(u32::MAX);
+    match tokio::time::timeout(limit, arrived.acquire_many(all)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(DriverError::Users(users - arrived.available_permits(), users, what)),
+    }
+}
+
+/// A request as goose made it.
+pub(crate) struct Sent {
+    /// The reply, whole.
+    pub(crate) reply: Result<HttpReply, NoReply>,
+    /// What goose's own clock says: to the reply's headers, in microseconds; absent where goose refused.
+    pub(crate) goose_us: Option<u64>,
+}
+
+/// Sends a request by goose and reads the reply to its last byte.
+pub(crate) async fn send(user: &mut GooseUser, request: GooseRequest<'_>, limit: &Limit) -> Sent {
+    let answered = match user.request(request).await {
+        Ok(answered) => answered,
+        Err(error) => {
+            return Sent {
+                reply: Err(NoReply {
+                    failure: Failure::Broken,
+                    says: Some(format!("goose: {error}")),
+                }),
+                goose_us: None,
+            };
+        }
+    };
+    let goose_us = Some(answered.request.response_time_micros());
+    let reply = match answered.response {
+        Err(error) => Err(failure(&error).into()),
+        Ok(response) => {
+            let (status, headers) = (response.status(), response.headers().clone());
+            match reply::read(reqwest::Body::from(response), limit).await {
+                Ok(body) => Ok(HttpReply::new(status, headers, body)),
+                Err(BodyError::TooLarge(what)) => Err(what.into()),
+                Err(BodyError::Lost(error)) => Err(failure(&error).into()),
+            }
+        }
+    };
+    Sent { reply, goose_us }
+}
+
+fn failure(error: &reqwest::Error) -> Failure {
+    if error.is_timeout() {
+        Failure::Timeout
+    } else if error.is_connect() {
+        Failure::Connect
+    } else {
+        Failure::Broken
+    }
+}

@@ -1,0 +1,209 @@
+//! A closed loop: goose as it is made to be used. In: so many users, their think time, bodies and an address. Out: a sample for each
+//! request from its actual send to its last byte, what the users did between requests, and what goose's own clock said.
+//!
+//! goose's loop runs one transaction per request, its client sends, its metrics count, and its users end by themselves. Each
+//! request's time to the last byte is handed to goose's metrics as well, since goose's own clock stops at the headers. A closed loop
+//! says nothing of how long requests would have waited that were never sent: while the server stalls, its users stall with it.
+//! Knows nothing of percentiles.
+
+mod shared;
+mod think;
+mod user;
+
+pub use shared::ClosedLoop;
+pub use think::Think;
+
+use crate::attack::{Attack, attack, wait_for_all};
+use crate::driver::{DriverError, Finished};
+use crate::interrupt::Interrupt;
+use crate::pacer::{Clock, Observed};
+use crate::schedule::Schedule;
+use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
+use goose::metrics::GooseMetrics;
+use shared::{LAST_BYTE, Shared, Turn};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::{ClosedLoopFigures, Sample};
+
+/// Between the last user's start and the step's zero.
+const LEAD: Duration = Duration::from_millis(10);
+/// How long goose may take to start its users.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// After the last reply may have come, how long users and goose may take to end; goose looks for finished users twice a second.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// What a closed loop left behind.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its samples, due when they were sent.
+    pub finished: Finished,
+    /// When they were sent, as a schedule that nobody planned.
+    pub schedule: Schedule,
+    /// The terms of the interactive response time law.
+    pub figures: ClosedLoopFigures,
+    /// goose's own times of the requests that were sent in the window, in microseconds.
+    pub goose_us: Vec<u64>,
+    /// Requests that goose's own metrics counted, warm-up included.
+    pub goose_counted: u64,
+}
+
+/// Runs a closed loop; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
+pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>, DriverError> {
+    if step.url.scheme() != "http" {
+        return Err(DriverError::Carried(format!(
+            "goose's client, which runs closed loops, speaks plain HTTP here and not `{}`: give the server's http:// address, \
+             or measure it in an open loop (`[[load]]` with `rates`)",
+            step.url.scheme()
+        )));
+    }
+    let shared = Arc::new(Shared::new(step)?);
+    // However this ends, the users end with it.
+    let _stop = Stop(&shared);
+    let mut attack = Box::pin(scenario_of(&shared)?.execute());
+    let users = shared.step.users;
+    let window_began = tokio::select! {
+        // Where both are there, goose has ended because the users have.
+        biased;
+        began = conduct(&shared) => began?,
+        ended = &mut attack => return Err(match ended {
+            Err(error) => DriverError::Goose(Box::new(error)),
+            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
+        }),
+        () = interrupt.raised() => return Ok(None),
+    };
+    let metrics = tokio::select! {
+        ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
+            Ok(ended) => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
+            Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
+        },
+        () = interrupt.raised() => return Ok(None),
+    };
+    Ok(Some(collect(&shared, window_began, &metrics)))
+}
+
+struct Stop<'a>(&'a Shared);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+        // Users that wait for the start wait no longer.
+        self.0.started.send_replace(true);
+    }
+}
+
+/// Waits for the users, starts their clock, and waits for their end.
+async fn conduct(shared: &Shared) -> Result<SystemTime, DriverError> {
+    let users = shared.step.users;
+    wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
+    let start = Instant::now() + LEAD;
+    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
+    let window_began = SystemTime::now() + LEAD + shared.step.warmup;
+    shared.step.watch.closed_loop(users, clock);
+    shared.started.send_replace(true);
+    let last = clock.at(shared.window_end_us) + shared.step.timeout;
+    let limit = last.saturating_duration_since(Instant::now()) + END_LIMIT;
+    wait_for_all(&shared.delivered, users, limit, "did not end").await?;
+    Ok(window_began)
+}
+
+/// A scenario of one transaction, which goose repeats.
+fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+    let own = Arc::clone(shared);
+    let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
+        let shared = Arc::clone(&own);
+        Box::pin(async move { user::turn(user, &shared).await })
+    });
+    attack(Attack {
+        host: &shared.step.url,
+        users: shared.step.users,
+        scenario: Scenario::new("closed loop").register_transaction(Transaction::new(function)),
+        metrics: true,
+    })
+}
+
+fn collect(shared: &Shared, window_began: SystemTime, metrics: &GooseMetrics) -> Ran {
+    let mut turns = std::mem::take(&mut *shared.turns.lock().unwrap_or_else(PoisonError::into_inner));
+    turns.sort_unstable_by_key(|turn| turn.sample.sent_us);
+    let window_s = (shared.window_end_us - shared.window_start_us) as f64 / 1e6;
+    let samples: Vec<Sample> = turns.iter().map(|turn| turn.sample).collect();
+    let inside = |sample: &Sample| {
+        let from = sample.sent_us.max(shared.window_start_us);
+        sample.done_us.min(shared.window_end_us).saturating_sub(from)
+    };
+    let in_flight_us: u64 = samples.iter().map(inside).sum();
+    let examples = std::mem::take(&mut *shared.examples.lock().unwrap_or_else(PoisonError::into_inner));
+    let counted = metrics.requests.iter();
+    let counted = counted.filter(|(name, _)| name.starts_with(LAST_BYTE));
+    Ran {
+        figures: figures(&turns, |us| shared.in_window(us), window_s),
+        goose_us: turns
+            .iter()
+            .filter(|turn| shared.in_window(turn.sample.sent_us))
+            .filter_map(|turn| turn.goose_us)
+            .collect(),
+        goose_counted: counted.map(|(_, request)| request.raw_data.counter as u64).sum(),
+        schedule: Schedule {
+            due_us: samples.iter().map(|sample| sample.sent_us).collect(),
+            window_start_us: shared.window_start_us,
+            window_end_us: shared.window_end_us,
+        },
+        finished: Finished {
+            observed: Observed {
+                limit_hit: false,
+                mean_in_flight: in_flight_us as f64 / 1e6 / window_s,
+            },
+            samples,
+            window_began,
+            examples,
+        },
+    }
+}
+
+/// The terms of the law, over the cycles that ended in the window.
+fn figures(turns: &[Turn], in_window: impl Fn(u64) -> bool, window_s: f64) -> ClosedLoopFigures {
+    let ended: Vec<&Turn> = turns.iter().filter(|turn| in_window(turn.sample.done_us)).collect();
+    let paused: Vec<(u64, u64)> = ended
+        .iter()
+        .filter_map(|turn| Some((turn.pause_us?, turn.think_us)))
+        .collect();
+    let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
+    ClosedLoopFigures {
+        ended_rps: ended.len() as f64 / window_s,
+        mean_response_us: mean(ended.iter().map(|turn| turn.sample.service_us()).sum(), ended.len()),
+        mean_pause_us: mean(paused.iter().map(|(pause_us, _)| pause_us).sum(), paused.len()),
+        mean_think_us: mean(paused.iter().map(|(_, think_us)| think_us).sum(), paused.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Outcome;
+
+    #[test]
+    fn the_terms_of_the_law_are_of_the_cycles_that_end_in_the_window() {
+        let turn = |sent_us: u64, done_us: u64, pause_us| Turn {
+            sample: Sample {
+                due_us: sent_us,
+                sent_us,
+                done_us,
+                outcome: Outcome::Ok,
+                timings: None,
+            },
+            pause_us,
+            think_us: 1_000,
+            goose_us: None,
+        };
+        // One user: 4 ms a request, 1 ms of pause, from 0 to 100 ms; the window is its second half.
+        let turns: Vec<Turn> = (0..20)
+            .map(|i| turn(i * 5_000, i * 5_000 + 4_000, (i > 0).then_some(1_000)))
+            .collect();
+        let figures = figures(&turns, |us| (50_000..100_000).contains(&us), 0.05);
+        assert!((figures.ended_rps - 200.0).abs() < 1e-9);
+        assert!((figures.mean_response_us - 4_000.0).abs() < 1e-9);
+        assert!((figures.users_by_law() - 1.0).abs() < 1e-9, "{figures:?}");
+    }
+}

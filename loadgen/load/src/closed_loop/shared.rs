@@ -1,0 +1,114 @@
+//! What the users of a closed loop share, and what they leave. In: a step. Out: plain data, guarded where users write. Knows nothing
+//! of how a request is sent.
+
+use super::think::Think;
+use crate::attack::client;
+use crate::driver::DriverError;
+use crate::live::Watch;
+use crate::pacer::Clock;
+use crate::payload::Body;
+use crate::reply::{Expected, Limit};
+use reqwest::{Client, Url};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tierlab_analysis::record::{Failure, Sample};
+use tokio::sync::{Semaphore, watch};
+
+/// The name that times to the last byte have in goose's metrics.
+pub(super) const LAST_BYTE: &str = "LAST-BYTE";
+
+/// One step of a closed loop.
+#[derive(Debug, Clone)]
+pub struct ClosedLoop {
+    /// Where requests are posted.
+    pub url: Url,
+    /// What, sent in turn by whoever is next.
+    pub bodies: Arc<Vec<Body>>,
+    /// What every reply must look like.
+    pub expected: Arc<Expected>,
+    /// How long it may be.
+    pub limit: Limit,
+    /// Users, and so the most in flight.
+    pub users: usize,
+    /// What a user waits between a reply and its next request.
+    pub think: Think,
+    /// What think times derive from.
+    pub seed: u64,
+    /// Cut off the front.
+    pub warmup: Duration,
+    /// What is measured.
+    pub window: Duration,
+    /// The client's limit for one request.
+    pub timeout: Duration,
+    /// Who is told of it while it runs.
+    pub watch: Watch,
+}
+
+/// One request of a user.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) sample: Sample,
+    /// Since the user's last reply; `None` for its first request.
+    pub(super) pause_us: Option<u64>,
+    /// Of it, what the plan asked for.
+    pub(super) think_us: u64,
+    pub(super) goose_us: Option<u64>,
+}
+
+/// What the users of a step share.
+pub(super) struct Shared {
+    pub(super) step: ClosedLoop,
+    pub(super) client: Client,
+    pub(super) thinks_us: Vec<u64>,
+    pub(super) clock: OnceLock<Clock>,
+    pub(super) started: watch::Sender<bool>,
+    pub(super) window_start_us: u64,
+    pub(super) window_end_us: u64,
+    pub(super) next_body: AtomicUsize,
+    pub(super) next_user: AtomicUsize,
+    pub(super) stopped: AtomicBool,
+    pub(super) ready: Semaphore,
+    pub(super) delivered: Semaphore,
+    /// Taken once per user, at its end.
+    pub(super) turns: Mutex<Vec<Turn>>,
+    /// Taken by failed requests only.
+    pub(super) examples: Mutex<BTreeMap<Failure, String>>,
+}
+
+impl Shared {
+    pub(super) fn new(step: ClosedLoop) -> Result<Self, DriverError> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
+        let window_start_us = micros(step.warmup);
+        Ok(Self {
+            client: client(step.timeout)?,
+            thinks_us: step.think.draw(step.seed),
+            clock: OnceLock::new(),
+            started: watch::channel(false).0,
+            window_start_us,
+            window_end_us: window_start_us + micros(step.window),
+            next_body: AtomicUsize::new(0),
+            next_user: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            ready: Semaphore::new(0),
+            delivered: Semaphore::new(0),
+            turns: Mutex::default(),
+            examples: Mutex::default(),
+            step,
+        })
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn body(&self) -> &Body {
+        let index = self.next_body.fetch_add(1, Ordering::Relaxed);
+        &self.step.bodies[index % self.step.bodies.len()]
+    }
+
+    pub(super) fn in_window(&self, us: u64) -> bool {
+        (self.window_start_us..self.window_end_us).contains(&us)
+    }
+}

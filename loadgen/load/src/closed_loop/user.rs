@@ -1,0 +1,165 @@
+//! One goose user of a closed loop: a transaction is one request with the pause before it. In: what the step's users share. Out: a
+//! turn for each request, delivered once the window is over.
+
+use super::shared::{LAST_BYTE, Shared, Turn};
+use crate::attack::{Sent, send};
+use crate::driver::{HttpReply, headers};
+use crate::pacer::Clock;
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
+use goose::goose::{GooseMethod, GooseRequest, GooseUser, TransactionResult};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_analysis::record::{Outcome, Sample};
+
+/// A pause is slept in pieces of at most this length, so that a step that ends does not wait for thinkers.
+const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+
+/// What a user carries from one transaction to the next.
+#[derive(Clone)]
+struct State {
+    turns: Vec<Turn>,
+    last_done_us: Option<u64>,
+    next_think: usize,
+}
+
+/// One request: the pause, the request, and what became of it. After the window it ends the user.
+pub(super) async fn turn(user: &mut GooseUser, shared: &Arc<Shared>) -> TransactionResult {
+    let mut state = match user.get_session_data_mut::<State>() {
+        Some(state) => std::mem::replace(state, State::empty()),
+        None => begin(user, shared).await,
+    };
+    let Some(clock) = shared.clock.get().copied().filter(|_| !shared.is_stopped()) else {
+        return end(user, shared, state);
+    };
+    let think_us = shared.thinks_us[state.next_think % shared.thinks_us.len()];
+    state.next_think += 1;
+    if let Some(done_us) = state.last_done_us {
+        pause(shared, clock, done_us + think_us).await;
+    }
+    if clock.now_us() >= shared.window_end_us || shared.is_stopped() {
+        return end(user, shared, state);
+    }
+    let turn = request(user, shared, clock, &state, think_us).await?;
+    shared
+        .step
+        .watch
+        .over(&turn.sample, shared.in_window(turn.sample.sent_us));
+    state.last_done_us = Some(turn.sample.done_us);
+    state.turns.push(turn);
+    user.set_session_data(state);
+    Ok(())
+}
+
+impl State {
+    const fn empty() -> Self {
+        Self {
+            turns: Vec::new(),
+            last_done_us: None,
+            next_think: 0,
+        }
+    }
+}
+
+/// A user's first transaction: it has the step's client, and waits for all others.
+async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
+    user.client = shared.client.clone();
+    let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
+    let mut started = shared.started.subscribe();
+    shared.ready.add_permits(1);
+    // It is told before the sender is gone.
+    let _ = started.wait_for(|started| *started).await;
+    if let Some(clock) = shared.clock.get() {
+        tokio::time::sleep_until(clock.at(0).into()).await;
+    }
+    State {
+        turns: Vec::with_capacity(256),
+        // Else all users would think the same.
+        next_think: number * shared.thinks_us.len() / shared.step.users.max(1),
+        ..State::empty()
+    }
+}
+
+async fn pause(shared: &Shared, clock: Clock, until_us: u64) {
+    let until = clock.at(until_us.min(shared.window_end_us));
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || shared.is_stopped() {
+            return;
+        }
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+    }
+}
+
+async fn request(
+    user: &mut GooseUser,
+    shared: &Arc<Shared>,
+    clock: Clock,
+    state: &State,
+    think_us: u64,
+) -> Result<Turn, Box<goose::goose::TransactionError>> {
+    let (url, body) = (shared.step.url.as_str(), shared.body());
+    let builder = user.get_request_builder(&GooseMethod::Post, url)?;
+    let builder = builder.headers(headers(body)).body(body.bytes.clone());
+    let request = GooseRequest::builder()
+        .method(GooseMethod::Post)
+        .path(url)
+        .name("infer")
+        .set_request_builder(builder)
+        .build();
+    let sent_us = clock.now_us();
+    let Sent { reply, goose_us } = send(user, request, &shared.step.limit).await;
+    let done_us = clock.now_us();
+    // All times are read: what is done from here on is part of the pause.
+    let status = reply.as_ref().ok().map(|reply| reply.status().as_u16());
+    let judged = match reply {
+        Err(missing) => missing.into(),
+        Ok(reply) => judge(reply, shared).await,
+    };
+    let error = match judged.outcome {
+        Outcome::Ok => None,
+        Outcome::Failed(failure) => {
+            if let Some(says) = judged.says {
+                let mut examples = shared.examples.lock().unwrap_or_else(PoisonError::into_inner);
+                examples.entry(failure).or_insert(says);
+            }
+            Some(failure.to_string())
+        }
+    };
+    let took = Duration::from_micros(done_us - sent_us);
+    user.record_custom_request_duration(LAST_BYTE, "infer", took, error.is_none(), status, error.as_deref())
+        .await?;
+    Ok(Turn {
+        sample: Sample {
+            due_us: sent_us,
+            sent_us,
+            done_us,
+            outcome: judged.outcome,
+            timings: judged.timings,
+        },
+        pause_us: state.last_done_us.map(|last_us| sent_us - last_us),
+        think_us,
+        goose_us,
+    })
+}
+
+async fn judge(reply: HttpReply, shared: &Arc<Shared>) -> CheckedReply {
+    if reply.len() <= CHECKED_AT_ONCE_BYTES {
+        return reply.judge(&shared.step.expected);
+    }
+    // Others wait for this thread.
+    let expected = Arc::clone(&shared.step.expected);
+    let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
+    checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
+}
+
+/// Delivers, and lets goose end the user after this transaction.
+fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
+    let mut turns = shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.append(&mut state.turns);
+    drop(turns);
+    // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
+    user.config.iterations = Some(1);
+    shared.delivered.add_permits(1);
+    Ok(())
+}

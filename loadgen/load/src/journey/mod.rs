@@ -1,0 +1,139 @@
+//! Journeys: several requests in a row, each made of what the ones before it brought, begun at due times (open loop).
+//!
+//! In: a schedule, steps and an address. Out: a sample for each journey and each of its steps. goose carries it: a journey is a
+//! [`Scenario`](goose::goose::Scenario), a step one of its transactions, and goose's client sends. The times are read here: goose's
+//! scenario clock begins when a user is free, not when a journey is due, and its request clock stops at the headers.
+//! The first step counts from the due time, each later one from the end of the one before. Knows nothing of percentiles.
+//!
+//! - [`template`], [`inputs`], [`value`]: requests made of values, and values taken from replies
+//! - `step`: one request and what it comes to; `shape`: of a tensor; `shared`: what users share; `user`: a goose user, which takes tickets and walks the steps
+
+pub mod inputs;
+mod shape;
+mod shared;
+mod step;
+pub mod template;
+mod user;
+pub mod value;
+
+pub use shared::{Journey, StepSample, Whole};
+pub use step::{Check, JourneyStep, Take};
+
+use crate::attack::{Attack, attack, wait_for_all};
+use crate::driver::DriverError;
+use crate::interrupt::Interrupt;
+use crate::pacer::{self, Clock, Observed};
+use crate::tickets::Tickets;
+use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction};
+use shared::Shared;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::Failure;
+
+/// Between the last user's start and the step's zero.
+const LEAD: Duration = Duration::from_millis(10);
+/// How long goose may take to start its users.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// After the drain limit, how long users may take to notice.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+
+/// What journeys left behind.
+#[derive(Debug)]
+pub struct Travelled {
+    /// One for each ticket, warm-up included.
+    pub journeys: Vec<Whole>,
+    /// By step, one for each journey that came to it.
+    pub steps: Vec<Vec<StepSample>>,
+    /// What the pacer saw, of journeys.
+    pub observed: Observed,
+    /// When the measured window began.
+    pub window_began: SystemTime,
+    /// Of failures, by step, the first one in words.
+    pub examples: Vec<BTreeMap<Failure, String>>,
+}
+
+/// Runs journeys; `None` when it was interrupted.
+///
+/// # Errors
+/// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
+pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelled>, DriverError> {
+    if step.host.scheme() != "http" {
+        return Err(DriverError::Carried(format!(
+            "goose's client, which runs journeys, speaks plain HTTP here and not `{}`: give the server's http:// address, or \
+             measure its requests one by one (`[[load]]` with `rates`)",
+            step.host.scheme()
+        )));
+    }
+    let shared = Arc::new(Shared::new(step)?);
+    // However this ends, pacer and users end with it.
+    let _stop = Stop(&shared.tickets);
+    // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
+    let attack = Box::pin(scenario_of(&shared)?.execute());
+    let users = shared.step.users;
+    tokio::select! {
+        travelled = conduct(&shared) => travelled.map(Some),
+        ended = attack => Err(match ended {
+            Err(error) => DriverError::Goose(Box::new(error)),
+            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
+        }),
+        () = interrupt.raised() => Ok(None),
+    }
+}
+
+struct Stop<'a>(&'a Tickets);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Waits for the users, starts the pacer, and collects what the users deliver.
+async fn conduct(shared: &Shared) -> Result<Travelled, DriverError> {
+    let users = shared.step.users;
+    wait_for_all(&shared.ready, users, START_LIMIT, "did not start").await?;
+    let start = Instant::now() + LEAD;
+    let clock = *shared.clock.get_or_init(|| Clock::starting_at(start));
+    let warmup = Duration::from_micros(shared.step.schedule.window_start_us);
+    let window_began = SystemTime::now() + LEAD + warmup;
+    shared.step.watch.starts(&shared.tickets, clock);
+    let pacer = pacer::start(Arc::clone(&shared.tickets), clock).map_err(DriverError::Pacer)?;
+    let limit = clock.at(shared.drain_end_us).saturating_duration_since(Instant::now()) + DELIVERY_LIMIT;
+    wait_for_all(&shared.delivered, users, limit, "did not end").await?;
+    let observed = pacer
+        .join()
+        .map_err(|_| DriverError::Pacer(std::io::Error::other("it panicked")))?;
+    let done = std::mem::take(&mut *shared.done.lock().unwrap_or_else(PoisonError::into_inner));
+    let examples = std::mem::take(&mut *shared.examples.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Travelled {
+        journeys: done.journeys,
+        steps: done.steps,
+        observed,
+        window_began,
+        examples,
+    })
+}
+
+/// The scenario of a journey, its steps as transactions.
+fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> {
+    let mut scenario = Scenario::new("journey");
+    for (index, step) in shared.step.steps.iter().enumerate() {
+        let own = Arc::clone(shared);
+        let function: TransactionFunction = Arc::new(move |user: &mut GooseUser| {
+            let shared = Arc::clone(&own);
+            Box::pin(async move { user::walk(user, &shared, index).await })
+        });
+        let transaction = Transaction::new(function)
+            .set_name(&step.name)
+            // In the plan's order, one after the other.
+            .set_sequence(index + 1);
+        scenario = scenario.register_transaction(transaction);
+    }
+    attack(Attack {
+        host: &shared.step.host,
+        users: shared.step.users,
+        scenario,
+        metrics: false,
+    })
+}

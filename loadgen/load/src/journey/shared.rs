@@ -1,0 +1,118 @@
+//! What the users of journeys share, and what they leave. In: a journey. Out: plain data, guarded where users write. Knows nothing of
+//! how a request is sent.
+
+use super::step::JourneyStep;
+use crate::attack::client;
+use crate::driver::DriverError;
+use crate::live::Watch;
+use crate::pacer::Clock;
+use crate::schedule::Schedule;
+use crate::tickets::Tickets;
+use reqwest::{Client, Url};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tokio::sync::Semaphore;
+
+/// One measured step of a run: journeys at one rate.
+#[derive(Debug, Clone)]
+pub struct Journey {
+    /// The server's address.
+    pub host: Url,
+    /// When journeys begin.
+    pub schedule: Arc<Schedule>,
+    /// The entity of each, in turn; empty where none is asked for.
+    pub entities: Arc<Vec<i64>>,
+    /// What each does; at least one step.
+    pub steps: Arc<Vec<JourneyStep>>,
+    /// How many values a journey has: the entity first, then those that steps take.
+    pub values: usize,
+    /// The most journeys under way.
+    pub users: usize,
+    /// The client's limit for one request, from its actual send.
+    pub timeout: Duration,
+    /// How long replies may come in after the window.
+    pub drain: Duration,
+    /// Who is told of it while it runs.
+    pub watch: Watch,
+}
+
+/// One request of a journey.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSample {
+    /// Its times: due at the journey's due time for the first, at the end of the step before for the others.
+    pub sample: Sample,
+    /// When its journey was due.
+    pub journey_due_us: u64,
+}
+
+/// One journey, from its due time to the end of its last step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Whole {
+    /// Its times and how it ended: as its last step, or the one that failed.
+    pub sample: Sample,
+    /// The step that failed it.
+    pub failed_at: Option<usize>,
+    /// goose's own times of its requests, summed, in microseconds.
+    pub goose_us: u64,
+}
+
+/// What the users of a step share.
+pub(super) struct Shared {
+    pub(super) step: Journey,
+    pub(super) client: Client,
+    pub(super) tickets: Arc<Tickets>,
+    pub(super) clock: OnceLock<Clock>,
+    pub(super) drain_end_us: u64,
+    pub(super) ready: Semaphore,
+    pub(super) delivered: Semaphore,
+    /// Taken once per user, at its end.
+    pub(super) done: Mutex<Done>,
+    /// Taken by failed requests only.
+    pub(super) examples: Mutex<Vec<BTreeMap<Failure, String>>>,
+}
+
+/// What users leave.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Done {
+    pub(super) journeys: Vec<Whole>,
+    pub(super) steps: Vec<Vec<StepSample>>,
+}
+
+impl Shared {
+    pub(super) fn new(step: Journey) -> Result<Self, DriverError> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
+        Ok(Self {
+            client: client(step.timeout)?,
+            tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
+            clock: OnceLock::new(),
+            drain_end_us: step.schedule.window_end_us + micros(step.drain),
+            ready: Semaphore::new(0),
+            delivered: Semaphore::new(0),
+            done: Mutex::new(Done {
+                journeys: Vec::with_capacity(step.schedule.due_us.len()),
+                steps: vec![Vec::with_capacity(step.schedule.due_us.len()); step.steps.len()],
+            }),
+            examples: Mutex::new(vec![BTreeMap::new(); step.steps.len()]),
+            step,
+        })
+    }
+
+    /// Keeps the first of each kind at each step.
+    pub(super) fn note(&self, step: usize, failure: Failure, says: String) {
+        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        examples[step].entry(failure).or_insert(says);
+    }
+}
+
+impl Whole {
+    /// How it failed, and at which step; `None` where it did not.
+    #[must_use]
+    pub const fn failure(&self) -> Option<(usize, Failure)> {
+        match (self.failed_at, self.sample.outcome) {
+            (Some(step), Outcome::Failed(failure)) => Some((step, failure)),
+            _ => None,
+        }
+    }
+}

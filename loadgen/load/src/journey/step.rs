@@ -1,0 +1,184 @@
+//! One request of a journey. In: the values so far. Out: the request, and what its reply comes to: an outcome, and the values taken
+//! from it. Knows no clock and no user.
+
+use super::template::Template;
+use super::value::Value;
+use crate::driver::HttpReply;
+use crate::reply::{CheckedReply, Expected, Limit};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, StatusCode, Url};
+use serde_json::Value as Json;
+use std::sync::Arc;
+use tierlab_analysis::record::{Failure, Outcome};
+
+/// A step, ready to be sent.
+#[derive(Debug, Clone)]
+pub struct JourneyStep {
+    /// Its name.
+    pub name: String,
+    /// How it is asked.
+    pub method: Method,
+    /// The server's address, which `path` goes onto.
+    pub host: Url,
+    /// The path, with its query.
+    pub path: Template,
+    /// Headers of every request.
+    pub headers: HeaderMap,
+    /// The body; absent where it has none.
+    pub body: Option<Template>,
+    /// What the reply must be.
+    pub check: Check,
+    /// How long it may be.
+    pub limit: Limit,
+    /// What is handed on.
+    pub take: Vec<Take>,
+}
+
+/// What a reply must be.
+#[derive(Debug, Clone)]
+pub enum Check {
+    /// One of the model's.
+    Model(Arc<Expected>),
+    /// Of this status, or of any that says success.
+    Status(Option<u16>),
+}
+
+/// A value that is handed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Take {
+    /// Its number among the journey's values.
+    pub slot: usize,
+    /// Where it stands in the reply: a JSON pointer (RFC 6901).
+    pub pointer: String,
+}
+
+/// What a reply comes to.
+pub(super) struct Judged {
+    pub(super) reply: CheckedReply,
+    /// Those to be handed on, by their numbers.
+    pub(super) taken: Vec<(usize, Value)>,
+}
+
+impl JourneyStep {
+    /// Where it is sent, and with which body.
+    ///
+    /// # Errors
+    /// Values that cannot stand where they are wanted.
+    pub(super) fn request(&self, values: &[Option<Value>]) -> Result<(String, Option<String>), String> {
+        let path = self.path.fill(values)?;
+        let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
+        let host = self.host.as_str().trim_end_matches('/');
+        Ok((format!("{host}{path}"), body))
+    }
+
+    /// Whether the reply is one, and what is taken from it.
+    pub(super) fn judge(&self, reply: &HttpReply) -> Judged {
+        let judged = match &self.check {
+            Check::Model(expected) => reply.judge(expected),
+            Check::Status(wanted) => by_status(reply, *wanted),
+        };
+        if judged.outcome != Outcome::Ok || self.take.is_empty() {
+            return Judged {
+                reply: judged,
+                taken: Vec::new(),
+            };
+        }
+        match self.taken(reply.bytes()) {
+            Ok(taken) => Judged { reply: judged, taken },
+            Err(what) => Judged {
+                reply: CheckedReply::wrong(&what, judged.timings),
+                taken: Vec::new(),
+            },
+        }
+    }
+
+    fn taken(&self, body: &[u8]) -> Result<Vec<(usize, Value)>, String> {
+        let reply: Json = serde_json::from_slice(body)
+            .map_err(|error| format!("the reply that `take` points into is no JSON: {error}"))?;
+        let take = |take: &Take| {
+            let found = reply.pointer(&take.pointer);
+            let found = found.ok_or_else(|| format!("`take`: there is no `{}` in the reply", take.pointer))?;
+            Ok((take.slot, Value::of(found)))
+        };
+        self.take.iter().map(take).collect()
+    }
+}
+
+fn by_status(reply: &HttpReply, wanted: Option<u16>) -> CheckedReply {
+    // Read as a model's would be, for what the server says of its stages.
+    let timings = reply.timings();
+    let status = reply.status();
+    let is_wanted = match wanted {
+        Some(wanted) => StatusCode::from_u16(wanted).is_ok_and(|wanted| wanted == status),
+        None => status.is_success(),
+    };
+    if is_wanted {
+        CheckedReply::ok(timings)
+    } else {
+        CheckedReply::failed(Failure::Status(status.as_u16()), timings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::template::Place;
+    use super::*;
+    use crate::reply::Received;
+    use bytes::Bytes;
+
+    fn step(check: Check, pointer: &str) -> JourneyStep {
+        JourneyStep {
+            name: "s".into(),
+            method: Method::GET,
+            host: "http://h:1/".parse().unwrap(),
+            path: Template::parse("/u/{a}", Place::Path, &["a".to_owned()]).unwrap(),
+            headers: HeaderMap::new(),
+            body: None,
+            check,
+            limit: Limit::of(1_000),
+            take: vec![Take {
+                slot: 1,
+                pointer: pointer.into(),
+            }],
+        }
+    }
+
+    fn reply(status: u16, body: &'static str) -> HttpReply {
+        let body = Received::whole(Bytes::from_static(body.as_bytes()), None);
+        HttpReply::new(StatusCode::from_u16(status).unwrap(), HeaderMap::new(), body)
+    }
+
+    #[test]
+    fn values_are_taken_or_the_reply_is_wrong() {
+        let any = step(Check::Status(None), "/a/0");
+        let judged = any.judge(&reply(201, r#"{"a":[[1,2]]}"#));
+        assert_eq!(judged.reply.outcome, Outcome::Ok);
+        assert_eq!(judged.taken[0].1.elements(), 2);
+        for (status, body, failure, says) in [
+            (200, r#"{"a":[]}"#, Failure::WrongReply, "there is no `/a/0`"),
+            (200, "{", Failure::WrongReply, "no JSON"),
+            (404, r#"{"a":[1]}"#, Failure::Status(404), ""),
+        ] {
+            let judged = any.judge(&reply(status, body));
+            assert_eq!(judged.reply.outcome, Outcome::Failed(failure));
+            assert!(judged.taken.is_empty());
+            assert!(judged.reply.says.unwrap_or_default().contains(says));
+        }
+        let exact = step(Check::Status(Some(404)), "/a/0");
+        assert_eq!(exact.judge(&reply(404, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
+        assert_ne!(exact.judge(&reply(200, r#"{"a":[1]}"#)).reply.outcome, Outcome::Ok);
+        let model = step(Check::Model(Arc::new(Expected::new("m", &[], None))), "/outputs/0/data");
+        let good = r#"{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,1],"data":[0.5]}]}"#;
+        assert_eq!(model.judge(&reply(200, good)).reply.outcome, Outcome::Ok);
+        let wrong = model.judge(&reply(200, r#"{"error":"no"}"#)).reply.outcome;
+        assert_eq!(wrong, Outcome::Failed(Failure::WrongReply));
+    }
+
+    #[test]
+    fn the_address_is_the_hosts_with_the_path() {
+        let value = Some(Value::of(&serde_json::json!("x y")));
+        let (url, body) = step(Check::Status(None), "").request(&[value]).unwrap();
+        assert_eq!((url.as_str(), body), ("http://h:1/u/x%20y", None));
+        assert!(step(Check::Status(None), "").request(&[None]).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! Templates: text with places for values that are known once a journey is under way. In: text such as `{"data": {vector}}` and the
+//! names that may stand in it; later the values. Out: the bytes of a request's body, or its path. Knows no HTTP.
+//!
+//! A place is a name in braces, `{entity_id}`. Any other brace is itself, so that JSON can be written as it is; `{{name}}` is the text
+//! `{name}`. Inside a JSON string a place takes the value's text, elsewhere its JSON; in a path it takes the text, percent-encoded.
+
+use super::value::Value;
+use std::fmt::Write as _;
+
+/// The longest body that is made.
+pub const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// What a template is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A body of JSON or other text.
+    Body,
+    /// The path of a URL, with its query.
+    Path,
+}
+
+/// A template, its names resolved to numbers of values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Piece {
+    Text(String),
+    Value {
+        slot: usize,
+        form: Form,
+    },
+    /// The shape of the tensor that a value is, by what a model declares.
+    Shape {
+        slot: usize,
+        input: String,
+        declared: Vec<i64>,
+    },
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Json,
+    /// JSON, in a list of its own where it is none.
+    List,
+    InString,
+    InPath,
+}
+
+impl Template {
+    /// Parses a template; `names` are the values known at that place, by their numbers.
+    ///
+    /// # Errors
+    /// A name that is not known, with those that are.
+    pub fn parse(text: &str, place: Place, names: &[String]) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut strings = Strings::default();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (name, doubled, len) = match named(rest) {
+                Some(found) => found,
+                None => {
+                    let mut chars = rest.chars();
+                    let Some(next) = chars.next() else { break };
+                    strings.pass(next);
+                    plain.push(next);
+                    rest = chars.as_str();
+                    continue;
+                }
+            };
+            rest = &rest[len..];
+            if doubled {
+                let _ = write!(plain, "{{{name}}}");
+                continue;
+            }
+            let Some(slot) = names.iter().position(|known| known == name) else {
+                let known: Vec<String> = names.iter().map(|name| format!("{{{name}}}")).collect();
+                return Err(format!(
+                    "`{{{name}}}` is not known there ({}); for the text itself write {{{{{name}}}}}",
+                    if known.is_empty() {
+                        "no value is".to_owned()
+                    } else {
+                        format!("known are {}", known.join(", "))
+                    }
+                ));
+            };
+            pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            let form = match place {
+                Place::Path => Form::InPath,
+                Place::Body if strings.inside => Form::InString,
+                Place::Body => Form::Json,
+            };
+            pieces.push(Piece::Value { slot, form });
+        }
+        pieces.push(Piece::Text(plain));
+        Ok(Self::of(pieces))
+    }
+
+    /// Of pieces, those without text left out.
+    pub(super) fn of(mut pieces: Vec<Piece>) -> Self {
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        Self { pieces }
+    }
+
+    /// The number of the value that is all of it.
+    pub(super) fn alone(&self) -> Option<usize> {
+        match self.pieces[..] {
+            [Piece::Value { slot, .. }] => Some(slot),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_pieces(self) -> Vec<Piece> {
+        self.pieces
+    }
+
+    /// The numbers of the values that it takes.
+    pub fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Value { slot, .. } | Piece::Shape { slot, .. } => Some(*slot),
+        })
+    }
+
+    /// The text with its values.
+    ///
+    /// # Errors
+    /// A value that cannot stand where it is wanted, or text beyond [`MAX_BODY_BYTES`].
+    pub(super) fn fill(&self, values: &[Option<Value>]) -> Result<String, String> {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            let value = |slot: usize| {
+                let value = values.get(slot).and_then(Option::as_ref);
+                value.ok_or_else(|| "a value that no step has taken is wanted".to_owned())
+            };
+            match piece {
+                Piece::Text(text) => out += text,
+                Piece::Value { slot, form: Form::Json } => out += value(*slot)?.json(),
+                Piece::Value { slot, form: Form::List } => {
+                    let json = value(*slot)?.json();
+                    if json.starts_with('[') {
+                        out += json;
+                    } else {
+                        let _ = write!(out, "[{json}]");
+                    }
+                }
+                Piece::Value { slot, form } => {
+                    let value = value(*slot)?;
+                    let text = value.text()?;
+                    if *form == Form::InString {
+                        escape(text, &mut out);
+                    } else {
+                        percent_encode(text, &mut out);
+                    }
+                }
+                Piece::Shape { slot, input, declared } => {
+                    let shape = super::shape::shape(input, declared, value(*slot)?.elements())?;
+                    let _ = write!(out, "{shape:?}");
+                }
+            }
+            if out.len() > MAX_BODY_BYTES {
+                return Err(format!("a request of more than {} MiB", MAX_BODY_BYTES >> 20));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// `{name}` or `{{name}}` at the front of a text: the name, whether it is doubled, and how long all of it is.
+fn named(text: &str) -> Option<(&str, bool, usize)> {
+    let doubled = text.starts_with("{{");
+    let inner = text.strip_prefix(if doubled { "{{" } else { "{" })?;
+    let end = inner.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
+    let name = &inner[..end];
+    let close = if doubled { "}}" } else { "}" };
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    (is_name && inner[end..].starts_with(close)).then(|| {
+        let len = name.len() + 2 * close.len();
+        (name, doubled, len)
+    })
+}
+
+/// Whether the text so far ends inside a JSON string.
+#[derive(Default)]
+struct Strings {
+    inside: bool,
+    escaped: bool,
+}
+
+impl Strings {
+    const fn pass(&mut self, c: char) {
+        match c {
+            _ if self.escaped => self.escaped = false,
+            '\\' if self.inside => self.escaped = true,
+            '"' => self.inside = !self.inside,
+            _ => {}
+        }
+    }
+}
+
+/// Text as it stands between the quotes of a JSON string.
+pub(super) fn escape(text: &str, out: &mut String) {
+    let quoted = serde_json::Value::from(text).to_string();
+    out.push_str(&quoted[1..quoted.len() - 1]);
+}
+
+/// All but what RFC 3986 leaves unreserved.
+fn percent_encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn filled(text: &str, place: Place, value: &serde_json::Value) -> Result<String, String> {
+        let template = Template::parse(text, place, &names(&["v"])).unwrap();
+        template.fill(&[Some(Value::of(value))])
+    }
+
+    #[test]
+    fn values_stand_as_json_as_text_or_in_a_path() {
+        let body = r#"{"a":{"b":{v}},"c":"x {v} \" {v}","d":{{v}}}"#;
+        let text = filled(body, Place::Body, &json!("q\"\n")).unwrap();
+        assert_eq!(text, r#"{"a":{"b":"q\"\n"},"c":"x q\"\n \" q\"\n","d":{v}}"#);
+        assert_eq!(
+            filled(r#"{"d":{v}}"#, Place::Body, &json!([1.5, 2])).unwrap(),
+            r#"{"d":[1.5,2]}"#
+        );
+        assert_eq!(
+            filled("/u/{v}?x={v}", Place::Path, &json!("a b/c")).unwrap(),
+            "/u/a%20b%2Fc?x=a%20b%2Fc"
+        );
+        assert_eq!(filled("/u/{v}", Place::Path, &json!(7)).unwrap(), "/u/7");
+    }
+
+    #[test]
+    fn what_cannot_stand_there_is_named() {
+        let refused = filled(r#"{"text":"{v}"}"#, Place::Body, &json!([1])).unwrap_err();
+        assert!(refused.contains("an array"), "{refused}");
+        let unknown = Template::parse("{vektor}", Place::Body, &names(&["vector", "entity_id"])).unwrap_err();
+        assert!(
+            unknown.contains("`{vektor}`") && unknown.contains("{vector}, {entity_id}"),
+            "{unknown}"
+        );
+        assert!(unknown.contains("{{vektor}}"), "{unknown}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused_and_text_without_names_is_kept(text in "[{}a-c\"\\\\ :é]{0,40}") {
+            let _ = Template::parse(&text, Place::Path, &names(&["a"]));
+            if let Ok(template) = Template::parse(&text, Place::Body, &[]) {
+                let kept = template.fill(&[]).unwrap();
+                // Doubled braces around a name lose one pair, and nothing else changes.
+                prop_assert!(kept == text || text.contains("{{"));
+            }
+        }
+
+        #[test]
+        fn a_string_in_a_string_stays_one_string(value in ".{0,30}") {
+            let text = filled(r#"{"s":"{v}"}"#, Place::Body, &json!(value)).unwrap();
+            let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(back["s"].as_str().unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! One goose user: at most one journey under way. In: tickets, as the pacer hands them. Out: a sample for each step and each journey.
+//!
+//! goose calls one transaction after the other; the first takes a ticket, and a journey that has failed passes over those that are
+//! left. What a step takes out of a reply, and what the next one makes of it, lies between the two and counts for the next.
+
+use super::shared::{Done, Shared, StepSample, Whole};
+use super::step::{JourneyStep, Judged};
+use super::value::Value;
+use crate::attack::{Sent, send};
+use crate::driver::HttpReply;
+use crate::pacer::Clock;
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
+use crate::tickets::{Next, Taker, Ticket};
+use goose::goose::{GooseMethod, GooseRequest, GooseUser, TransactionResult};
+use reqwest::Method;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tierlab_analysis::record::{Failure, Outcome, Sample};
+use tokio::sync::Notify;
+
+/// What a user carries from one transaction to the next.
+#[derive(Clone)]
+struct State {
+    waiter: Arc<Waiter>,
+    done: Done,
+    underway: Option<Underway>,
+}
+
+/// A journey under way.
+#[derive(Clone)]
+struct Underway {
+    ticket: Ticket,
+    /// When the step to come is due.
+    due_us: u64,
+    first_sent_us: Option<u64>,
+    goose_us: u64,
+    values: Vec<Option<Value>>,
+}
+
+/// Where the pacer leaves a ticket.
+#[derive(Default)]
+struct Waiter {
+    handed: Mutex<Option<Next>>,
+    notify: Notify,
+}
+
+impl Waiter {
+    fn handed(&self) -> MutexGuard<'_, Option<Next>> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, next: Next) {
+        *self.handed() = Some(next);
+        self.notify.notify_one();
+    }
+}
+
+impl Taker for Waiter {
+    fn hand(&self, ticket: Ticket) {
+        self.leave(Next::Ticket(ticket));
+    }
+
+    fn end(&self) {
+        self.leave(Next::Never);
+    }
+}
+
+/// What one request came to.
+struct Walked {
+    sample: Sample,
+    goose_us: u64,
+    taken: Vec<(usize, Value)>,
+    says: Option<String>,
+}
+
+/// A step's transaction.
+pub(super) async fn walk(user: &mut GooseUser, shared: &Arc<Shared>, index: usize) -> TransactionResult {
+    let mut state = take_state(user, shared);
+    if index == 0 {
+        match next_ticket(&state.waiter, shared).await {
+            Some(ticket) => state.underway = Some(begin(shared, ticket)),
+            None => return end(user, shared, state),
+        }
+    }
+    // Without one the journey has failed, or the user has ended.
+    if let Some(mut underway) = state.underway.take() {
+        let Some(clock) = shared.clock.get().copied() else {
+            return end(user, shared, state);
+        };
+        let walked = request(user, shared, clock, index, &underway).await;
+        let sample = walked.sample;
+        state.done.steps[index].push(StepSample {
+            sample,
+            journey_due_us: underway.ticket.due_us,
+        });
+        underway.first_sent_us.get_or_insert(sample.sent_us);
+        underway.goose_us += walked.goose_us;
+        if let Outcome::Failed(failure) = sample.outcome {
+            let says = walked.says.unwrap_or_else(|| failure.to_string());
+            shared.note(index, failure, says);
+        }
+        if sample.is_ok() && index + 1 < shared.step.steps.len() {
+            underway.due_us = sample.done_us;
+            for (slot, value) in walked.taken {
+                underway.values[slot] = Some(value);
+            }
+            state.underway = Some(underway);
+        } else {
+            state.done.journeys.push(arrive(shared, &underway, sample, index));
+        }
+    }
+    user.set_session_data(state);
+    Ok(())
+}
+
+/// The user's state, made at its first transaction.
+fn take_state(user: &mut GooseUser, shared: &Shared) -> State {
+    let empty = |waiter: Arc<Waiter>| State {
+        waiter,
+        done: Done {
+            journeys: Vec::new(),
+            steps: vec![Vec::new(); shared.step.steps.len()],
+        },
+        underway: None,
+    };
+    if let Some(state) = user.get_session_data_mut::<State>() {
+        let left = empty(Arc::clone(&state.waiter));
+        return std::mem::replace(state, left);
+    }
+    user.client = shared.client.clone();
+    shared.ready.add_permits(1);
+    empty(Arc::default())
+}
+
+/// The next ticket; `None` when there will be none.
+async fn next_ticket(waiter: &Arc<Waiter>, shared: &Shared) -> Option<Ticket> {
+    let taker: Arc<dyn Taker> = Arc::<Waiter>::clone(waiter);
+    let mut next = shared.tickets.next(&taker);
+    while next == Next::Later {
+        waiter.notify.notified().await;
+        next = waiter.handed().take().unwrap_or(Next::Later);
+    }
+    match next {
+        Next::Ticket(ticket) => Some(ticket),
+        Next::Later | Next::Never => None,
+    }
+}
+
+fn begin(shared: &Shared, ticket: Ticket) -> Underway {
+    let mut values = vec![None; shared.step.values];
+    let entities = &shared.step.entities;
+    if let (Some(first), false) = (values.first_mut(), entities.is_empty()) {
+        let entity = entities[ticket.index % entities.len()];
+        *first = Some(Value::of(&entity.into()));
+    }
+    Underway {
+        ticket,
+        due_us: ticket.due_us,
+        first_sent_us: None,
+        goose_us: 0,
+        values,
+    }
+}
+
+/// The end of a journey, at its last step or the one that failed.
+fn arrive(shared: &Shared, underway: &Underway, last: Sample, index: usize) -> Whole {
+    shared.tickets.finish();
+    let sample = Sample {
+        due_us: underway.ticket.due_us,
+        sent_us: underway.first_sent_us.unwrap_or(last.sent_us),
+        done_us: last.done_us,
+        outcome: last.outcome,
+        timings: None,
+    };
+    shared
+        .step
+        .watch
+        .over(&sample, shared.step.schedule.in_window(sample.due_us));
+    Whole {
+        sample,
+        failed_at: (!last.is_ok()).then_some(index),
+        goose_us: underway.goose_us,
+    }
+}
+
+/// Sends one step's request, unless the drain limit has passed; reads and checks its reply.
+async fn request(
+    user: &mut GooseUser,
+    shared: &Arc<Shared>,
+    clock: Clock,
+    index: usize,
+    underway: &Underway,
+) -> Walked {
+    let step = &shared.step.steps[index];
+    let made = step.request(&underway.values);
+    let sent_us = clock.now_us();
+    let failed = |failure: Failure, done_us: u64, says: Option<String>| Walked {
+        sample: Sample {
+            due_us: underway.due_us,
+            sent_us,
+            done_us,
+            outcome: Outcome::Failed(failure),
+            timings: None,
+        },
+        goose_us: 0,
+        taken: Vec::new(),
+        says,
+    };
+    if sent_us >= shared.drain_end_us {
+        return failed(Failure::DrainLimit, sent_us, None);
+    }
+    let (url, body) = match made {
+        Ok(made) => made,
+        // What the reply before it brought cannot be sent.
+        Err(what) => return failed(Failure::WrongReply, sent_us, Some(what)),
+    };
+    let sending = dispatch(user, step, &url, body);
+    let Ok(sent) = tokio::time::timeout_at(clock.at(shared.drain_end_us).into(), sending).await else {
+        return failed(Failure::DrainLimit, clock.now_us(), None);
+    };
+    let done_us = clock.now_us();
+    let judged = match sent.reply {
+        Err(missing) => Judged {
+            reply: missing.into(),
+            taken: Vec::new(),
+        },
+        Ok(reply) => judge(reply, shared, index).await,
+    };
+    Walked {
+        sample: Sample {
+            due_us: underway.due_us,
+            sent_us,
+            done_us,
+            outcome: judged.reply.outcome,
+            timings: judged.reply.timings,
+        },
+        goose_us: sent.goose_us.unwrap_or(0),
+        taken: judged.taken,
+        says: judged.reply.says,
+    }
+}
+
+async fn dispatch(user: &mut GooseUser, step: &JourneyStep, url: &str, body: Option<String>) -> Sent {
+    let mut builder = user
+        .client
+        .request(step.method.clone(), url)
+        .headers(step.headers.clone());
+    if let Some(body) = body {
+        builder = builder.body(body);
+    }
+    let request = GooseRequest::builder()
+        .method(method(&step.method))
+        .path(url)
+        .name(step.name.as_str())
+        .set_request_builder(builder)
+        .build();
+    send(user, request, &step.limit).await
+}
+
+/// goose's name of a method; the plan has no others.
+fn method(method: &Method) -> GooseMethod {
+    match *method {
+        Method::DELETE => GooseMethod::Delete,
+        Method::HEAD => GooseMethod::Head,
+        Method::PATCH => GooseMethod::Patch,
+        Method::POST => GooseMethod::Post,
+        Method::PUT => GooseMethod::Put,
+        _ => GooseMethod::Get,
+    }
+}
+
+async fn judge(reply: HttpReply, shared: &Arc<Shared>, index: usize) -> Judged {
+    if reply.len() <= CHECKED_AT_ONCE_BYTES {
+        return shared.step.steps[index].judge(&reply);
+    }
+    // Others wait for this thread.
+    let steps = Arc::clone(&shared.step.steps);
+    let checking = tokio::task::spawn_blocking(move || steps[index].judge(&reply));
+    checking.await.unwrap_or_else(|error| Judged {
+        reply: CheckedReply::wrong(&error, None),
+        taken: Vec::new(),
+    })
+}
+
+/// Delivers, and lets goose end the user after this round of transactions.
+fn end(user: &mut GooseUser, shared: &Shared, mut state: State) -> TransactionResult {
+    let mut done = shared.done.lock().unwrap_or_else(PoisonError::into_inner);
+    done.journeys.append(&mut state.done.journeys);
+    for (all, own) in done.steps.iter_mut().zip(&mut state.done.steps) {
+        all.append(own);
+    }
+    drop(done);
+    // The user's own copy: with iterations in the attack's configuration goose prints a line on stdout.
+    user.config.iterations = Some(1);
+    shared.delivered.add_permits(1);
+    Ok(())
+}

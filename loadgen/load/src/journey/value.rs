@@ -1,0 +1,86 @@
+//! Values that one step of a journey hands to the next. In: JSON out of a reply. Out: its text as JSON, and as plain text where it has
+//! one. Knows nothing of templates.
+
+use serde_json::Value as Json;
+
+/// A value, written down once for all the places that it goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    json: String,
+    /// Absent where it is an array or an object.
+    text: Option<String>,
+    kind: &'static str,
+    elements: usize,
+}
+
+impl Value {
+    /// Of a JSON value.
+    #[must_use]
+    pub fn of(value: &Json) -> Self {
+        let json = value.to_string();
+        let (kind, text) = match value {
+            Json::Null => ("null", None),
+            Json::Bool(_) => ("a truth value", Some(json.clone())),
+            Json::Number(_) => ("a number", Some(json.clone())),
+            Json::String(text) => ("a string", Some(text.clone())),
+            Json::Array(_) => ("an array", None),
+            Json::Object(_) => ("an object", None),
+        };
+        Self {
+            elements: elements(value),
+            json,
+            text,
+            kind,
+        }
+    }
+
+    /// As JSON.
+    pub(super) fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// As text.
+    ///
+    /// # Errors
+    /// What has none, in words.
+    pub(super) fn text(&self) -> Result<&str, String> {
+        let refuse = || {
+            format!(
+                "a value handed on is {} and cannot stand in a string or a path",
+                self.kind
+            )
+        };
+        self.text.as_deref().ok_or_else(refuse)
+    }
+
+    /// Elements that are no arrays, all of them together.
+    pub(super) const fn elements(&self) -> usize {
+        self.elements
+    }
+}
+
+/// As deep as the parser goes, which has a limit of its own.
+fn elements(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => items.iter().map(elements).sum(),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn elements_are_counted_through_arrays() {
+        for (value, count) in [
+            (json!(1), 1),
+            (json!([]), 0),
+            (json!([[1, 2], [3, 4]]), 4),
+            (json!({"a": [1, 2]}), 1),
+        ] {
+            assert_eq!(Value::of(&value).elements(), count, "{value}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `[[load]]` with `mode = "concurrency"`: users and think time in the place of rates. In: TOML. Out: every closed loop, in the plan's
+//! order. Knows nothing of how users are run.
+
+use crate::plan::check::within;
+use crate::plan::raw::{RawLoad, RawMode, RawThink};
+use tierlab_analysis::record::{Driven, Mode};
+use tierlab_load::closed_loop::Think;
+use tierlab_load::load::Load;
+
+/// The most users: each has a connection.
+const MAX_USERS: f64 = 8_192.0;
+/// The longest think time, in milliseconds.
+const MAX_THINK_MS: f64 = 600_000.0;
+
+/// One closed loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClosedLoopPlan {
+    /// Entities per request.
+    pub batch_size: u32,
+    /// Users.
+    pub users: u32,
+    /// What they wait between a reply and the next request.
+    pub think: Think,
+}
+
+impl ClosedLoopPlan {
+    /// What it sends, at the rate that an open loop beside it has; 0 for the closed loop itself.
+    #[must_use]
+    pub const fn load(&self, rate: f64) -> Load {
+        Load {
+            mode: if self.batch_size == 1 {
+                Mode::Realtime
+            } else {
+                Mode::Batch
+            },
+            batch_size: self.batch_size,
+            rate,
+        }
+    }
+
+    /// What tells its points from others.
+    #[must_use]
+    pub fn driven(&self) -> Driven {
+        Driven::ClosedLoop {
+            users: self.users,
+            think_time: self.think.to_string(),
+        }
+    }
+
+    /// What tells the open loop beside it from others.
+    #[must_use]
+    pub fn beside(&self) -> Driven {
+        Driven::BesideClosedLoop {
+            users: self.users,
+            think_time: self.think.to_string(),
+        }
+    }
+}
+
+pub(in crate::plan) fn validate(raw: &[RawLoad]) -> Result<Vec<ClosedLoopPlan>, String> {
+    let mut loops: Vec<ClosedLoopPlan> = Vec::new();
+    for (i, load) in raw.iter().enumerate() {
+        if load.mode != RawMode::Concurrency {
+            for (key, is_there) in [
+                ("users", !load.users.is_empty()),
+                ("think_time_ms", load.think_time_ms.is_some()),
+            ] {
+                if is_there {
+                    return Err(format!(
+                        "`load[{i}].{key}` belongs to `mode = \"concurrency\"`, a closed loop; an open loop has `rates`"
+                    ));
+                }
+            }
+            continue;
+        }
+        if !load.rates.is_empty() {
+            return Err(format!(
+                "`load[{i}].rates` does not belong to `mode = \"concurrency\"`: a closed loop's throughput is a result; give `users`, \
+                 or `mode = \"realtime\"` for an open loop"
+            ));
+        }
+        if load.users.is_empty() {
+            return Err(format!(
+                "`load[{i}].users` is missing: `mode = \"concurrency\"` needs at least one number of users, as [1, 2, 4, 8]"
+            ));
+        }
+        let think = think(load.think_time_ms.as_ref(), &format!("load[{i}].think_time_ms"))?;
+        let batch_sizes = if load.batch_sizes.is_empty() {
+            &[1][..]
+        } else {
+            &load.batch_sizes
+        };
+        for &batch_size in batch_sizes {
+            within(&format!("load[{i}].batch_sizes"), f64::from(batch_size), 1.0, 65_536.0)?;
+            for &users in &load.users {
+                within(&format!("load[{i}].users"), f64::from(users), 1.0, MAX_USERS)?;
+                let one = ClosedLoopPlan {
+                    batch_size,
+                    users,
+                    think,
+                };
+                if loops.contains(&one) {
+                    return Err(format!(
+                        "`load[{i}].users`: {users} with think time {think} and {batch_size} per request stands twice"
+                    ));
+                }
+                loops.push(one);
+            }
+        }
+    }
+    Ok(loops)
+}
+
+fn think(raw: Option<&RawThink>, key: &str) -> Result<Think, String> {
+    let checked = |ms: f64| within(key, ms, 0.0, MAX_THINK_MS).map(|()| ms);
+    match raw {
+        None => Ok(Think::Fixed(0.0)),
+        Some(RawThink::Fixed(ms)) => Ok(Think::Fixed(checked(*ms)?)),
+        Some(RawThink::Between([least_ms, most_ms])) => {
+            let (least_ms, most_ms) = (checked(*least_ms)?, checked(*most_ms)?);
+            if least_ms > most_ms {
+                return Err(format!("`{key}`: [{least_ms}, {most_ms}] ends before it begins"));
+            }
+            Ok(Think::Uniform { least_ms, most_ms })
+        }
+        Some(RawThink::Law(law)) => {
+            within(key, law.exponential, 0.001, MAX_THINK_MS)?;
+            Ok(Think::Exponential {
+                mean_ms: law.exponential,
+            })
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Closed loops carried out, each with an open loop beside it at the throughput that it had.
+//!
+//! In: a runner. Out: more steps in its journal. The open loop follows its closed loop in every repeat, so that both meet the same
+//! machine. Its rate is the good replies per second of the closed loop's first repeat, and stays, so that its repeats are of one point.
+
+use super::disturbed::{beside, is_wanted_again, seed_of};
+use super::ledger::{Attempt, Ledger};
+use super::naming::{driven_factors, line, name};
+use super::recorder::{self, Label, goose_figures};
+use super::send::{Requests, delta_around};
+use super::step::Runner;
+use super::target::Target;
+use crate::error::RunError;
+use crate::machine::watch::MachineWatch;
+use crate::plan::{ClosedLoopPlan, Plan};
+use crate::store::histograms::hdr_file_of;
+use crate::store::journal::{FinishedStep, Points, Position};
+use tierlab_analysis::curves::same_but_rate;
+use tierlab_analysis::record::{Factors, Purpose, Repeat};
+use tierlab_load::closed_loop;
+use tierlab_load::schedule::host_seed;
+
+/// Behind all loads and mixes.
+const PLACE: usize = 1 << 16;
+/// What their seeds begin at, apart from those of loads and mixes.
+const OF_LOAD: usize = 1 << 24;
+/// The most requests of the open loop's step: their bodies are made before it.
+const MAX_REQUESTS: f64 = 2e6;
+
+/// What the closed loops of a plan are measured as on one target, with the open loops beside them at no rate.
+pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
+    let both = |closed: &ClosedLoopPlan| {
+        [
+            closed_factors(plan, target, *closed),
+            beside_factors(plan, target, *closed, 0.0),
+        ]
+    };
+    plan.closed_loops.iter().flat_map(both).collect()
+}
+
+fn closed_factors(plan: &Plan, target: &Target, closed: ClosedLoopPlan) -> Factors {
+    Factors {
+        arrivals: "closed loop".into(),
+        ..driven_factors(plan, target, closed.load(0.0), &plan.model, closed.driven())
+    }
+}
+
+fn beside_factors(plan: &Plan, target: &Target, closed: ClosedLoopPlan, rate: f64) -> Factors {
+    driven_factors(plan, target, closed.load(rate), &plan.model, closed.beside())
+}
+
+/// The rate of the open loop beside a closed one: that which it has already, or else its throughput to four digits. `None` where
+/// nothing was answered, or too little for one request a window.
+fn rate_beside(points: &Points, closed: &Factors, beside: &Factors, window_s: f64) -> Option<f64> {
+    let known = points.all().iter().find(|point| same_but_rate(&point.factors, beside));
+    if let Some(point) = known {
+        return Some(point.factors.offered_rps);
+    }
+    let first = points.find(closed)?.repeats.iter().min_by_key(|repeat| repeat.index)?;
+    let rps = first.achieved_rps;
+    let unit = 10_f64.powf(rps.log10().floor() - 3.0);
+    let rounded = (rps / unit).round() * unit;
+    (rounded.is_finite() && rounded * window_s >= 1.0).then(|| (rounded * 1e6).round() / 1e6)
+}
+
+impl Runner<'_> {
+    /// Every closed loop against every target, and the open loop beside it; with a later attempt those whose step was disturbed.
+    pub(super) async fn closed_loops(
+        &mut self,
+        repeat: u32,
+        attempt: u32,
+        ledger: &mut Ledger,
+    ) -> Result<(), RunError> {
+        let plan = self.plan;
+        if !plan.closed_loops.is_empty() {
+            self.refuse_several(
+                "load",
+                "a closed loop is run by one process, whose users are all there are",
+            )?;
+        }
+        for (number, &closed) in plan.closed_loops.iter().enumerate() {
+            for target in 0..self.targets.len() {
+                let attempt = Attempt {
+                    index: repeat,
+                    attempt,
+                    seed: seed_of(plan.seed, repeat, attempt, OF_LOAD + number),
+                    purpose: Purpose::Explore,
+                };
+                let load = PLACE + 2 * number;
+                self.closed_step(ledger, Position { target, load }, closed, attempt)
+                    .await?;
+                self.step_beside(ledger, Position { target, load: load + 1 }, closed, attempt)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What only one process can send is refused where several would.
+    pub(super) fn refuse_several(&self, key: &str, why: &str) -> Result<(), RunError> {
+        let what = if self.senders.workers.is_some() {
+            "--workers"
+        } else if !self.senders.alone {
+            "--host"
+        } else {
+            return Ok(());
+        };
+        let refused = format!("`{key}`: {why}; leave out {what}, or put it into a plan of its own");
+        Err(self.plan.refuse(refused).into())
+    }
+
+    async fn closed_step(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        closed: ClosedLoopPlan,
+        attempt: Attempt,
+    ) -> Result<(), RunError> {
+        let plan = self.plan;
+        let target = self.targets[position.target].clone();
+        let factors = closed_factors(plan, &target, closed);
+        if !wanted(ledger, &factors, attempt) {
+            return Ok(());
+        }
+        (self.alive)()?;
+        (self.prepare)(&target)?;
+        let watch = ledger.progress.begin(&name(&factors));
+        let seed = host_seed(attempt.seed, self.senders.host);
+        let requests = Requests {
+            plan,
+            target: &target,
+            load: closed.load(0.0),
+            model: &plan.model,
+            seed,
+        };
+        let step = requests.closed_loop(closed.users, closed.think, &watch)?;
+        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
+        let before = target.control.scrape().await.ok();
+        let Some(ran) = Box::pin(closed_loop::run(step, &self.interrupt)).await? else {
+            return Err(RunError::Interrupted(self.folder.clone()));
+        };
+        let watched = machine.and_then(|machine| machine.end(ran.finished.window_began, plan.window));
+        let server = delta_around(before, &target, &[&plan.model]).await;
+        if server.is_none() {
+            self.still_there(position, attempt.index, &factors).await?;
+            ledger.unanswered += 1;
+        }
+        let label = Label {
+            index: attempt.index,
+            seed,
+            hdr_file: hdr_file_of(&factors, attempt.index, attempt.attempt),
+        };
+        let repeat = Repeat {
+            attempt: attempt.attempt,
+            closed_loop: Some(ran.figures),
+            goose: goose_figures(ran.goose_us, Some(ran.goose_counted)),
+            ..recorder::record(label, &ran.finished, &ran.schedule, server)
+        };
+        let earlier = ledger.points.step(&factors, attempt.index);
+        let repeat = beside(repeat, watched.as_ref(), earlier, &plan.limits);
+        let line = line(&factors, &repeat);
+        let step = FinishedStep {
+            position,
+            factors,
+            repeat,
+        };
+        ledger.journal.keep(&step)?;
+        ledger.progress.finish(&line);
+        ledger.points.add(step);
+        Ok(())
+    }
+
+    /// The open loop at the closed loop's throughput.
+    async fn step_beside(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        closed: ClosedLoopPlan,
+        attempt: Attempt,
+    ) -> Result<(), RunError> {
+        let plan = self.plan;
+        let target = &self.targets[position.target];
+        let of_closed = closed_factors(plan, target, closed);
+        let of_beside = beside_factors(plan, target, closed, 0.0);
+        let window_s = plan.window.as_secs_f64();
+        let Some(rate) = rate_beside(&ledger.points, &of_closed, &of_beside, window_s) else {
+            // The table says that there is none.
+            if attempt.attempt == 0 {
+                ledger.progress.skip();
+            }
+            return Ok(());
+        };
+        if rate * (plan.warmup.as_secs_f64() + window_s) > MAX_REQUESTS {
+            return Err(plan
+                .refuse(format!(
+                    "`step_s`: an open loop at the closed loop's {rate} per second is more than {MAX_REQUESTS} requests a step; \
+                     shorten it"
+                ))
+                .into());
+        }
+        let factors = beside_factors(plan, target, closed, rate);
+        if attempt.attempt > 0 && !is_wanted_again(ledger, &factors, attempt) {
+            return Ok(());
+        }
+        if attempt.attempt > 0 {
+            ledger.progress.more(1);
+        }
+        self.step_of(ledger, position, closed.load(rate), attempt, Some(closed.beside()))
+            .await
+    }
+}
+
+/// Whether a step is to be made: its first attempt where it is not there, a later one where it was disturbed.
+pub(super) fn wanted(ledger: &mut Ledger, factors: &Factors, attempt: Attempt) -> bool {
+    if attempt.attempt > 0 {
+        let again = is_wanted_again(ledger, factors, attempt);
+        if again {
+            ledger.progress.more(1);
+        }
+        return again;
+    }
+    let there = ledger.points.step(factors, attempt.index).is_some();
+    if there {
+        ledger.progress.skip();
+    }
+    !there
+}

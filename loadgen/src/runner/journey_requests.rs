@@ -1,0 +1,198 @@
+//! A plan's journey made ready for one target: what the models declare goes into its templates and checks.
+//!
+//! In: a journey of a plan, and a target. Out: what `tierlab-load` runs. Sends nothing but questions for metadata, before a step.
+
+use super::target::{Content as Asked, Target};
+use crate::error::RunError;
+use crate::plan::{Ask, Content, JourneyPlan, Plan, StepPlan};
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierlab_load::journey::template::{Place, Template};
+use tierlab_load::journey::{Check, Journey, JourneyStep, inputs};
+use tierlab_load::keys::{KeyDistribution, Population};
+use tierlab_load::live::Watch;
+use tierlab_load::reply::{Expected, Limit};
+use tierlab_load::schedule::Schedule;
+use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
+
+/// A journey ready for one target.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    host: reqwest::Url,
+    steps: Arc<Vec<JourneyStep>>,
+    values: usize,
+    entities: Entities,
+    /// Those that it asks, each once; the plan's own where it asks none.
+    pub(super) models: Vec<String>,
+}
+
+/// Where a journey's entity comes from.
+#[derive(Debug)]
+enum Entities {
+    None,
+    Table(Box<Population>),
+    File(Arc<[i64]>),
+}
+
+impl Prepared {
+    pub(super) async fn of(plan: &Plan, target: &Target, journey: &JourneyPlan) -> Result<Self, RunError> {
+        let mut known: BTreeMap<&str, ModelMetadata> = BTreeMap::new();
+        for model in journey.models() {
+            if !known.contains_key(model) {
+                known.insert(model, target.control.model(model).await?);
+            }
+        }
+        let refuse = |step: &StepPlan, what: String| {
+            RunError::from(plan.refuse(format!("`journey` {}, step `{}`: {what}", journey.name, step.name)))
+        };
+        let mut steps = Vec::new();
+        for step in &journey.steps {
+            let made = made(plan, target, journey, step, &known).map_err(|what| refuse(step, what))?;
+            steps.push(made);
+        }
+        let mut models: Vec<String> = known.keys().map(|model| (*model).to_owned()).collect();
+        if models.is_empty() {
+            models.push(plan.model.clone());
+        }
+        let host = steps.first().map(|step| step.host.clone());
+        let Some(host) = host else {
+            unreachable!("a journey of a plan has steps");
+        };
+        Ok(Self {
+            host,
+            steps: Arc::new(steps),
+            values: journey.values.len(),
+            entities: entities(plan, target, journey, &known)?,
+            models,
+        })
+    }
+
+    /// What is run over a schedule.
+    pub(super) fn journey(&self, plan: &Plan, schedule: &Arc<Schedule>, seed: u64, watch: &Watch) -> Journey {
+        let entities = match &self.entities {
+            Entities::None => Vec::new(),
+            Entities::Table(population) => population.draw(schedule.due_us.len(), seed),
+            Entities::File(ids) => ids.to_vec(),
+        };
+        Journey {
+            host: self.host.clone(),
+            schedule: Arc::clone(schedule),
+            entities: Arc::new(entities),
+            steps: Arc::clone(&self.steps),
+            values: self.values,
+            users: plan.max_in_flight,
+            timeout: plan.timeout,
+            drain: plan.drain,
+            watch: watch.clone(),
+        }
+    }
+}
+
+fn made(
+    plan: &Plan,
+    target: &Target,
+    journey: &JourneyPlan,
+    step: &StepPlan,
+    known: &BTreeMap<&str, ModelMetadata>,
+) -> Result<JourneyStep, String> {
+    let base = target.control.base();
+    let host: reqwest::Url = base.parse().map_err(|error| format!("{base}: {error}"))?;
+    let names = &journey.values[..step.known];
+    match &step.ask {
+        Ask::Http {
+            method,
+            path,
+            headers,
+            body,
+            status,
+            ..
+        } => Ok(JourneyStep {
+            name: step.name.clone(),
+            method: method.clone(),
+            host,
+            path: path.clone(),
+            headers: headers.clone(),
+            body: body.clone(),
+            check: Check::Status(*status),
+            limit: Limit::of_replies(plan.reply_limit_bytes, &Expected::default()),
+            take: step.take.clone(),
+        }),
+        Ask::Model { model, content } => {
+            let Some(metadata) = known.get(model.as_str()) else {
+                unreachable!("every model of the journey was asked for");
+            };
+            let url = target.control.infer_url(model);
+            let path = Template::parse(url.path(), Place::Path, &[])?;
+            let (body, rows) = match content {
+                Content::Body(body) => (body.clone(), None),
+                Content::Inputs(given) => (inputs::body(given, &metadata.inputs, names)?, None),
+                Content::Entity if metadata.joined.is_none() => {
+                    let wanted: Vec<&str> = metadata.inputs.iter().map(|spec| spec.name.as_str()).collect();
+                    return Err(format!(
+                        "`{model}` joins no rows, so that an entity alone is no request; give `inputs` ({}) or a `body`",
+                        wanted.join(", ")
+                    ));
+                }
+                Content::Entity => {
+                    let entity = BTreeMap::from([(ENTITY_ID.to_owned(), format!("{{{ENTITY_ID}}}").into())]);
+                    (inputs::body(&entity, &metadata.inputs, names)?, Some(1))
+                }
+            };
+            let expected = Expected::new(model, &metadata.outputs, rows);
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(JourneyStep {
+                name: step.name.clone(),
+                method: Method::POST,
+                host,
+                path,
+                headers,
+                body: Some(body),
+                limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
+                check: Check::Model(Arc::new(expected)),
+                take: step.take.clone(),
+            })
+        }
+    }
+}
+
+/// Entities of the first table that any of its models joins, or those of the plan's file.
+fn entities(
+    plan: &Plan,
+    target: &Target,
+    journey: &JourneyPlan,
+    known: &BTreeMap<&str, ModelMetadata>,
+) -> Result<Entities, RunError> {
+    if !journey.takes_entity() {
+        return Ok(Entities::None);
+    }
+    let of_steps = journey.models().filter_map(|model| known.get(model));
+    let joined = of_steps
+        .map(|metadata| Asked::of(plan, metadata))
+        .chain([target.content.clone()]);
+    let table = joined.into_iter().find_map(|content| match content {
+        Asked::Joined(population) => Some(population),
+        Asked::Inline(_) => None,
+    });
+    match (table, &plan.keys) {
+        (Some(population), _) => match population.unknown_id() {
+            None => Ok(Entities::Table(Box::new(population))),
+            Some(id) => Err(plan
+                .refuse(format!(
+                    "`keys.file` asks for entity {id}, which the table of journey `{}` does not have",
+                    journey.name
+                ))
+                .into()),
+        },
+        (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(Arc::clone(ids))),
+        (None, _) => Err(plan
+            .refuse(format!(
+                "`journey` {} asks for {{entity_id}}, and none of its models joins a table that says which there are; give them by \
+                 `[keys]` with `distribution = \"file\"`",
+                journey.name
+            ))
+            .into()),
+    }
+}

@@ -1,0 +1,317 @@
+//! Journeys carried out: each at its rates, one point for the whole and one for each of its steps.
+//!
+//! In: a runner. Out: more steps in its journal, those of one journey at one rate with one position each. A step's requests stand where
+//! their journey was due, so that all points of a journey are of the same population.
+
+use super::closed_loops::wanted;
+use super::disturbed::{beside, seed_of};
+use super::journey_requests::Prepared;
+use super::ledger::{Attempt, Ledger};
+use super::naming::{driven_factors, line, name};
+use super::recorder::{self, Label, goose_figures};
+use super::send::delta_around;
+use super::step::Runner;
+use super::target::Target;
+use crate::error::RunError;
+use crate::machine::watch::{MachineWatch, Watched};
+use crate::plan::{Ask, JourneyPlan, Plan, StepPlan};
+use crate::store::histograms::hdr_file_of;
+use crate::store::journal::{FinishedStep, Position};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tierlab_analysis::record::{Factors, Failure, Purpose, Repeat, Sample, ServerDelta};
+use tierlab_load::driver::Finished;
+use tierlab_load::journey::{self, StepSample, Travelled};
+use tierlab_load::live::Watch;
+use tierlab_load::pacer::Observed;
+use tierlab_load::schedule::{Schedule, host_seed};
+
+/// Behind all closed loops.
+const PLACE: usize = 1 << 17;
+/// Places of one journey: its whole and its steps.
+const PLACES: usize = 64;
+/// What their seeds begin at, apart from those of all others.
+const OF_LOAD: usize = 1 << 25;
+
+/// What the journeys of a plan are measured as on one target.
+pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
+    let rates = |journey: &JourneyPlan| journey.rates.clone();
+    let all = plan.journeys.iter().flat_map(|journey| {
+        rates(journey)
+            .into_iter()
+            .flat_map(move |rate| points(plan, target, journey, rate))
+    });
+    all.collect()
+}
+
+/// The whole first, then its steps.
+fn points(plan: &Plan, target: &Target, journey: &JourneyPlan, rate: f64) -> Vec<Factors> {
+    let of = |step: Option<&StepPlan>| {
+        let model = step.map_or(plan.model.as_str(), |step| match &step.ask {
+            Ask::Model { model, .. } => model.as_str(),
+            Ask::Http { path_text, .. } => path_text.as_str(),
+        });
+        let load = JourneyPlan::load(rate);
+        let keys = if journey.takes_entity() {
+            plan.keys.to_string()
+        } else {
+            "inline".into()
+        };
+        Factors {
+            keys,
+            ..driven_factors(plan, target, load, model, journey.driven(step))
+        }
+    };
+    std::iter::once(of(None))
+        .chain(journey.steps.iter().map(|step| of(Some(step))))
+        .collect()
+}
+
+impl Runner<'_> {
+    /// Sends one journey of each to each target, and looks at every step, before anything is measured.
+    pub(super) async fn check_journeys(&self) -> Result<(), RunError> {
+        let plan = self.plan;
+        if plan.journeys.is_empty() {
+            return Ok(());
+        }
+        self.refuse_several("journey", "journeys are begun by one process")?;
+        for target in &self.targets {
+            for journey in &plan.journeys {
+                let prepared = Prepared::of(plan, target, journey).await?;
+                let one = Arc::new(Schedule {
+                    due_us: vec![0],
+                    window_start_us: 0,
+                    window_end_us: 1,
+                });
+                let drain = plan.timeout * u32::try_from(journey.steps.len()).unwrap_or(u32::MAX);
+                let step = journey::Journey {
+                    users: 1,
+                    drain: drain + Duration::from_secs(1),
+                    ..prepared.journey(plan, &one, plan.seed, &Watch::default())
+                };
+                let Some(travelled) = Box::pin(journey::run(step, &self.interrupt)).await? else {
+                    return Err(RunError::InterruptedEarly);
+                };
+                if let Some((at, failure)) = travelled.journeys.first().and_then(journey::Whole::failure) {
+                    let says = travelled.examples[at].get(&failure).cloned().unwrap_or_default();
+                    return Err(RunError::Unsound(format!(
+                        "journey `{}` at {}: its first try failed at step `{}` with {failure}: {says}; mend the step in {}, or the \
+                         server",
+                        journey.name,
+                        target.control.base(),
+                        journey.steps[at].name,
+                        plan.file.display()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every journey at every rate against every target, once; with a later attempt those whose step was disturbed.
+    pub(super) async fn journeys(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
+        let plan = self.plan;
+        for (number, journey) in plan.journeys.iter().enumerate() {
+            for (of_rate, &rate) in journey.rates.iter().enumerate() {
+                for target in 0..self.targets.len() {
+                    let attempt = Attempt {
+                        index: repeat,
+                        attempt,
+                        seed: seed_of(plan.seed, repeat, attempt, OF_LOAD + number * 4_096 + of_rate),
+                        purpose: Purpose::Explore,
+                    };
+                    let load = PLACE + number * PLACES;
+                    self.travel(ledger, Position { target, load }, (journey, rate), attempt)
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn travel(
+        &mut self,
+        ledger: &mut Ledger,
+        position: Position,
+        (journey, rate): (&JourneyPlan, f64),
+        attempt: Attempt,
+    ) -> Result<(), RunError> {
+        let plan = self.plan;
+        let target = self.targets[position.target].clone();
+        let all = points(plan, &target, journey, rate);
+        // The last is kept last: where it is, all are.
+        let Some(last) = all.last().filter(|last| wanted(ledger, last, attempt)) else {
+            return Ok(());
+        };
+        (self.alive)()?;
+        (self.prepare)(&target)?;
+        let prepared = Prepared::of(plan, &target, journey).await?;
+        let watch = ledger.progress.begin(&name(&all[0]));
+        let seed = host_seed(attempt.seed, self.senders.host);
+        let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
+        let step = prepared.journey(plan, &schedule, seed, &watch);
+        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
+        let before = target.control.scrape().await.ok();
+        let Some(travelled) = Box::pin(journey::run(step, &self.interrupt)).await? else {
+            return Err(RunError::Interrupted(self.folder.clone()));
+        };
+        let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
+        let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
+        let server = delta_around(before, &target, &models).await;
+        if server.is_none() {
+            self.still_there(position, attempt.index, last).await?;
+            ledger.unanswered += 1;
+        }
+        let measured = Measured {
+            journey,
+            travelled,
+            schedule,
+            server,
+            watched,
+            seed,
+        };
+        let mut lines = Vec::new();
+        for (place, factors) in all.into_iter().enumerate() {
+            let repeat = measured.repeat(place, &factors, attempt);
+            let earlier = ledger.points.step(&factors, attempt.index);
+            let repeat = beside(repeat, measured.watched.as_ref(), earlier, &plan.limits);
+            lines.push(line(&factors, &repeat));
+            let step = FinishedStep {
+                position: Position {
+                    load: position.load + place,
+                    ..position
+                },
+                factors,
+                repeat,
+            };
+            ledger.journal.keep(&step)?;
+            ledger.points.add(step);
+        }
+        ledger.progress.finish(&lines.join("\n    "));
+        Ok(())
+    }
+}
+
+/// One journey at one rate, measured once.
+struct Measured<'a> {
+    journey: &'a JourneyPlan,
+    travelled: Travelled,
+    schedule: Arc<Schedule>,
+    server: Option<ServerDelta>,
+    watched: Option<Watched>,
+    seed: u64,
+}
+
+impl Measured<'_> {
+    /// The repeat of a point: the whole is place 0, its steps follow.
+    fn repeat(&self, place: usize, factors: &Factors, attempt: Attempt) -> Repeat {
+        let label = Label {
+            index: attempt.index,
+            seed: self.seed,
+            hdr_file: hdr_file_of(factors, attempt.index, attempt.attempt),
+        };
+        let finished = match place.checked_sub(1) {
+            None => self.whole(),
+            Some(step) => self.step(step),
+        };
+        let repeat = Repeat {
+            attempt: attempt.attempt,
+            ..recorder::record(label, &finished, &self.schedule, self.server.clone())
+        };
+        if place > 0 {
+            repeat
+        } else {
+            self.with_steps_named(repeat)
+        }
+    }
+
+    fn whole(&self) -> Finished {
+        Finished {
+            samples: self.travelled.journeys.iter().map(|whole| whole.sample).collect(),
+            observed: self.travelled.observed,
+            window_began: self.travelled.window_began,
+            examples: BTreeMap::new(),
+        }
+    }
+
+    /// Failures of whole journeys are told by the step, and so is what was said of them; beside stand goose's own times.
+    fn with_steps_named(&self, repeat: Repeat) -> Repeat {
+        let in_window = |due_us: u64| self.schedule.in_window(due_us);
+        let journeys = || {
+            self.travelled
+                .journeys
+                .iter()
+                .filter(|whole| in_window(whole.sample.due_us))
+        };
+        let named = |step: usize, failure: Failure| format!("{failure} at {}", self.journey.steps[step].name);
+        let (mut errors, mut examples) = (BTreeMap::new(), BTreeMap::new());
+        for (step, failure) in journeys().filter_map(journey::Whole::failure) {
+            let key = named(step, failure);
+            if let Some(says) = self.travelled.examples[step].get(&failure) {
+                examples.entry(key.clone()).or_insert_with(|| says.clone());
+            }
+            *errors.entry(key).or_insert(0) += 1;
+        }
+        let goose_us = journeys()
+            .filter(|whole| whole.sample.is_ok())
+            .map(|whole| whole.goose_us);
+        Repeat {
+            errors,
+            examples,
+            goose: goose_figures(goose_us.collect(), None),
+            ..repeat
+        }
+    }
+
+    fn step(&self, step: usize) -> Finished {
+        let samples: Vec<Sample> = self.travelled.steps[step].iter().map(where_due).collect();
+        let inside = samples.iter().filter(|sample| self.schedule.in_window(sample.due_us));
+        let stays_us: u64 = inside.map(Sample::latency_us).sum();
+        Finished {
+            samples,
+            observed: Observed {
+                // Of journeys, and told of the whole.
+                limit_hit: false,
+                mean_in_flight: stays_us as f64 / 1e6 / self.schedule.window_s(),
+            },
+            window_began: self.travelled.window_began,
+            examples: self.travelled.examples[step].clone(),
+        }
+    }
+}
+
+/// A step's request moved to where its journey was due, its times kept.
+fn where_due(step: &StepSample) -> Sample {
+    let later = step.sample.due_us.saturating_sub(step.journey_due_us);
+    Sample {
+        due_us: step.journey_due_us,
+        sent_us: step.sample.sent_us - later,
+        done_us: step.sample.done_us - later,
+        ..step.sample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_analysis::record::Outcome;
+
+    #[test]
+    fn a_step_keeps_its_times_where_its_journey_was_due() {
+        let step = StepSample {
+            sample: Sample {
+                due_us: 1_500,
+                sent_us: 1_600,
+                done_us: 2_500,
+                outcome: Outcome::Ok,
+                timings: None,
+            },
+            journey_due_us: 1_000,
+        };
+        let moved = where_due(&step);
+        assert_eq!((moved.due_us, moved.sent_us, moved.done_us), (1_000, 1_100, 2_000));
+        assert_eq!(moved.latency_us(), step.sample.latency_us());
+        assert_eq!(moved.lag_us(), step.sample.lag_us());
+    }
+}

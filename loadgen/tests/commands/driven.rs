@@ -1,0 +1,400 @@
+//! Closed loops and journeys through the real binary, against a server whose times and replies are written down in advance.
+
+use crate::program::{Workdir, interrupt, run, run_until};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tierlab_analysis::record::{Driven, Histograms, Point, Run};
+use tierlab_loadgen::store::folder;
+
+const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nwarmup_s = 0.2\ndrain_s = 2.0\nmax_in_flight = 64\n\
+    limits = { foreign_cpu_share = 1.0, steal_share = 1.0 }\n";
+/// What every request takes, unless the server stalls.
+const SERVICE: Duration = Duration::from_millis(5);
+/// At the start of every period the server answers nothing for so long.
+const STALL: Duration = Duration::from_millis(400);
+const PERIOD: Duration = Duration::from_millis(1_000);
+/// Between a request that was stalled and one that was not.
+const SLOW_US: u64 = 60_000;
+
+/// What the server does.
+#[derive(Default)]
+struct Script {
+    stalls: bool,
+    /// Every so many requests to `rank` fail; 0 for none.
+    fails_every: u64,
+    /// Whether `embed` leaves out what is taken.
+    lacks_vector: bool,
+    ranked: AtomicU64,
+}
+
+struct Server {
+    script: Script,
+    started: Instant,
+}
+
+async fn infer(State(server): State<Arc<Server>>, Path(model): Path<String>, body: String) -> impl IntoResponse {
+    let into = Duration::from_nanos((server.started.elapsed().as_nanos() % PERIOD.as_nanos()) as u64);
+    let stalled = if server.script.stalls {
+        STALL.saturating_sub(into)
+    } else {
+        Duration::ZERO
+    };
+    tokio::time::sleep(stalled + SERVICE).await;
+    let request: Value = serde_json::from_str(&body).unwrap();
+    let input = &request["inputs"][0];
+    let rows = input["shape"][0].as_i64().unwrap();
+    let reply = |output: Value| {
+        let text = json!({"model_name": model, "model_version": "1", "outputs": [output]}).to_string();
+        (StatusCode::OK, text)
+    };
+    match model.as_str() {
+        "embed" if input["data"] == json!(["about u 7/8"]) && server.script.lacks_vector => {
+            reply(json!({"name": "vector", "datatype": "FP32", "shape": [1, 2], "data": []}))
+        }
+        "embed" if input["data"] == json!(["about u 7/8"]) => {
+            reply(json!({"name": "vector", "datatype": "FP32", "shape": [1, 2], "data": [0.25, 0.5]}))
+        }
+        "rank" if input["data"] == json!([0.25, 0.5]) && input["shape"] == json!([1, 2]) => {
+            let number = server.script.ranked.fetch_add(1, Ordering::Relaxed) + 1;
+            // The first is the check before the measurement.
+            if server.script.fails_every > 0 && number.is_multiple_of(server.script.fails_every) {
+                return (StatusCode::SERVICE_UNAVAILABLE, "{\"error\":\"full\"}".to_owned());
+            }
+            reply(json!({"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [0.5]}))
+        }
+        "m" => reply(json!({"name": "y", "datatype": "FP32", "shape": [rows, 1], "data": vec![0.5; rows as usize]})),
+        _ => (StatusCode::BAD_REQUEST, json!({"error": body}).to_string()),
+    }
+}
+
+async fn model(Path(model): Path<String>) -> impl IntoResponse {
+    let (inputs, outputs) = match model.as_str() {
+        "embed" => (
+            json!([{"name": "text", "datatype": "BYTES", "shape": [-1]}]),
+            json!([{"name": "vector", "datatype": "FP32", "shape": [-1, -1]}]),
+        ),
+        "rank" => (
+            json!([{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]),
+            json!([{"name": "y", "datatype": "FP32", "shape": [-1, 1]}]),
+        ),
+        _ => (
+            json!([{"name": "x", "datatype": "FP32", "shape": [-1, 1]}]),
+            json!([{"name": "y", "datatype": "FP32", "shape": [-1, 1]}]),
+        ),
+    };
+    json!({"name": model, "versions": ["1"], "platform": "scripted", "inputs": inputs, "outputs": outputs}).to_string()
+}
+
+/// Serves until the runtime is dropped; its address.
+async fn serve(script: Script) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server {
+        script,
+        started: Instant::now(),
+    };
+    let user = |Path(user): Path<String>| async move { json!({"name": format!("u {user}")}).to_string() };
+    let app = Router::new()
+        .route("/v2/models/{model}", get(model))
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/users/{user}", get(user))
+        .route(
+            "/metrics",
+            get(|| async { "tierlab_build_info{feature_tier=\"null\"} 1\n" }),
+        )
+        .with_state(Arc::new(server));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("http://{address}")
+}
+
+/// A plan swept against such a server.
+fn swept(script: Script, plan: &str) -> (Workdir, Run, String) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(script));
+    let place = Workdir::new(plan);
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // goose would have lines of its own there.
+    assert!(!ended.stdout.contains("launched"), "{}", ended.stdout);
+    let run = folder::load(&place.path("results/r")).unwrap();
+    (place, run, ended.stdout)
+}
+
+fn closed(users: &str, more: &str) -> String {
+    format!("{HEAD}repeats = 2\nstep_s = 2.0\n[[load]]\nmode = \"concurrency\"\nusers = [{users}]\n{more}\n")
+}
+
+/// The share of the requests of a point that took longer than [`SLOW_US`].
+fn slow_share(point: &Point) -> f64 {
+    let blocks = point.repeats.iter().flat_map(|repeat| &repeat.histograms.latency);
+    let (slow, all) = blocks.fold((0, 0), |(slow, all), block| {
+        let fast = block.count_between(0, SLOW_US);
+        (slow + block.len() - fast, all + block.len())
+    });
+    slow as f64 / all as f64
+}
+
+#[test]
+fn a_closed_loop_obeys_its_law_and_stands_beside_an_open_loop() {
+    let (place, run, stdout) = swept(Script::default(), &closed("1, 3", "think_time_ms = [2, 6]"));
+    assert_eq!(run.points.len(), 4);
+    for (pair, users) in run.points.chunks(2).zip([1_u32, 3]) {
+        let [closed, open] = pair else { panic!("pairs") };
+        let think_time = "2 to 6 ms".to_owned();
+        assert_eq!(
+            closed.factors.driven,
+            Some(Driven::ClosedLoop {
+                users,
+                think_time: think_time.clone()
+            })
+        );
+        assert_eq!(
+            open.factors.driven,
+            Some(Driven::BesideClosedLoop { users, think_time })
+        );
+        assert_eq!(closed.factors.offered_rps, 0.0);
+        assert_eq!((closed.repeats.len(), open.repeats.len()), (2, 2));
+        for repeat in &closed.repeats {
+            let figures = repeat.closed_loop.unwrap();
+            // At each edge of the window a cycle of each user is cut.
+            let cut = f64::from(users) / (figures.ended_rps * repeat.window_s);
+            let off = (figures.users_by_law() / f64::from(users) - 1.0).abs();
+            assert!(off < 0.03 + cut, "{figures:?}");
+            assert!(figures.mean_response_us > 5_000.0 && figures.mean_pause_us >= figures.mean_think_us);
+            // goose's clock stops no later than ours, and its metrics saw no more than there were.
+            let goose = repeat.goose.unwrap();
+            assert!(goose.p50_us > 0.0 && goose.p50_us <= repeat.histograms.latency[0].max() as f64 * 2.0);
+            assert!(goose.counted.unwrap() > 0);
+        }
+        // The rate of the open loop is the first throughput, in four digits, and stays.
+        let throughput = closed.repeats[0].achieved_rps;
+        assert!((open.factors.offered_rps / throughput - 1.0).abs() < 1e-3);
+    }
+    let rows = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
+    assert_eq!(rows.matches(",closed,").count(), 2, "{rows}");
+    assert_eq!(rows.matches(",open beside closed,").count(), 2, "{rows}");
+    let markdown = fs::read_to_string(place.path("results/r/report.md")).unwrap_or_default();
+    let page = fs::read_to_string(place.path("results/r/report.html")).unwrap();
+    for text in [&stdout, &page] {
+        assert!(
+            text.contains("coordinated omission") && text.contains("by the law"),
+            "{text}"
+        );
+    }
+    assert!(markdown.is_empty() || markdown.contains("coordinated omission"));
+    assert!(
+        run.findings.is_empty(),
+        "a closed loop says nothing of how far a server goes"
+    );
+}
+
+#[test]
+fn a_stall_is_seen_by_the_open_loop_and_not_by_the_closed_one() {
+    let script = Script {
+        stalls: true,
+        ..Script::default()
+    };
+    let (_, run, stdout) = swept(script, &closed("1", ""));
+    // A user meets the stall once a period, of a hundred requests or so; of arrivals that go on four in ten come into it.
+    let [closed, open] = [&run.points[0], &run.points[1]].map(slow_share);
+    assert!(
+        closed < 0.1 && open > 0.2,
+        "{closed} of the closed loop's, {open} of the open loop's\n{stdout}"
+    );
+}
+
+const JOURNEY: &str = "repeats = 2\nstep_s = 1.0\n[[journey]]\nname = \"recommend\"\nrates = [100]\n\
+    [[journey.step]]\nname = \"fetch\"\npath = \"/users/7%2F8\"\ntake = { who = \"/name\" }\n\
+    [[journey.step]]\nname = \"embed\"\nmodel = \"embed\"\ninputs = { text = \"about {who}\" }\ntake = { v = \"/outputs/0/data\" }\n\
+    [[journey.step]]\nname = \"rank\"\nmodel = \"rank\"\n\
+    body = '{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":{v}}]}'\n";
+
+fn mean_us(point: &Point) -> f64 {
+    let of = |clocks: &Histograms| clocks.latency.clone();
+    let blocks: Vec<_> = point.repeats.iter().flat_map(|repeat| of(&repeat.histograms)).collect();
+    let all: u64 = blocks.iter().map(|block| block.len()).sum();
+    blocks
+        .iter()
+        .map(|block| block.mean() * block.len() as f64)
+        .sum::<f64>()
+        / all as f64
+}
+
+#[test]
+fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
+    let (place, run, stdout) = swept(Script::default(), &format!("{HEAD}{JOURNEY}"));
+    let names: Vec<String> = run
+        .points
+        .iter()
+        .map(|point| point.factors.driven.as_ref().unwrap().to_string())
+        .collect();
+    let step = |name: &str| format!("journey recommend, step {name}");
+    assert_eq!(
+        names,
+        [
+            "journey recommend".to_owned(),
+            step("fetch"),
+            step("embed"),
+            step("rank")
+        ]
+    );
+    for point in &run.points {
+        for repeat in &point.repeats {
+            assert_eq!((repeat.scheduled, repeat.completed), (100, 100), "{:?}", repeat.errors);
+        }
+    }
+    let [whole, steps @ ..] = &run.points[..] else {
+        panic!("points")
+    };
+    let sum: f64 = steps.iter().map(mean_us).sum();
+    // But for what three digits of a histogram lose.
+    assert!(
+        (sum / mean_us(whole) - 1.0).abs() < 0.01,
+        "{sum} is not {}",
+        mean_us(whole)
+    );
+    // goose's own times leave out what lies before and between.
+    let goose = whole.repeats[0].goose.unwrap();
+    assert!(
+        goose.p50_us > 0.0
+            && goose.p99_us
+                <= whole.repeats[0]
+                    .histograms
+                    .latency
+                    .iter()
+                    .map(|b| b.max())
+                    .max()
+                    .unwrap() as f64
+    );
+    let rows = fs::read_to_string(place.path("results/r/summary.csv")).unwrap();
+    assert!(
+        rows.contains(",recommend,whole") && rows.contains(",recommend,rank"),
+        "{rows}"
+    );
+    assert!(
+        stdout.contains("recommend at 100/s, whole") && stdout.contains("goose carries it"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn a_step_that_fails_ends_its_journey_and_is_named() {
+    let script = Script {
+        fails_every: 4,
+        ..Script::default()
+    };
+    let (_, run, stdout) = swept(
+        script,
+        &format!("{HEAD}{JOURNEY}").replace("repeats = 2", "repeats = 1"),
+    );
+    let [whole, _, embed, rank] = &run.points[..] else {
+        panic!("points")
+    };
+    let [whole, embed, rank] = [whole, embed, rank].map(|point| &point.repeats[0]);
+    assert_eq!(embed.errors.len(), 0);
+    let failed = rank.errors["503"];
+    assert!((20..=30).contains(&failed), "{failed}");
+    assert_eq!(
+        whole.errors,
+        std::collections::BTreeMap::from([("503 at rank".to_owned(), failed)])
+    );
+    assert_eq!(whole.completed + failed, 100);
+    assert!(stdout.contains("503 at rank"), "{stdout}");
+}
+
+#[test]
+fn a_journey_that_cannot_be_made_is_named_before_anything_is_measured() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script {
+        lacks_vector: true,
+        ..Script::default()
+    }));
+    let plan = format!("{HEAD}{JOURNEY}");
+    // The reply has no values there, so that the body that is made of it is refused by the server.
+    let place = Workdir::new(&plan);
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("step `embed`") && ended.stderr.contains("wrong-reply"),
+        "{}",
+        ended.stderr
+    );
+    // What is to be taken and is not there is a wrong reply too.
+    let place = Workdir::new(&plan.replace("\"/name\"", "\"/nome\""));
+    let ended = run(place.sweep(&url));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("step `fetch`") && ended.stderr.contains("/nome"),
+        "{}",
+        ended.stderr
+    );
+    // An input that the model has not, and a model that asks for more than an entity.
+    for (from, to, says) in [
+        ("{ text = ", "{ test = ", "no input `test`"),
+        ("inputs = { text = \"about {who}\" }\n", "", "`embed` joins no rows"),
+    ] {
+        let place = Workdir::new(&plan.replace(from, to));
+        let ended = run(place.sweep(&url));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn several_processes_are_refused_by_name() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script::default()));
+    for (plan, says) in [
+        (closed("1", ""), "`load`: a closed loop"),
+        (format!("{HEAD}{JOURNEY}"), "`journey`: journeys"),
+    ] {
+        let place = Workdir::new(&plan);
+        let mut sweep = place.sweep(&url);
+        sweep.args(["--workers", "2"]);
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(says) && ended.stderr.contains("--workers"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn what_was_finished_is_kept_and_gone_on_with() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(serve(Script::default()));
+    let journey = JOURNEY.replace("repeats = 2\nstep_s = 1.0\n", "");
+    let place = Workdir::new(&format!(
+        "{}{journey}",
+        closed("2", "think_time_ms = { exponential = 3 }")
+    ));
+    // Closed and open are finished, and the journey is under way.
+    let ended = run_until(place.sweep(&url), "[2/6]", interrupt);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let kept = folder::load(&place.path("results/r")).unwrap();
+    assert_eq!(kept.points.len(), 2, "{}", ended.stderr);
+    let mut sweep = std::process::Command::new(crate::program::BINARY);
+    sweep.arg("sweep").arg(place.path("plan.toml")).args(["--url", &url]);
+    sweep.arg("--resume").arg(place.path("results/r"));
+    sweep.env("XDG_STATE_HOME", place.path("state"));
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let whole = folder::load(&place.path("results/r")).unwrap();
+    assert_eq!(whole.points.len(), 6);
+    assert!(whole.points.iter().all(|point| point.repeats.len() == 2));
+    assert_eq!(whole.points[1].factors.offered_rps, kept.points[1].factors.offered_rps);
+    assert_eq!(
+        whole.points[0].repeats[0].started_at,
+        kept.points[0].repeats[0].started_at
+    );
+}
