@@ -7,7 +7,7 @@ use super::disturbed::{beside, is_wanted_again, seed_of};
 use super::ledger::{Attempt, Ledger};
 use super::naming::{driven_factors, line, name};
 use super::recorder::{self, Label, goose_figures};
-use super::send::{Requests, delta_around};
+use super::send::{Around, Requests};
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
@@ -134,16 +134,17 @@ impl Runner<'_> {
             seed,
         };
         let step = requests.closed_loop(closed.users, closed.think, &watch)?;
-        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
-        let before = target.control.scrape().await.ok();
+        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
+        let around = Around::begin(&target.control, &[&plan.model]).await;
         let Some(ran) = Box::pin(closed_loop::run(step, &self.interrupt)).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         let watched = machine.and_then(|machine| machine.end(ran.finished.window_began, plan.window));
-        let server = delta_around(before, &target, &[&plan.model]).await;
-        if server.is_none() {
+        let answered = ran.finished.samples.iter().filter(|sample| sample.is_ok()).count() as u64;
+        let (server, is_unread) = around.end(&target.control, &[&plan.model], answered).await;
+        if is_unread || answered == 0 {
             self.still_there(position, attempt.index, &factors).await?;
-            ledger.unanswered += 1;
+            ledger.unanswered += usize::from(is_unread);
         }
         let label = Label {
             index: attempt.index,

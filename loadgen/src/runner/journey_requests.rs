@@ -90,6 +90,14 @@ impl Prepared {
     }
 }
 
+/// A step's own headers go before those of every request.
+fn with(mut every: HeaderMap, own: &HeaderMap) -> HeaderMap {
+    for (name, value) in own {
+        every.insert(name.clone(), value.clone());
+    }
+    every
+}
+
 fn made(
     plan: &Plan,
     target: &Target,
@@ -113,7 +121,7 @@ fn made(
             method: method.clone(),
             host,
             path: path.clone(),
-            headers: headers.clone(),
+            headers: with(target.control.request_headers(), headers),
             body: body.clone(),
             check: Check::Status(*status),
             limit: Limit::of_replies(plan.reply_limit_bytes, &Expected::default()),
@@ -123,7 +131,7 @@ fn made(
             let Some(metadata) = known.get(model.as_str()) else {
                 unreachable!("every model of the journey was asked for");
             };
-            let url = target.control.infer_url(model);
+            let url = target.control.infer_url(model).map_err(|error| error.to_string())?;
             let path = Template::parse(url.path(), Place::Path, &[])?;
             let (body, rows) = match content {
                 Content::Body(body) => (body.clone(), None),
@@ -141,7 +149,7 @@ fn made(
                 }
             };
             let expected = Expected::new(model, &metadata.outputs, rows);
-            let mut headers = HeaderMap::new();
+            let mut headers = target.control.request_headers();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(JourneyStep {
                 name: step.name.clone(),

@@ -9,7 +9,7 @@ use super::journey_requests::Prepared;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{driven_factors, line, name};
 use super::recorder::{self, Label, goose_figures};
-use super::send::delta_around;
+use super::send::Around;
 use super::step::Runner;
 use super::target::Target;
 use crate::error::RunError;
@@ -151,17 +151,18 @@ impl Runner<'_> {
         let seed = host_seed(attempt.seed, self.senders.host);
         let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
         let step = prepared.journey(plan, &schedule, seed, &watch);
-        let machine = MachineWatch::begin(target.control.base(), plan.step_limit());
-        let before = target.control.scrape().await.ok();
+        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
+        let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
+        let around = Around::begin(&target.control, &models).await;
         let Some(travelled) = Box::pin(journey::run(step, &self.interrupt)).await? else {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-        let models: Vec<&str> = prepared.models.iter().map(String::as_str).collect();
-        let server = delta_around(before, &target, &models).await;
-        if server.is_none() {
+        let answered = travelled.steps.iter().flatten().filter(|step| step.sample.is_ok()).count() as u64;
+        let (server, is_unread) = around.end(&target.control, &models, answered).await;
+        if is_unread || answered == 0 {
             self.still_there(position, attempt.index, last).await?;
-            ledger.unanswered += 1;
+            ledger.unanswered += usize::from(is_unread);
         }
         let measured = Measured {
             journey,

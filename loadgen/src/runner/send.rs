@@ -153,7 +153,8 @@ impl Requests<'_> {
         let expected = target.expected(model, load.batch_size);
         let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
         Ok(ClosedLoop {
-            url: target.control.infer_url(model),
+            url: target.control.infer_url(model)?,
+            headers: target.control.request_headers(),
             bodies: Arc::new(self.prepare(bodies)?.bodies),
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
@@ -342,14 +343,6 @@ pub(super) async fn measure_with(
         server,
         is_unread,
     }))
-}
-
-/// What the server counted for some models since `before`; `None` where it did not answer then or does not now.
-pub(super) async fn delta_around(before: Option<Scrape>, target: &Target, models: &[&str]) -> Option<ServerDelta> {
-    let after = target.control.scrape().await.ok();
-    before
-        .zip(after)
-        .map(|(before, after)| delta_of(&before, &after, models))
 }
 
 /// A part of a mix against one target, sent by this process, its clock started with those of the others; `None` when

@@ -11,6 +11,7 @@ use super::scrape::Scrape;
 use super::statistics::Statistics;
 use bytes::Bytes;
 use reqwest::Url;
+use reqwest::header::HeaderMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -224,6 +225,21 @@ impl Control {
             None => HttpRoute::infer(endpoint, &format!("{}/infer", self.model_path(model))),
         };
         route.map_err(|what| refusal(&self.base, &what))
+    }
+
+    /// The address that requests to a model are sent to.
+    ///
+    /// # Errors
+    /// What is no path.
+    pub fn infer_url(&self, model: &str) -> Result<Url, ControlError> {
+        let shown = self.route(model)?.shown();
+        shown.parse().map_err(|_| refusal(&self.base, &format!("`{shown}` is no address")))
+    }
+
+    /// What every request to it has: its host, its token, the headers that were asked for.
+    #[must_use]
+    pub fn request_headers(&self) -> HeaderMap {
+        self.endpoint.request_headers()
     }
 
     fn model_path(&self, model: &str) -> String {

@@ -8,6 +8,7 @@ use crate::live::Watch;
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
+use reqwest::header::HeaderMap;
 use reqwest::{Client, Url};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,6 +25,8 @@ pub(super) const LAST_BYTE: &str = "LAST-BYTE";
 pub struct ClosedLoop {
     /// Where requests are posted.
     pub url: Url,
+    /// With what every request has: its host, a token.
+    pub headers: HeaderMap,
     /// What, sent in turn by whoever is next.
     pub bodies: Arc<Vec<Body>>,
     /// What every reply must look like.

@@ -155,6 +155,13 @@ impl Target {
 }
 
 /// What is said of the body of an infer request.
+#[must_use]
+pub(crate) fn headers(body: &Body) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(2);
+    describe(body, &mut headers);
+    headers
+}
+
 fn describe(body: &Body, headers: &mut HeaderMap) {
     if let Some(json_len) = body.json_len {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

@@ -12,8 +12,7 @@ mod step;
 mod user;
 
 pub use http::HttpRoute;
-pub(crate) use http::HttpReply;
-pub use http::headers;
+pub(crate) use http::{HttpReply, headers};
 pub use step::{DriverError, Finished, Route, Step};
 
 use crate::interrupt::Interrupt;
