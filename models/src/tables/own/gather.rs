@@ -159,21 +159,20 @@ impl Gathering<'_> {
             let mut first = first_error.lock().unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert(error);
         };
-        let done = thread::scope(|scope| {
-            let of_worker = |sender: mpsc::Sender<u64>| {
-                let mut buffers =
-                    SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
-                while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
-                        fail(e);
-                        break;
-                    }
-                }
-                if let Err(e) = buffers.flush() {
+        let of_worker = |sender: mpsc::Sender<u64>| {
+            let mut buffers = SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
+            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
                     fail(e);
+                    break;
                 }
-                (buffers.rows, buffers.longest_key)
-            };
+            }
+            if let Err(e) = buffers.flush() {
+                fail(e);
+            }
+            (buffers.rows, buffers.longest_key)
+        };
+        let done = thread::scope(|scope| {
             let of_worker = &of_worker;
             let workers: Vec<_> = (0..workers)
                 .map(|_| {
