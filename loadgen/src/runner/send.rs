@@ -166,7 +166,7 @@ impl Requests<'_> {
                 let per_request = if custom.wants_ids() { per_request } else { 1 };
                 let drawn = ids.iter().flat_map(|ids| {
                     let drawn = ids.draw(requests * per_request, self.seed);
-                    drawn.into_iter().map(|id| ids.shown(id))
+                    drawn.into_iter().map(move |id| ids.shown(id))
                 });
                 let bodies = custom.bodies(requests, &drawn.collect::<Vec<_>>(), per_request);
                 let bodies = bodies.map_err(RunError::Usage)?;

@@ -21,8 +21,8 @@ const ABOVE: f64 = 1.4;
 /// Rises of the log odds with the logarithm of the rate.
 const SLOPES: [f64; 4] = [4.0, 8.0, 16.0, 32.0];
 /// Shares of the limit that are slow at any rate, of candidates that have a highest rate, and how likely they are.
-const FLOORS: [f64; 2] = [0.0, 0.6];
-const FLOOR_PRIOR: [f64; 2] = [0.8, 0.2];
+const FLOORS: [f64; 3] = [0.0, 0.4, 0.75];
+const FLOOR_PRIOR: [f64; 3] = [0.7, 0.15, 0.15];
 /// Log odds above the limit that are slow at any rate, of candidates that have none.
 const NEVER: [f64; 5] = [0.35, 0.8, 1.5, 3.0, 6.0];
 /// How they rise then, and from where.

@@ -30,6 +30,8 @@ const LANES: usize = 4;
 const DISTURBED: f64 = 0.03;
 /// Where a larger share is slow there is no telling bursts apart: requests count by their dependence.
 const OFTEN: f64 = 0.2;
+/// A step's count tells its odds no better than so many slow requests that come each by itself, or it would fall between [`FINE`] steps.
+const MOST_SURE: f64 = 8.0;
 /// More slow requests than these are counted in larger pieces.
 const MOST_COUNTED: f64 = 40.0;
 /// Of a server that could not keep up so many requests count, however many were sent: all of them say the same.
@@ -65,7 +67,7 @@ impl Counts {
             let of = |odds: f64| self.in_bursts(1.0 / (1.0 + (-odds).exp()), dependence);
             return (std::array::from_fn(|index| of(odds(index))), self.requests, self.slow);
         }
-        let count = self.requests / dependence;
+        let count = (self.requests / dependence).min(MOST_SURE / (share * (1.0 - share)).max(1e-9));
         let count = if saturated {
             count.clamp(1.0, SATURATED_COUNT)
         } else {
@@ -86,7 +88,8 @@ impl Counts {
     fn in_bursts(self, share: f64, dependence: f64) -> f64 {
         // The same in coarser pieces where there are many.
         let coarse = (MOST_COUNTED / self.slow.max(1.0)).min(1.0);
-        let (slow, mean) = ((self.slow * coarse).round() as u32, (dependence * coarse).max(1.0));
+        let length = dependence.max(self.slow / MOST_SURE);
+        let (slow, mean) = ((self.slow * coarse).round() as u32, (length * coarse).max(1.0));
         let bursts = self.requests * coarse * share / mean;
         let longer = 1.0 - 1.0 / mean;
         let (mut before, mut now) = (0.0, (-bursts).exp());
@@ -133,6 +136,8 @@ impl Likelihood {
                 for theta in (0..THETAS - 1).rev() {
                     row[theta] = row[theta].max(row[theta + 1]);
                 }
+                // How far it was slowed says nothing of how much repeats differ.
+                row = row.map(|log| log - row[0]);
             }
             for (log, more) in logs.iter_mut().zip(row) {
                 *log += more;
@@ -239,7 +244,7 @@ mod tests {
         let (one, two) = (of(&[step(0.0)]), of(&[step(0.0); 2]));
         assert!(below(&one, 2) > 2.0 && below(&two, 2) > 1.9 * below(&one, 2));
         assert!(one.position() < -2.0 && of(&[step(100.0)]).position() > 1.0);
-        assert!(below(&of(&[step(100.0)]), 2) < -3.0);
+        assert!(below(&of(&[step(27.0)]), 2) < -3.0);
         // A clean step among bad ones may be one that nobody saw disturbed, and the other way round.
         assert!(below(&of(&[step(1_000.0)]), 8) > -6.0);
     }

