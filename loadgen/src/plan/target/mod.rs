@@ -231,7 +231,7 @@ mod tests {
         .unwrap();
         let custom = target.custom.clone().unwrap();
         assert_eq!(
-            (custom.method.as_str(), custom.success.equals),
+            (custom.method.as_str(), custom.success.equals.clone()),
             ("POST", Some(1.into()))
         );
         let mut loads = [Load {

@@ -262,7 +262,7 @@ impl Target<'_> {
             Arrow::FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 let len = list.value_length() as usize;
-                let span = |row: usize| whole(row).map(|row| (list.value_offset(row) as usize, len));
+                let span = |row: usize| whole(row).map(|row| (list.value_offset_at(row), len));
                 self.take_values(list.values(), array.len(), span, rows)
             }
             Arrow::List(_) => {

@@ -160,8 +160,7 @@ impl Gathering<'_> {
             first.get_or_insert(error);
         };
         let of_worker = |sender: mpsc::Sender<u64>| {
-            let mut buffers =
-                SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
+            let mut buffers = SpillBuffers::new(spill, self.plan.bucket_bits, self.memory_bytes / 4 / workers as u64);
             while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(e) = self.read_unit(*unit, &mut buffers, bad, &sender, stop) {
                     fail(e);

@@ -173,7 +173,7 @@ pub enum ImportStep {
 }
 
 /// Parts of an import at most.
-pub const MAX_PARTS: u32 = 1024;
+const MAX_PARTS: u32 = 1024;
 
 impl FromStr for Part {
     type Err = String;
