@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use tierlab_load::element;
+use tierlab_load::inputs::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 

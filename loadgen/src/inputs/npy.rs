@@ -1,7 +1,7 @@
 //! `.npy`: one array as NumPy saves it. In: bytes. Out: records, the slices along the first dimension. Format: NumPy's
 //! `numpy.lib.format`, versions 1 to 3. Arrays of Python objects are refused: they hold programs.
 
-use tierlab_load::element;
+use tierlab_load::inputs::element;
 use tierlab_load::inputs::{Records, Shapes};
 use tierlab_protocol::tensor::DataType;
 

@@ -346,7 +346,7 @@ fn journey(steps: &str) -> String {
 
 #[test]
 fn closed_loops_are_the_product_of_batch_sizes_and_users() {
-    use tierlab_load::closed_loop::Think;
+    use tierlab_load::by_goose::closed_loop::Think;
     let plan = parse(&closed(
         "users = [1, 8]\nbatch_sizes = [1, 16]\nthink_time_ms = [10, 20]",
     ))

@@ -17,7 +17,7 @@ use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Points, Position};
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
-use tierlab_load::closed_loop;
+use tierlab_load::by_goose::closed_loop;
 use tierlab_load::schedule::host_seed;
 
 /// Behind all loads and mixes.

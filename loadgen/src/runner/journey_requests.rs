@@ -9,8 +9,8 @@ use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierlab_load::journey::template::{Place, Template};
-use tierlab_load::journey::{Check, Journey, JourneyStep, inputs};
+use tierlab_load::by_goose::journey::template::{Place, Template};
+use tierlab_load::by_goose::journey::{Check, Journey, JourneyStep, inputs};
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
 use tierlab_load::reply::{Expected, Limit};
@@ -176,13 +176,22 @@ fn entities(
     if !journey.takes_entity() {
         return Ok(Entities::None);
     }
+    if let KeyDistribution::File { texts, .. } = &plan.keys
+        && !texts.is_empty()
+    {
+        return Err(plan
+            .refuse(format!(
+                "`journey` {} asks for {{entity_id}}, and the keys of `keys.file` are texts: journeys take integers",
+                journey.name
+            ))
+            .into());
+    }
     let of_steps = journey.models().filter_map(|model| known.get(model));
-    let joined = of_steps
-        .map(|metadata| Asked::of(plan, metadata))
-        .chain([target.content.clone()]);
-    let table = joined.into_iter().find_map(|content| match content {
-        Asked::Joined(population) => Some(population),
-        Asked::Inline(_) => None,
+    // What else a model is asked belongs to its step.
+    let joined = of_steps.filter_map(|metadata| Asked::of(plan, metadata).ok());
+    let table = joined.chain([target.content.clone()]).find_map(|content| match content {
+        Asked::Joined(population) | Asked::Mixed(population, _) => Some(population),
+        Asked::Inline(_) | Asked::Custom { .. } => None,
     });
     match (table, &plan.keys) {
         (Some(population), _) => match population.unknown_id() {
@@ -194,7 +203,7 @@ fn entities(
                 ))
                 .into()),
         },
-        (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(Arc::clone(ids))),
+        (None, KeyDistribution::File { ids, .. }) => Ok(Entities::File(ids.clone())),
         (None, _) => Err(plan
             .refuse(format!(
                 "`journey` {} asks for {{entity_id}}, and none of its models joins a table that says which there are; give them by \

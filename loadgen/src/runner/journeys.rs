@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierlab_analysis::record::{Factors, Failure, Purpose, Repeat, Sample, ServerDelta};
 use tierlab_load::driver::Finished;
-use tierlab_load::journey::{self, StepSample, Travelled};
+use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::{Schedule, host_seed};

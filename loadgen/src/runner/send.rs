@@ -11,7 +11,7 @@ use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierlab_analysis::record::{Sample, SentRequests, ServerDelta};
-use tierlab_load::closed_loop::{ClosedLoop, Think};
+use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};

@@ -10,7 +10,6 @@ mod attribution;
 mod cold_start;
 mod defaults;
 mod drift;
-mod driven;
 mod environment;
 mod findings;
 mod gpu;
@@ -21,16 +20,15 @@ mod percentile;
 mod point;
 mod prices;
 mod question;
-mod requests;
 mod run;
 mod sample;
+mod sending;
 mod server;
 mod summary;
 
 pub use attribution::{Band, Reads, Tail};
 pub use cold_start::{ColdStart, ColdWay, PageCache};
 pub use drift::{Drift, DriftHow, DriftOf};
-pub use driven::{ClosedLoopFigures, Driven, GooseFigures};
 pub use environment::Environment;
 pub use findings::{Finding, NotMet, Objective, Slo, SloFinding, SloOutcome};
 pub use gpu::{DeviceReads, GpuUse, IdleByCause};
@@ -44,8 +42,10 @@ pub use question::{
     Answer, AnswerOutcome, Demand, MeetsObjective, Minimise, OpenQuestion, Question, Ranked, StageFill, StageState,
     Variant,
 };
-pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
+pub use sending::{
+    ClosedLoopFigures, Driven, GooseFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck,
+};
 pub use server::{ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};

@@ -64,9 +64,6 @@ pub enum DriverError {
     /// goose refused.
     #[error("goose could not run the step: {0}")]
     Goose(Box<GooseError>),
-    /// No request can be sent there.
-    #[error("{0}: no address of an infer route; give the server's as http://HOST:PORT")]
-    Address(Url),
     /// goose's client cannot carry the requests.
     #[error("{0}")]
     Carried(String),

@@ -5,6 +5,7 @@
 
 mod declared;
 mod draw;
+pub mod element;
 mod gaps;
 mod made;
 mod prepare;

@@ -1,7 +1,7 @@
 //! Recorded requests, as perf_analyzer's input data and files of whole requests have them: names and contents, whose types a
 //! model says. In: contents as they stood in the file. Out: tensors.
 
-use crate::element::{self, Number};
+use crate::inputs::element::{self, Number};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 //! or the first difference in words.
 
 use super::found::{Wrong, quoted, wrong_value};
-use crate::element::{self, Number};
+use crate::inputs::element::{self, Number};
 use bytes::Bytes;
 use prost::Message as _;
 use tierlab_protocol::grpc::messages::ModelInferResponse;

@@ -4,7 +4,7 @@
 use crate::plan::check::within;
 use crate::plan::raw::{RawLoad, RawMode, RawThink};
 use tierlab_analysis::record::{Driven, Mode};
-use tierlab_load::closed_loop::Think;
+use tierlab_load::by_goose::closed_loop::Think;
 use tierlab_load::load::Load;
 
 /// The most users: each has a connection.

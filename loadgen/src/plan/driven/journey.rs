@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use tierlab_analysis::record::{Driven, Mode};
 use tierlab_formats::model::is_plain_name;
-use tierlab_load::journey::Take;
-use tierlab_load::journey::template::{Place, Template};
+use tierlab_load::by_goose::journey::Take;
+use tierlab_load::by_goose::journey::template::{Place, Template};
 use tierlab_load::load::Load;
 
 /// The most steps of a journey.

@@ -2,7 +2,7 @@
 //! turn for each request, delivered once the window is over.
 
 use super::shared::{LAST_BYTE, Shared, Turn};
-use crate::attack::{Sent, send};
+use crate::by_goose::attack::{Sent, send};
 use crate::driver::{HttpReply, headers};
 use crate::pacer::Clock;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};

@@ -19,7 +19,7 @@ pub mod value;
 pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, Take};
 
-use crate::attack::{Attack, attack, wait_for_all};
+use crate::by_goose::attack::{Attack, attack, wait_for_all};
 use crate::driver::DriverError;
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock, Observed};

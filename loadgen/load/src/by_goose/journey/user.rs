@@ -6,7 +6,7 @@
 use super::shared::{Done, Shared, StepSample, Whole};
 use super::step::{JourneyStep, Judged};
 use super::value::Value;
-use crate::attack::{Sent, send};
+use crate::by_goose::attack::{Sent, send};
 use crate::driver::HttpReply;
 use crate::pacer::Clock;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};

@@ -2,7 +2,7 @@
 //! how a request is sent.
 
 use super::step::JourneyStep;
-use crate::attack::client;
+use crate::by_goose::attack::client;
 use crate::driver::DriverError;
 use crate::live::Watch;
 use crate::pacer::Clock;

@@ -13,7 +13,7 @@ mod user;
 pub use shared::ClosedLoop;
 pub use think::Think;
 
-use crate::attack::{Attack, attack, wait_for_all};
+use crate::by_goose::attack::{Attack, attack, wait_for_all};
 use crate::driver::{DriverError, Finished};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};

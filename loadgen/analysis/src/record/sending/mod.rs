@@ -1,0 +1,7 @@
+//! How requests of a step were sent, and what they were. Knows nothing of what became of them.
+
+mod driven;
+mod requests;
+
+pub use driven::{ClosedLoopFigures, Driven, GooseFigures};
+pub use requests::{SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
