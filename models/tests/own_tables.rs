@@ -141,12 +141,15 @@ fn parquet_with_text_keys_becomes_a_table_that_pyarrow_reads_back() {
     );
     let table = Read::table(&at.join("f/users.rows"));
     assert_eq!(table.header.rows, 5003);
-    for id in [0, 1, 777, 5002] {
+    for id in [0_i64, 1, 777, 5002] {
         let key = format!("user-{id}");
         assert_eq!(table.float(key.as_bytes(), "score"), id as f32 / 2.0, "{key}");
         let vector = table.column(key.as_bytes(), "vector").unwrap();
         assert_eq!(vector[4..8], (id as f32 * 10.0 + 1.0).to_le_bytes());
-        assert_eq!(table.column(key.as_bytes(), "clicks").unwrap(), (id).to_le_bytes());
+        assert_eq!(
+            table.column(key.as_bytes(), "clicks").unwrap(),
+            (id as i32).to_le_bytes()
+        );
     }
     for stranger in ["user-5003", "", "user-"] {
         assert!(table.column(stranger.as_bytes(), "score").is_none(), "{stranger}");
@@ -312,30 +315,35 @@ fn columns_are_gathered_hashed_and_refused_by_name() {
     )
     .unwrap();
     let base = ["import-table", "t.csv", "--key", "id", "--name", "t", "--out", "f"];
-    let with = |more: &[&str]| [&base[..], more].concat();
+    fn with<'a>(base: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+        [base, more].concat()
+    }
     for (more, words) in [
         (&[][..], &["t.csv", "`b`", "--hash b="][..]),
         (&["--columns", "a,zip"], &["--columns", "`zip`", "city"]),
         (&["--columns", "a", "--as", "c=FP32"], &["--as c=FP32"]),
         (&["--vector", "v=a,nowhere"], &["--vector", "`nowhere`"]),
     ] {
-        let refused = fail(at, &with(more));
+        let refused = fail(at, &with(&base, more));
         assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
     }
     let said = succeed(
         at,
-        &with(&[
-            "--columns",
-            "city",
-            "--vector",
-            "v=a,b",
-            "--as",
-            "v=FP32",
-            "--hash",
-            "city=1000",
-            "--hash",
-            "b=5",
-        ]),
+        &with(
+            &base,
+            &[
+                "--columns",
+                "city",
+                "--vector",
+                "v=a,b",
+                "--as",
+                "v=FP32",
+                "--hash",
+                "city=1000",
+                "--hash",
+                "b=5",
+            ],
+        ),
     );
     assert!(
         said.contains("column v FP32 [2]") && said.contains("1 bad rows"),
@@ -511,6 +519,7 @@ fn damaged_inputs_are_named_and_leave_no_table() {
             "t",
             "--out",
             "f",
+            "--replace",
         ],
     );
     assert!(refused.contains("nowhere.parquet"), "{refused}");

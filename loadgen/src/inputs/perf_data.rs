@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, what) in [
-            ("[]", "no input data"),
+            ("[]", "`data` is missing or empty"),
             ("{}", "`data` is missing"),
             (
                 r#"{"data": [{"x": {"contents": [1]}}]}"#,

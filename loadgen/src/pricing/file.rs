@@ -20,6 +20,7 @@ pub(super) struct PriceFile {
     pub(super) memory: Option<Priced<Memory>>,
     #[serde(default)]
     pub(super) needs: BTreeMap<String, Vec<Need>>,
+    #[serde(default)]
     pub(super) storage: BTreeMap<String, Priced<Storage>>,
     pub(super) staging: Option<Priced<Staging>>,
     pub(super) tiers: BTreeMap<String, String>,

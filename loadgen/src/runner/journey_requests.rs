@@ -189,10 +189,12 @@ fn entities(
     let of_steps = journey.models().filter_map(|model| known.get(model));
     // What else a model is asked belongs to its step.
     let joined = of_steps.filter_map(|metadata| Asked::of(plan, metadata).ok());
-    let table = joined.chain([target.content.clone()]).find_map(|content| match content {
-        Asked::Joined(population) | Asked::Mixed(population, _) => Some(population),
-        Asked::Inline(_) | Asked::Custom { .. } => None,
-    });
+    let table = joined
+        .chain([target.content.clone()])
+        .find_map(|content| match content {
+            Asked::Joined(population) | Asked::Mixed(population, _) => Some(population),
+            Asked::Inline(_) | Asked::Custom { .. } => None,
+        });
     match (table, &plan.keys) {
         (Some(population), _) => match population.unknown_id() {
             None => Ok(Entities::Table(Box::new(population))),

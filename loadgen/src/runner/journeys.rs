@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tierlab_analysis::record::{Factors, Failure, Purpose, Repeat, Sample, ServerDelta};
-use tierlab_load::driver::Finished;
 use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
+use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
 use tierlab_load::schedule::{Schedule, host_seed};
@@ -158,7 +158,12 @@ impl Runner<'_> {
             return Err(RunError::Interrupted(self.folder.clone()));
         };
         let watched = machine.and_then(|machine| machine.end(travelled.window_began, plan.window));
-        let answered = travelled.steps.iter().flatten().filter(|step| step.sample.is_ok()).count() as u64;
+        let answered = travelled
+            .steps
+            .iter()
+            .flatten()
+            .filter(|step| step.sample.is_ok())
+            .count() as u64;
         let (server, is_unread) = around.end(&target.control, &models, answered).await;
         if is_unread || answered == 0 {
             self.still_there(position, attempt.index, last).await?;

@@ -233,7 +233,9 @@ impl Control {
     /// What is no path.
     pub fn infer_url(&self, model: &str) -> Result<Url, ControlError> {
         let shown = self.route(model)?.shown();
-        shown.parse().map_err(|_| refusal(&self.base, &format!("`{shown}` is no address")))
+        shown
+            .parse()
+            .map_err(|_| refusal(&self.base, &format!("`{shown}` is no address")))
     }
 
     /// What every request to it has: its host, its token, the headers that were asked for.

@@ -3,8 +3,8 @@
 mod attribution;
 mod certificate;
 mod disturbed;
-mod foreign;
 mod driven;
+mod foreign;
 mod hostile;
 mod hosts;
 mod lab;

@@ -78,7 +78,8 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
     if !selection.models.is_empty() || !selection.tables.is_empty() {
         return Ok(words);
     }
-    if let Some(features) = &selection.features {
+    // A folder that is not there is refused by name when it is published.
+    if let Some(features) = selection.features.as_ref().filter(|folder| folder.is_dir()) {
         let tables = table_names(features)?;
         for path in entries(features)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -91,7 +92,7 @@ pub fn left_out(selection: &Selection) -> Result<Vec<String>, ModelsError> {
             }
         }
     }
-    if let Some(repository) = &selection.repository {
+    if let Some(repository) = selection.repository.as_ref().filter(|folder| folder.is_dir()) {
         let models = repository::model_names(repository)?;
         for path in entries(repository)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

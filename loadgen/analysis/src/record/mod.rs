@@ -44,8 +44,6 @@ pub use question::{
 };
 pub use run::{Resumption, Run, SCHEMA_VERSION};
 pub use sample::{Failure, Outcome, Sample};
-pub use sending::{
-    ClosedLoopFigures, Driven, GooseFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck,
-};
+pub use sending::{ClosedLoopFigures, Driven, GooseFigures, SentInput, SentRequests, ShapeShare, Spread, ValueCheck};
 pub use server::{ServerDelta, ServerStages};
 pub use summary::{Fault, Gap, Limits, Summary, Verdict};

@@ -132,7 +132,7 @@ fn without_port(host: &str) -> &str {
 /// A failed handshake, with what to do about it.
 fn explained(error: &io::Error) -> String {
     let text = error.to_string();
-    let hint = if text.contains("UnknownIssuer") {
+    let hint = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         "; name the certificate of its CA by --ca FILE (`target.ca`)"
     } else if text.contains("not valid for name") || text.contains("NotValidForName") {
         "; its certificate is for another name, which --host-header NAME (`target.host`) gives"

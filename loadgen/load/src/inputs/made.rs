@@ -80,8 +80,9 @@ fn suited(spec: &TensorSpec, values: Values) -> Result<Values, String> {
             refuse("floats", instead)
         }
         Values::Integers { least, most } => {
-            let holds =
-                |value: i128| crate::inputs::element::push(spec.dtype, crate::inputs::element::Number::Int(value), &mut Vec::new());
+            let holds = |value: i128| {
+                crate::inputs::element::push(spec.dtype, crate::inputs::element::Number::Int(value), &mut Vec::new())
+            };
             if spec.dtype == DataType::Bytes {
                 return refuse("integers", "write { text = { words = [3, 12] } }");
             }

@@ -220,7 +220,8 @@ mod tests {
                 match record {
                     Ok(record) => taken += HEAD + record.key.len() + record.payload.len(),
                     Err(what) => {
-                        prop_assert!(what.contains(&format!("offset {taken}")));
+                        let place = format!("offset {taken}");
+                        prop_assert!(what.contains(&place));
                         return Ok(());
                     }
                 }

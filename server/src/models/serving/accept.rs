@@ -339,6 +339,7 @@ mod tests {
             model: "m",
             signature: &signature,
             filled: Some(&fills),
+            naming: Naming::Dense,
             max_batch_size: 0,
             max_request_rows: 0,
         }
@@ -373,7 +374,7 @@ mod tests {
         ] {
             let accepted = accept(true, vec![user(), ids]).unwrap();
             assert_eq!(accepted.rows, 3);
-            assert_eq!(accepted.ids, [0x0101_0101_0101_0101; 3]);
+            assert_eq!(accepted.ids, EntityIds::Int64(vec![0x0101_0101_0101_0101; 3]));
             assert!(accepted.parts[0].is_none() && accepted.parts[1].is_some());
         }
         let inline = accept(true, vec![user(), tensor("dense", DataType::Fp32, &[3, 13])]).unwrap();

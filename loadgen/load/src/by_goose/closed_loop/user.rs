@@ -100,7 +100,10 @@ async fn request(
 ) -> Result<Turn, Box<goose::goose::TransactionError>> {
     let (url, body) = (shared.step.url.as_str(), shared.body());
     let builder = user.get_request_builder(&GooseMethod::Post, url)?;
-    let builder = builder.headers(shared.step.headers.clone()).headers(headers(body)).body(body.bytes.clone());
+    let builder = builder
+        .headers(shared.step.headers.clone())
+        .headers(headers(body))
+        .body(body.bytes.clone());
     let request = GooseRequest::builder()
         .method(GooseMethod::Post)
         .path(url)

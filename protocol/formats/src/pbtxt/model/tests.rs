@@ -1,7 +1,9 @@
 //! Files as they lie in Triton repositories, and those that are refused.
 
 use super::*;
+use crate::model::{DeclaredTensor, InstanceKind, WarmupData};
 use proptest::prelude::*;
+use tierlab_protocol::tensor::DataType;
 
 const WHOLE: &str = r#"
 # As an exporter writes it.
@@ -250,8 +252,8 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
     let told = [
         "12 things in it cannot be served as they are",
         "line 1, column 10: `backend`: `python`",
-        "line 3, column 29: `input.data_type`: `TYPE_FP8`",
-        "line 3, column 44: `input.dims`",
+        "line 3, column 30: `input.data_type`: `TYPE_FP8`",
+        "line 3, column 45: `input.dims`",
         "line 4, column 23: `input.allow_ragged_batch`",
         "line 5, column 8: `output`: `data_type` of `y` is missing",
         "line 6, column 39: `dynamic_batching.preserve_ordering`",
