@@ -220,7 +220,7 @@ const JOURNEY: &str = "repeats = 2\nstep_s = 1.0\n[[journey]]\nname = \"recommen
 fn mean_us(point: &Point) -> f64 {
     let of = |clocks: &Histograms| clocks.latency.clone();
     let blocks: Vec<_> = point.repeats.iter().flat_map(|repeat| of(&repeat.histograms)).collect();
-    let all: u64 = blocks.iter().map(|block| block.len()).sum();
+    let all: u64 = blocks.iter().map(hdrhistogram::Histogram::len).sum();
     blocks
         .iter()
         .map(|block| block.mean() * block.len() as f64)
@@ -270,7 +270,7 @@ fn a_journey_hands_values_on_and_its_steps_sum_to_it() {
                     .histograms
                     .latency
                     .iter()
-                    .map(|b| b.max())
+                    .map(hdrhistogram::Histogram::max)
                     .max()
                     .unwrap() as f64
     );

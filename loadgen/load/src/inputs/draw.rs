@@ -35,7 +35,7 @@ impl Inputs {
         for (place, (want, shape)) in self.wanted.iter().zip(shapes).enumerate() {
             let tensor = match &want.source {
                 Source::Recorded => self.recorded_tensor(place, which)?,
-                Source::Made { values, dims, .. } => made(want, shape, values, dims.is_none(), which, rng)?,
+                Source::Made { values, dims, .. } => made(want, &shape, values, dims.is_none(), which, rng)?,
             };
             tensors.push(tensor);
         }
@@ -165,11 +165,12 @@ fn stacked<'a>(want: &Wanted, records: &'a Records, which: Which) -> Result<(Vec
     };
     let (first, _) = records.get(0);
     // An array whose first dimension is one of the model's own.
-    if first.len() + 1 == declared.len() && declared.first().is_some_and(|dim| *dim >= 0) {
-        if let Some(whole) = records.whole() {
-            let shape = whole.get(0).0;
-            return Ok((shape, Taken::All(Cow::Owned(whole))));
-        }
+    if first.len() + 1 == declared.len()
+        && declared.first().is_some_and(|dim| *dim >= 0)
+        && let Some(whole) = records.whole()
+    {
+        let shape = whole.get(0).0;
+        return Ok((shape, Taken::All(Cow::Owned(whole))));
     }
     if first.len() == declared.len() {
         if which.rows > 1 {
@@ -253,7 +254,7 @@ impl Taken<'_> {
 
 fn made(
     want: &Wanted,
-    shape: Vec<u64>,
+    shape: &[u64],
     values: &Values,
     shape_is_of_file: bool,
     which: Which,
@@ -276,7 +277,7 @@ fn made(
     let bytes = bytes.ok_or_else(too_large)?;
     let data = match values {
         Values::File(records) if shape_is_of_file => stacked(want, records, which)?.1.bytes(),
-        Values::File(records) => filled(want, records, &shape, count, which)?,
+        Values::File(records) => filled(want, records, shape, count, which)?,
         _ => elements(spec.dtype, values, count, bytes, rng).ok_or_else(too_large)?,
     };
     Ok(Tensor {

@@ -142,7 +142,7 @@ impl RecordedTensor {
 /// How many elements of a type some bytes are.
 pub(crate) fn elements(dtype: DataType, data: &[u8]) -> Option<usize> {
     match dtype.size() {
-        Some(size) => (data.len() % size == 0).then_some(data.len() / size),
+        Some(size) => data.len().is_multiple_of(size).then_some(data.len() / size),
         None => {
             let mut count = 0;
             for element in tierlab_protocol::infer::bytes_elements(data) {

@@ -48,7 +48,10 @@ fn decoded(body: &Body) -> InferRequest {
     InferRequest::decode(&body.bytes.clone().into(), body.json_len).unwrap()
 }
 
-fn rules(tensors: &[(&str, Option<Vec<Dim>>, Option<Values>)]) -> InputRules {
+/// An input's name, shape and values.
+type Rule<'a> = (&'a str, Option<Vec<Dim>>, Option<Values>);
+
+fn rules(tensors: &[Rule<'_>]) -> InputRules {
     let tensors = tensors.iter().map(|(name, shape, values)| {
         let rule = TensorRule {
             shape: shape.clone(),
@@ -219,7 +222,10 @@ fn what_does_not_fit_the_model_is_refused() {
     let shaped = |dims: &[Dim]| rules(&[("image", Some(dims.to_vec()), None)]);
     let one = Dim::Fixed(1);
     for (rules, what) in [
-        (shaped(&[one.clone()]), "has 1 dimensions, the model's has 4"),
+        (
+            shaped(std::slice::from_ref(&one)),
+            "has 1 dimensions, the model's has 4",
+        ),
         (
             shaped(&[one.clone(), Dim::Fixed(4), one.clone(), one.clone()]),
             "`inputs.tensor.image.shape[1]` is 4, the model's is 3",
@@ -490,14 +496,13 @@ proptest! {
             .enumerate()
             .map(|(index, (shape, dtype))| spec(&format!("x{index}"), DataType::ALL[*dtype], shape))
             .collect();
-        if let Ok(made) = resolve(&InputRules::default(), &inputs, batched) {
-            if let Ok(prepared) = made.prepare(&wish(rows, 3)) {
+        if let Ok(made) = resolve(&InputRules::default(), &inputs, batched)
+            && let Ok(prepared) = made.prepare(&wish(rows, 3)) {
                 let request = decoded(&prepared.bodies[0]);
                 for (tensor, spec) in request.inputs.iter().zip(&inputs) {
                     let fits = |(dim, declared): (&i64, &i64)| *declared < 0 || dim == declared;
                     prop_assert!(tensor.shape.len() == spec.shape.len() && tensor.shape.iter().zip(&spec.shape).all(fits));
                 }
             }
-        }
     }
 }

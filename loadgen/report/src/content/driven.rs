@@ -115,10 +115,13 @@ fn beside<'a>(run: &'a Run, closed: &Point) -> Option<&'a Point> {
         .find(|point| point.factors.driven.as_ref() == Some(&wanted) && of(point) == of(closed))
 }
 
+/// A percentile by its name.
+type Named = (&'static str, fn(&Summary) -> Option<f64>);
+
 /// p99 (or the highest percentile that both have) side by side.
 fn side_by_side(closed: &Point, open: &Point) -> Option<String> {
     let (closed, open) = (closed.summary.as_ref()?, open.summary.as_ref()?);
-    let both: [(&str, fn(&Summary) -> Option<f64>); 3] = [
+    let both: [Named; 3] = [
         ("p99", |summary| summary.p99_us.map(|us| us.value)),
         ("p95", |summary| summary.p95_us.map(|us| us.value)),
         ("p50", |summary| summary.p50_us.map(|us| us.value)),

@@ -195,7 +195,7 @@ fn journey(raw: RawJourney, at: &str, frame: Frame) -> Result<JourneyPlan, Strin
         if steps.iter().any(|other| other.name == raw.name) {
             return Err(format!("`{at}.name` = `{}` stands twice", raw.name));
         }
-        steps.push(step(raw, &at, &mut values)?);
+        steps.push(step(&raw, &at, &mut values)?);
     }
     Ok(JourneyPlan {
         name: raw.name,
@@ -215,7 +215,7 @@ fn check_name(name: &str, key: &str) -> Result<(), String> {
     }
 }
 
-fn step(raw: RawStep, at: &str, values: &mut Vec<String>) -> Result<StepPlan, String> {
+fn step(raw: &RawStep, at: &str, values: &mut Vec<String>) -> Result<StepPlan, String> {
     let known = values.len();
     let take = take(&raw.take, at, values)?;
     let names = &values[..known];
@@ -227,8 +227,8 @@ fn step(raw: RawStep, at: &str, values: &mut Vec<String>) -> Result<StepPlan, St
                 "`{at}.model` is missing: a step asks a `model`, or a `path` of the server"
             ));
         }
-        (Some(model), None) => of_model(&raw, model, at, names)?,
-        (None, Some(path)) => of_path(&raw, path, at, names)?,
+        (Some(model), None) => of_model(raw, model, at, names)?,
+        (None, Some(path)) => of_path(raw, path, at, names)?,
     };
     Ok(StepPlan { name, ask, take, known })
 }

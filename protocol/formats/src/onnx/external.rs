@@ -212,24 +212,24 @@ mod tests {
         }
     }
 
-    fn read(tensors: Vec<TensorProto>) -> Result<External, String> {
-        external(&tensors, |path| !path.is_empty() && !path.starts_with(['/', '.']))
+    fn read(tensors: &[TensorProto]) -> Result<External, String> {
+        external(tensors, |path| !path.is_empty() && !path.starts_with(['/', '.']))
     }
 
     #[test]
     fn files_are_told_once_and_in_order() {
         let b = tensor("b", &[("location", "inner/b.bin")]);
         let a = tensor("a", &[("offset", "../0"), ("location", "a.bin")]);
-        let found = read(vec![b.clone(), a, TensorProto::default(), b]).unwrap();
+        let found = read(&[b.clone(), a, TensorProto::default(), b]).unwrap();
         let files: Vec<&str> = found.files.keys().map(String::as_str).collect();
         assert_eq!(files, ["a.bin", "inner/b.bin"]);
     }
 
     #[test]
     fn a_location_that_leaves_the_folder_or_is_missing_is_refused() {
-        let error = read(vec![tensor("w", &[("location", "../w.bin")])]).unwrap_err();
+        let error = read(&[tensor("w", &[("location", "../w.bin")])]).unwrap_err();
         assert!(error.contains("the weights of `w` lie in \"../w.bin\""), "{error}");
-        let error = read(vec![tensor("w", &[])]).unwrap_err();
+        let error = read(&[tensor("w", &[])]).unwrap_err();
         assert!(error.contains("`w` keeps its data elsewhere"), "{error}");
     }
 
@@ -239,7 +239,7 @@ mod tests {
             name: "second".into(),
             ..of(FLOAT, &[3, 5], &[("offset", "4096"), ("length", "60")])
         };
-        let found = read(vec![of(FLOAT, &[3, 5], &[]), second, of(INT8, &[2], &[])]).unwrap();
+        let found = read(&[of(FLOAT, &[3, 5], &[]), second, of(INT8, &[2], &[])]).unwrap();
         let file = &found.files["w.bin"];
         assert_eq!((file.bytes, file.tensor.as_str()), (4156, "second"));
         file.check("w.bin", 4156).unwrap();
@@ -248,12 +248,12 @@ mod tests {
             assert!(error.contains(told), "{error}");
         }
         // Four bits, of which two share a byte.
-        assert_eq!(read(vec![of(22, &[3], &[])]).unwrap().files["w.bin"].bytes, 2);
+        assert_eq!(read(&[of(22, &[3], &[])]).unwrap().files["w.bin"].bytes, 2);
     }
 
     #[test]
     fn the_largest_tensor_is_told_by_its_record_or_its_shape() {
-        let largest = |tensors: Vec<TensorProto>| read(tensors).unwrap().largest_tensor;
+        let largest = |tensors: Vec<TensorProto>| read(&tensors).unwrap().largest_tensor;
         assert_eq!(largest(vec![of(FLOAT, &[3, 5], &[])]), 60);
         let int8 = of(INT8, &[7, 11], &[("length", "77")]);
         assert_eq!(largest(vec![of(FLOAT, &[3, 5], &[]), int8]), 77);

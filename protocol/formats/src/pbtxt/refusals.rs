@@ -29,7 +29,7 @@ impl Refusals {
 
     /// All of it, a line for each in the order of the text; none where nothing is wrong.
     pub(super) fn told(mut self) -> Option<String> {
-        self.0.sort_by(|a, b| a.at.cmp(&b.at));
+        self.0.sort_by_key(|a| a.at);
         match self.0.as_slice() {
             [] => None,
             [one] => Some(one.to_string()),
