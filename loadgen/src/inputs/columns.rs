@@ -49,7 +49,7 @@ pub fn parquet(path: &Path, column: &str) -> Result<Records, String> {
 /// A column of an Arrow IPC file or stream.
 ///
 /// # Errors
-/// As [`parquet`].
+/// As [`parquet()`].
 pub fn arrow(path: &Path, column: &str) -> Result<Records, String> {
     let says = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut file = File::open(path).map_err(|error| says(&error))?;

@@ -1,8 +1,8 @@
 //! People's own rows as feature tables: Parquet, Arrow IPC and CSV, with keys that are integers in any order, texts or UUIDs.
 //!
 //! In: a request. Out: `NAME.rows`, the rows that could not be used beside it, and what was done. Inputs go to buckets on
-//! disk by the hash of their keys ([`gather`]), which may be done by several processes and is gone on with where it was cut off; then the buckets
-//! become the table, one by one ([`finish`]). Memory stays bounded, whatever the number of rows.
+//! disk by the hash of their keys (`gather`), which may be done by several processes and is gone on with where it was cut off; then the buckets
+//! become the table, one by one (`finish`). Memory stays bounded, whatever the number of rows.
 
 mod bad_rows;
 mod batch;

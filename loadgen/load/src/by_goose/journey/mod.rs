@@ -1,7 +1,7 @@
 //! Journeys: several requests in a row, each made of what the ones before it brought, begun at due times (open loop).
 //!
 //! In: a schedule, steps and an address. Out: a sample for each journey and each of its steps. goose carries it: a journey is a
-//! [`Scenario`](goose::goose::Scenario), a step one of its transactions, and goose's client sends. The times are read here: goose's
+//! `Scenario`, a step one of its transactions, and goose's client sends. The times are read here: goose's
 //! scenario clock begins when a user is free, not when a journey is due, and its request clock stops at the headers.
 //! The first step counts from the due time, each later one from the end of the one before. Knows nothing of percentiles.
 //!
