@@ -261,7 +261,7 @@ fn everything_that_does_not_map_is_told_at_once_in_the_order_of_the_text() {
         "line 8, column 26: `instance_group.kind`: `KIND_MODEL`",
         "line 9, column 18: `instance_group.host_policy`",
         "line 10, column 19: `sequence_batching`",
-        "line 11, column 61: `model_warmup.inputs.value.dims`",
+        "line 11, column 63: `model_warmup.inputs.value.dims`",
         "line 12, column 9: `colour`",
     ];
     let lines: Vec<&str> = error.lines().map(str::trim).collect();
