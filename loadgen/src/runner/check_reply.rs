@@ -93,7 +93,11 @@ async fn check_inline(
                 match ask(plan, target, model, &body, &inputs.expected(ROWS_TO_TELL)).await {
                     Ok(reply) => loose.extend(without_rows(&reply, ROWS_TO_TELL)),
                     // It takes one at a time.
-                    Err(_) => loose.extend(reply.outputs.iter().map(|output| output.name.clone())),
+                    Err(RunError::Control(error)) if error.is_refused => {
+                        loose.extend(reply.outputs.iter().map(|output| output.name.clone()));
+                    }
+                    // A reply that is wrong, too large or none says nothing of rows: the steps find and count it.
+                    Err(_) => {}
                 }
             }
             inputs.loosen(loose);
@@ -189,7 +193,12 @@ fn refusal(plan: &Plan, target: &Target, model: &str, what: String) -> RunError 
             Err(error) => return error.into(),
         },
     };
-    ControlError { url, what }.into()
+    ControlError {
+        url,
+        what,
+        is_refused: false,
+    }
+    .into()
 }
 
 /// One request of the plan's own, held against the plan's rule.

@@ -19,6 +19,14 @@ pub struct ControlError {
     pub url: String,
     /// What happened, and what to do.
     pub what: String,
+    /// Whether the server itself answered that it does not do what was asked.
+    pub is_refused: bool,
+}
+
+impl ControlError {
+    pub(super) fn refused_by_the_server(self) -> Self {
+        Self { is_refused: true, ..self }
+    }
 }
 
 pub(super) async fn scrape(endpoint: &Endpoint) -> Result<Scrape, ControlError> {
@@ -62,7 +70,7 @@ pub(super) async fn fetched(
     if answer.status.is_success() {
         return Ok(answer);
     }
-    Err(refusal(url, &answered(&answer)))
+    Err(refusal(url, &answered(&answer)).refused_by_the_server())
 }
 
 /// A reply that is no success, with what to do where that is known.
@@ -90,5 +98,6 @@ pub(super) fn refusal(url: &str, what: &str) -> ControlError {
     ControlError {
         url: url.to_owned(),
         what: what.to_owned(),
+        is_refused: false,
     }
 }

@@ -70,10 +70,7 @@ impl Control {
     /// # Errors
     /// What is no address, tokens and certificates that cannot be read, bodies that cannot be made.
     pub fn of(spec: &TargetSpec) -> Result<Self, ControlError> {
-        let refuse = |what: String| ControlError {
-            url: tierlab_load::redact::urls(&spec.url),
-            what,
-        };
+        let refuse = |what: String| refusal(&tierlab_load::redact::urls(&spec.url), &what);
         let access = spec.access.open().map_err(refuse)?;
         let endpoint = Endpoint::new(&spec.url, &access).map_err(refuse)?;
         let grpc = spec.grpc_url.as_deref().map(|url| Endpoint::new(url, &access));
@@ -458,7 +455,11 @@ pub async fn infer_over_grpc(
         (Outcome::Ok, Some(message)) => message,
         (Outcome::Failed(failure), _) => {
             let says = judged.says.unwrap_or_else(|| reply.said());
-            return Err(refuse(format!("answered {failure}: {says}")));
+            let error = refuse(format!("answered {failure}: {says}"));
+            return Err(match failure {
+                Failure::Status(_) | Failure::Rpc(_) => error.refused_by_the_server(),
+                _ => error,
+            });
         }
         (Outcome::Ok, None) => return Err(refuse("answered without a message".into())),
     };

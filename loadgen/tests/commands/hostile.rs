@@ -200,7 +200,7 @@ fn what_has_no_end_is_refused_with_its_limit() {
         ..good()
     }
     .start();
-    let place = Workdir::new(&format!("reply_limit_bytes = 1048576\n{ONE_LOAD}"));
+    let place = Workdir::new(ONE_LOAD);
     let ended = bounded(&place, &url);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let repeat = only_point(&place)["repeats"][0].clone();

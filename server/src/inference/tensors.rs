@@ -1,7 +1,8 @@
 //! Raw little-endian bytes to ONNX Runtime's values and back, one copy each way.
 //!
 //! In: tensor data as the protocol carries it. Out: [`Buffer`]s that a session reuses from run to run, and outputs as
-//! bytes. The element types of the protocol and of ONNX Runtime are matched here and nowhere else.
+//! bytes. The element types of the protocol and of ONNX Runtime are matched here; the trial run of an import matches them for
+//! itself (`models/src/import/tensors.rs`), since no crate below both knows the runtime.
 
 use bytes::Bytes;
 use half::{bf16, f16};
