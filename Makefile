@@ -14,7 +14,7 @@ else
 RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
+.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -128,6 +128,11 @@ bench-compare: ## how often `compare` finds +10 % in live runs, and calls nothin
 	scripts/setup onnxruntime
 	$(CARGO) build --release --workspace --bins --locked
 	scripts/bench/compare --out $(BENCH_OUT)
+
+bench-disturbed: ## ten labs whose answer is known by construction, beside a process that takes a core now and then; results go to BENCH_OUT
+	scripts/setup onnxruntime
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/bench/disturbed-labs --out $(BENCH_OUT)
 
 bench-perf-analyzer: ## our sweep beside perf_analyzer on the same Triton, rate and inputs; results go to BENCH_OUT
 	scripts/setup onnxruntime triton perf_analyzer

@@ -25,7 +25,10 @@ pub struct ControlError {
 
 impl ControlError {
     pub(super) fn refused_by_the_server(self) -> Self {
-        Self { is_refused: true, ..self }
+        Self {
+            is_refused: true,
+            ..self
+        }
     }
 }
 

@@ -302,7 +302,13 @@ impl Bench<'_> {
     async fn cost(&self) -> Outcome {
         let object = self.put("counted", 13, 100_000).await?;
         // What a stage has asks nothing of the tier, whether or not a cache around it let the blocks in.
-        let is_staged = self.suite.tier.info().wrappers.iter().any(|name| name.starts_with("staged"));
+        let is_staged = self
+            .suite
+            .tier
+            .info()
+            .wrappers
+            .iter()
+            .any(|name| name.starts_with("staged"));
         let from_stage =
             |cost: &ReadCost| is_staged && cost.via.iter().any(|via| matches!(via, Via::Direct | Via::PageCache));
         let mut before = 0;

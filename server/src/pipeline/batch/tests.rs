@@ -1,11 +1,18 @@
-use super::job::{JobOutput, Part};
-use super::*;
+use super::active::{self, ActiveRun};
+use super::clock::{PendingRequests, SessionClock};
+use super::groups::{Groups, SessionSlot};
+use super::job::{Job, JobOutput, Part};
+use super::rule::Rule;
+use super::{BatchQueue, QueueGauges};
+use crate::pipeline::refusal::{Reason, Refusal};
 use crate::telemetry::counters::SessionSeconds;
 use crate::telemetry::trace::context::RequestScope;
-use prometheus::Counter;
+use prometheus::{Counter, IntGauge};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-type Replies = oneshot::Receiver<Result<JobOutput, Refusal>>;
+pub(super) type Replies = oneshot::Receiver<Result<JobOutput, Refusal>>;
 
 fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
     let (reply, replies) = oneshot::channel();
@@ -29,11 +36,11 @@ fn job(rows: usize, width: i64, deadline: Duration) -> (Job, Replies) {
     )
 }
 
-fn alive(rows: usize, width: i64) -> (Job, Replies) {
+pub(super) fn alive(rows: usize, width: i64) -> (Job, Replies) {
     job(rows, width, Duration::from_secs(60))
 }
 
-fn gauges() -> QueueGauges {
+pub(super) fn gauges() -> QueueGauges {
     let gauge = || IntGauge::new("b", "b").unwrap();
     QueueGauges {
         depth: gauge(),
@@ -41,8 +48,7 @@ fn gauges() -> QueueGauges {
     }
 }
 
-fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
-    let pending = PendingRequests::new();
+pub(super) fn session_clock(pending: &Arc<PendingRequests>) -> Arc<SessionClock> {
     let counter = || Counter::new("a", "a").unwrap();
     let seconds = SessionSeconds {
         compute: counter(),
@@ -50,7 +56,12 @@ fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock
         storage_wait: counter(),
         no_requests: counter(),
     };
-    let clock = SessionClock::new(Arc::clone(&pending), seconds);
+    SessionClock::new(Arc::clone(pending), seconds)
+}
+
+fn queue(max_rows: usize, capacity: usize) -> (Arc<BatchQueue>, Arc<SessionClock>) {
+    let pending = PendingRequests::new();
+    let clock = session_clock(&pending);
     let rule = Rule {
         max_rows,
         preferred_rows: Vec::new(),

@@ -2,26 +2,27 @@
 //! fetches that will bring its keys; for one of them, the duty to make the fetch that nobody has begun. Knows nothing
 //! of tiers, and not what is done with what was fetched.
 
+use super::sync::{Mutex, MutexGuard};
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Object, ReadCost};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// A version of an object, with its hash, which is computed once for all extents of a call.
 #[derive(Debug)]
-pub(super) struct Version {
+pub(in crate::wrappers) struct Version {
     path: ObjectPath,
     version: String,
     hash: u64,
 }
 
 impl Version {
-    pub(super) fn of(object: &Object) -> Arc<Self> {
+    pub(in crate::wrappers) fn of(object: &Object) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (&object.path, &object.version).hash(&mut hasher);
         Arc::new(Self {
@@ -31,7 +32,7 @@ impl Version {
         })
     }
 
-    pub(super) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
+    pub(in crate::wrappers) fn extent(self: &Arc<Self>, extent: &Range<u64>) -> ExtentKey {
         ExtentKey {
             of: self.clone(),
             start: extent.start,
@@ -42,14 +43,14 @@ impl Version {
 
 /// Some bytes of a version: what they are kept under, and what they are fetched under.
 #[derive(Debug, Clone)]
-pub(super) struct ExtentKey {
+pub(in crate::wrappers) struct ExtentKey {
     of: Arc<Version>,
     start: u64,
     end: u64,
 }
 
 impl ExtentKey {
-    pub(super) const fn extent(&self) -> Range<u64> {
+    pub(in crate::wrappers) const fn extent(&self) -> Range<u64> {
         self.start..self.end
     }
 }
@@ -72,7 +73,7 @@ impl Hash for ExtentKey {
 }
 
 /// The cost of those who waited for `waited`: requests and bytes belong to the one whose call began the fetch.
-pub(super) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
+pub(in crate::wrappers) fn share_of(cost: &ReadCost, led: bool, waited: Duration) -> ReadCost {
     if led {
         return *cost;
     }
@@ -87,24 +88,24 @@ type Outcome<V> = Option<Result<Arc<V>, StorageError>>;
 
 /// A fetch under way, as one call sees it.
 #[derive(Debug)]
-pub(super) struct Ticket<V> {
+pub(in crate::wrappers) struct Ticket<V> {
     outcome: watch::Receiver<Outcome<V>>,
     led: bool,
 }
 
 impl<V> Ticket<V> {
     /// Whether this call began the fetch.
-    pub(super) const fn is_led(&self) -> bool {
+    pub(in crate::wrappers) const fn is_led(&self) -> bool {
         self.led
     }
 
     /// Whether the fetch has ended already.
-    pub(super) fn has_landed(&self) -> bool {
+    pub(in crate::wrappers) fn has_landed(&self) -> bool {
         self.outcome.borrow().is_some()
     }
 
     /// Waits for the fetch.
-    pub(super) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
+    pub(in crate::wrappers) async fn landed(&self, object: &Object) -> Result<Arc<V>, StorageError> {
         let mut outcome = self.outcome.clone();
         let arrived = outcome
             .wait_for(Option::is_some)
@@ -119,17 +120,17 @@ impl<V> Ticket<V> {
 }
 
 /// The fetches that will bring all keys of a call.
-pub(super) struct Boarded<V> {
-    pub(super) tickets: Vec<Ticket<V>>,
+pub(in crate::wrappers) struct Boarded<V> {
+    pub(in crate::wrappers) tickets: Vec<Ticket<V>>,
     /// Keys whose fetch was already under way.
-    pub(super) joined: u64,
+    pub(in crate::wrappers) joined: u64,
     /// The fetch that this call has to begin.
-    pub(super) lead: Option<Lead<V>>,
+    pub(in crate::wrappers) lead: Option<Lead<V>>,
 }
 
 /// All fetches under way.
 #[derive(Debug)]
-pub(super) struct SingleFlight<V> {
+pub(in crate::wrappers) struct SingleFlight<V> {
     under_way: Mutex<HashMap<ExtentKey, watch::Receiver<Outcome<V>>>>,
 }
 
@@ -147,12 +148,12 @@ impl<V> SingleFlight<V> {
     }
 
     /// Nobody joins a fetch of this any more.
-    pub(super) fn forget(&self, key: &ExtentKey) {
+    pub(in crate::wrappers) fn forget(&self, key: &ExtentKey) {
         self.under_way().remove(key);
     }
 
     /// Joins the fetches under way, and registers one for all other keys.
-    pub(super) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
+    pub(in crate::wrappers) fn board(self: &Arc<Self>, missing: Vec<ExtentKey>) -> Boarded<V> {
         let (sender, receiver) = watch::channel(None);
         let mut tickets: Vec<Ticket<V>> = Vec::new();
         let mut keys = Vec::new();
@@ -190,17 +191,17 @@ impl<V> SingleFlight<V> {
 
 /// Answers those who wait for a fetch.
 #[derive(Debug)]
-pub(super) struct Answer<V>(watch::Sender<Outcome<V>>);
+pub(in crate::wrappers) struct Answer<V>(watch::Sender<Outcome<V>>);
 
 impl<V> Answer<V> {
-    pub(super) fn land(self, outcome: Result<Arc<V>, StorageError>) {
+    pub(in crate::wrappers) fn land(self, outcome: Result<Arc<V>, StorageError>) {
         self.0.send_replace(Some(outcome));
     }
 }
 
 /// The duty to make one fetch. When it ends without an answer, those who wait are told so.
 #[derive(Debug)]
-pub(super) struct Lead<V> {
+pub(in crate::wrappers) struct Lead<V> {
     flight: Arc<SingleFlight<V>>,
     /// In the order of boarding.
     keys: Vec<ExtentKey>,
@@ -208,18 +209,18 @@ pub(super) struct Lead<V> {
 }
 
 impl<V> Lead<V> {
-    pub(super) fn keys(&self) -> &[ExtentKey] {
+    pub(in crate::wrappers) fn keys(&self) -> &[ExtentKey] {
         &self.keys
     }
 
     /// What answers all who wait, and all who board until [`Lead::leave`].
-    pub(super) fn answer(&self) -> Answer<V> {
+    pub(in crate::wrappers) fn answer(&self) -> Answer<V> {
         Answer(self.sender.clone())
     }
 
     /// Nobody can join any more. Only the first call does anything, and only to this fetch: the same keys may be under
     /// way again.
-    pub(super) fn leave(&mut self) {
+    pub(in crate::wrappers) fn leave(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let this = self.sender.subscribe();
         let mut under_way = self.flight.under_way();

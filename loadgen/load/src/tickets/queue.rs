@@ -4,9 +4,10 @@
 //! The user that became idle last gets the next ticket: its connection is warm, and no more connections are in use than
 //! requests are in flight. A taker is called on the pacer's thread. Knows no time.
 
+use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::schedule::Schedule;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// One request to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Tickets {
 
     /// Says that a ticket's request is over.
     pub fn finish(&self) {
-        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.finished.fetch_add(1, Ordering::Release);
     }
 
     /// Ends the step early: tickets that no user has taken are dropped.
@@ -187,108 +188,4 @@ pub struct Counts {
     pub sent: usize,
     /// That were over.
     pub over: usize,
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::arrivals::Arrivals;
-    use proptest::prelude::*;
-    use std::time::Duration;
-
-    /// Writes down what it is handed.
-    #[derive(Default)]
-    pub(crate) struct RecordingTaker {
-        pub(crate) handed: Mutex<Vec<usize>>,
-        pub(crate) ended: Mutex<bool>,
-    }
-
-    impl Taker for RecordingTaker {
-        fn hand(&self, ticket: Ticket) {
-            self.handed.lock().unwrap().push(ticket.index);
-        }
-
-        fn end(&self) {
-            *self.ended.lock().unwrap() = true;
-        }
-    }
-
-    fn tickets(count: u64) -> Tickets {
-        let window = Duration::from_millis(count);
-        let schedule = Schedule::new(&Arrivals::constant(), 1_000.0, Duration::ZERO, window, 1);
-        Tickets::new(Arc::new(schedule), 2)
-    }
-
-    fn index(next: Next) -> Option<usize> {
-        match next {
-            Next::Ticket(ticket) => Some(ticket.index),
-            Next::Later | Next::Never => None,
-        }
-    }
-
-    #[test]
-    fn the_last_to_come_is_called_first_and_who_comes_late_finds_what_waits() {
-        let tickets = tickets(4);
-        let recordings: [Arc<RecordingTaker>; 2] = Default::default();
-        let takers: Vec<Arc<dyn Taker>> = recordings.iter().map(|recording| Arc::clone(recording) as _).collect();
-        assert!(takers.iter().all(|taker| tickets.next(taker) == Next::Later));
-        tickets.release(1);
-        assert_eq!(*recordings[1].handed.lock().unwrap(), [0]);
-        tickets.release(3);
-        assert_eq!(*recordings[0].handed.lock().unwrap(), [1]);
-        tickets.close();
-        assert_eq!(index(tickets.next(&takers[1])), Some(2));
-        tickets.finish();
-        let counts = Counts {
-            due: 4,
-            sent: 3,
-            over: 1,
-        };
-        assert_eq!(tickets.counts(4_000), counts);
-        assert_eq!(index(tickets.next(&takers[0])), Some(3));
-        assert_eq!(tickets.next(&takers[0]), Next::Never);
-        assert!(!*recordings[0].ended.lock().unwrap());
-    }
-
-    #[test]
-    fn stopping_ends_those_who_wait_and_voids_what_nobody_took() {
-        let tickets = tickets(4);
-        let recording = Arc::new(RecordingTaker::default());
-        let taker: Arc<dyn Taker> = recording.clone();
-        assert_eq!(tickets.next(&taker), Next::Later);
-        tickets.stop();
-        assert!(*recording.ended.lock().unwrap() && tickets.is_stopped());
-        tickets.release(4);
-        assert_eq!(tickets.next(&taker), Next::Never);
-        assert!(recording.handed.lock().unwrap().is_empty());
-        assert_eq!(Arc::strong_count(&taker), 2);
-    }
-
-    proptest! {
-        /// Whatever the order of releases and questions, each ticket goes out once, and in order.
-        #[test]
-        fn each_ticket_goes_out_once(steps in prop::collection::vec(prop::option::of(1_usize..4), 1..60)) {
-            let tickets = tickets(40);
-            let recording = Arc::new(RecordingTaker::default());
-            let taker: Arc<dyn Taker> = recording.clone();
-            let mut released = 0;
-            for step in steps {
-                match step {
-                    Some(due) => {
-                        let due = due.min(40 - released);
-                        released += due;
-                        tickets.release(due);
-                    }
-                    None => if let Next::Ticket(ticket) = tickets.next(&taker) {
-                        recording.hand(ticket);
-                    },
-                }
-            }
-            tickets.release(40 - released);
-            while let Next::Ticket(ticket) = tickets.next(&taker) {
-                recording.hand(ticket);
-            }
-            prop_assert_eq!(&*recording.handed.lock().unwrap(), &(0..40).collect::<Vec<_>>());
-        }
-    }
 }

@@ -1,0 +1,123 @@
+//! Fetches made once, under a scheduler that tries orders of threads at random and with few changes of thread. A caller who is
+//! never answered is a deadlock there.
+
+// The same source as the one that is shipped, with other primitives.
+#[allow(clippy::duplicate_mod, dead_code, unreachable_pub)]
+#[path = "flight.rs"]
+mod flight;
+
+use crate::error::ErrorKind;
+use crate::path::ObjectPath;
+use crate::tier::Object;
+use flight::{Boarded, SingleFlight, Version};
+use shuttle::future::block_on;
+use shuttle::thread::{self, JoinHandle};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+mod sync {
+    pub(super) use shuttle::sync::{Mutex, MutexGuard};
+}
+
+const ORDERS: usize = 2_000;
+/// What each caller asks for: extents that others ask for too.
+const ASKED: [&[u64]; 3] = [&[0, 1], &[1, 2], &[2, 0]];
+
+fn explore(test: fn()) {
+    shuttle::check_random(test, ORDERS);
+    shuttle::check_pct(test, ORDERS, 3);
+}
+
+fn object() -> Object {
+    Object {
+        path: ObjectPath::new("o").unwrap(),
+        size: 100,
+        version: "1".to_owned(),
+    }
+}
+
+const fn extent(block: u64) -> Range<u64> {
+    block * 10..(block + 1) * 10
+}
+
+/// Extents that are being fetched.
+#[derive(Default)]
+struct Origin {
+    under_way: sync::Mutex<HashSet<u64>>,
+}
+
+impl Origin {
+    fn fetch(&self, blocks: &[u64]) {
+        let begin = |block: &u64| {
+            assert!(
+                self.under_way.lock().unwrap().insert(*block),
+                "{block} is fetched twice at once"
+            )
+        };
+        blocks.iter().for_each(begin);
+        thread::yield_now();
+        let mut under_way = self.under_way.lock().unwrap();
+        blocks.iter().for_each(|block| assert!(under_way.remove(block)));
+    }
+}
+
+/// One call: boards, fetches what nobody fetches, and waits for all of it. `Err` where a fetch ended without an answer.
+fn caller(
+    flight: &Arc<SingleFlight<Vec<u64>>>,
+    origin: &Arc<Origin>,
+    asked: &'static [u64],
+    answers: bool,
+) -> JoinHandle<Result<HashSet<u64>, ErrorKind>> {
+    let (flight, origin) = (Arc::clone(flight), Arc::clone(origin));
+    thread::spawn(move || {
+        let object = object();
+        let version = Version::of(&object);
+        let keys = asked.iter().map(|&block| version.extent(&extent(block))).collect();
+        let Boarded { tickets, lead, .. } = flight.board(keys);
+        if let Some(mut lead) = lead {
+            let blocks: Vec<u64> = lead.keys().iter().map(|key| key.extent().start / 10).collect();
+            origin.fetch(&blocks);
+            if answers {
+                let answer = lead.answer();
+                lead.leave();
+                answer.land(Ok(Arc::new(blocks)));
+            }
+        }
+        let mut brought = HashSet::new();
+        for ticket in &tickets {
+            let landed = block_on(ticket.landed(&object)).map_err(|error| error.kind())?;
+            brought.extend(landed.iter().copied());
+        }
+        Ok(brought)
+    })
+}
+
+#[test]
+fn whoever_asks_gets_all_and_nothing_is_fetched_twice_at_once() {
+    explore(|| {
+        let (flight, origin) = (Arc::default(), Arc::default());
+        let callers = ASKED.map(|asked| (asked, caller(&flight, &origin, asked, true)));
+        for (asked, caller) in callers {
+            let brought = caller.join().unwrap().unwrap();
+            assert!(asked.iter().all(|block| brought.contains(block)), "{brought:?}");
+        }
+    });
+}
+
+#[test]
+fn a_fetch_that_ends_without_an_answer_leaves_nobody_waiting() {
+    explore(|| {
+        let (flight, origin) = (Arc::default(), Arc::default());
+        let [first, second, third] = ASKED;
+        let gives_up = caller(&flight, &origin, first, false);
+        let [one, other] = [second, third].map(|asked| caller(&flight, &origin, asked, true));
+        for caller in [gives_up, one, other] {
+            let ended = caller.join().unwrap();
+            assert!(ended.is_ok() || ended == Err(ErrorKind::Unavailable), "{ended:?}");
+        }
+        // Whoever comes after them is not told of what was given up.
+        let brought = caller(&flight, &origin, first, true).join().unwrap();
+        assert_eq!(brought, Ok(HashSet::from([0, 1])));
+    });
+}
