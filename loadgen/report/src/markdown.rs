@@ -82,7 +82,7 @@ fn answer(answer: &AnswerText) -> String {
         let cells: Vec<String> = who.into_iter().chain(figures).chain([ranked.why.clone()]).collect();
         out += &row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+    for (title, lines) in answer.lists() {
         if !lines.is_empty() {
             let _ = write!(out, "\n{title}:\n\n");
         }

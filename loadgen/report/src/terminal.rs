@@ -118,7 +118,7 @@ fn answer(answer: &AnswerText) -> String {
             wrapped(&format!("{}. {}: {}", row.rank, row.tier.name, row.why), 3)
         );
     }
-    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+    for (title, lines) in answer.lists() {
         if !lines.is_empty() {
             text += &format!("\n{title}:\n");
         }

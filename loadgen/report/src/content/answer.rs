@@ -6,9 +6,10 @@ use super::answer_sentence::sentence;
 use super::figures::{Cell, dominant, highest, month, p99};
 use super::point_row::Tier;
 use super::words;
-use crate::units::{NONE, digits3, dollars, duration, percent};
+use crate::units::{NONE, digits3, dollars, duration, percent, rate};
 use tierlab_analysis::costs::over_demand::over_demand;
-use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Ranked, Run};
+use tierlab_analysis::costs::turns::turns;
+use tierlab_analysis::record::{Answer, AnswerOutcome, MeetsObjective, Minimise, Ranked, Run};
 
 /// The answer as its reader meets it.
 pub(crate) struct AnswerText {
@@ -24,6 +25,8 @@ pub(crate) struct AnswerText {
     pub(crate) months: Vec<Months>,
     /// The demand, in requests per second at the peak.
     pub(crate) peak_rps: Option<f64>,
+    /// At which other demands another variant costs less, a sentence each.
+    pub(crate) elsewhere: Vec<String>,
     /// What was not decided, a sentence each.
     pub(crate) open: Vec<String>,
     /// How sure the answer is, a sentence each.
@@ -68,6 +71,7 @@ impl AnswerText {
                 .collect(),
             months: months(run, answer),
             peak_rps: answer.question.demand.map(|demand| demand.peak_rps),
+            elsewhere: elsewhere(answer),
             open: answer.open.iter().map(words::open).collect(),
             how_sure: how_sure(answer),
         };
@@ -85,6 +89,15 @@ impl AnswerText {
                 }
             }
         }
+    }
+
+    /// What follows the ranking, by its title; a list may be empty.
+    pub(crate) const fn lists(&self) -> [(&'static str, &Vec<String>); 3] {
+        [
+            ("At another demand", &self.elsewhere),
+            ("Not decided", &self.open),
+            ("How sure", &self.how_sure),
+        ]
     }
 
     /// The outcome in one word, as a badge shows it.
@@ -113,6 +126,47 @@ fn months(run: &Run, answer: &Answer) -> Vec<Months> {
         .iter()
         .filter(|ranked| ranked.outcome != MeetsObjective::NotMet);
     months.map(of).filter(|months| !months.curve.is_empty()).collect()
+}
+
+/// Where the order of the months turns. Above the demand only of variants whose highest rate is known, and not only that it lies above
+/// what was asked for.
+fn elsewhere(answer: &Answer) -> Vec<String> {
+    let question = &answer.question;
+    let is_by_dollars = matches!(question.minimise, Minimise::UsdPerMonth | Minimise::UsdPer10k);
+    let best = answer
+        .ranking
+        .first()
+        .filter(|best| Some(&best.variant) == answer.best.as_ref());
+    let Some(best) = best.filter(|_| is_by_dollars) else {
+        return Vec::new();
+    };
+    let others = answer.ranking[1..]
+        .iter()
+        .filter(|other| other.outcome == MeetsObjective::Met);
+    let mut said = Vec::new();
+    for other in others {
+        let Some(turns) = turns(question, best, other) else {
+            continue;
+        };
+        if let Some(below) = turns.below_rps {
+            said.push(format!(
+                "Below {}/s {} costs less than {}",
+                rate(below),
+                other.variant,
+                best.variant
+            ));
+        }
+        let are_bounded = best.highest_rps_hi.is_some() && other.highest_rps_hi.is_some();
+        if let Some(above) = turns.above_rps.filter(|_| are_bounded) {
+            said.push(format!(
+                "Above {}/s {} costs less than {}",
+                rate(above),
+                other.variant,
+                best.variant
+            ));
+        }
+    }
+    said
 }
 
 /// A column's name, whether it holds numbers, and its cell.

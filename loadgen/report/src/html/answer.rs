@@ -30,7 +30,7 @@ pub(super) fn section(answer: &AnswerText) -> String {
     }
     out += "</tbody></table></div>";
     out += &over_demand(answer);
-    for (title, lines) in [("Not decided", &answer.open), ("How sure", &answer.how_sure)] {
+    for (title, lines) in answer.lists() {
         let items: String = lines.iter().map(|line| format!("<li>{}.</li>", escape(line))).collect();
         if !items.is_empty() {
             out += &format!("<h3>{title}</h3><ul class=\"findings\">{items}</ul>");

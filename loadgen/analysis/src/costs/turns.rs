@@ -1,0 +1,212 @@
+//! At which demands another variant is the cheaper one.
+//!
+//! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below and above the
+//! question's, at which the other costs less. Both are taken to carry per instance what was measured. Knows nothing of latencies.
+
+use super::over_demand::over_demand;
+use crate::record::{Question, Ranked};
+
+/// How far from the question's demand a turn is looked for, as a factor on either side.
+const REACH: f64 = 100.0;
+
+/// The nearest demands at which another variant costs less, in requests per second at the peak.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Turns {
+    /// At and just below this one, if it costs less anywhere below.
+    pub below_rps: Option<f64>,
+    /// At and just above this one, if it costs less anywhere above.
+    pub above_rps: Option<f64>,
+}
+
+/// Where `other` costs less than `best`, within a hundredth and a hundred times of the question's demand; `None` where one of them
+/// has no month, or the question no demand.
+#[must_use]
+pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
+    let peak_rps = question.demand?.peak_rps;
+    let ends = [peak_rps / REACH, peak_rps, peak_rps * REACH];
+    let (best, other) = (over_demand(question, best, &ends), over_demand(question, other, &ends));
+    if best.is_empty() || other.is_empty() {
+        return None;
+    }
+    let mut at_rps: Vec<f64> = best.iter().chain(&other).map(|(rps, _)| *rps).collect();
+    at_rps.sort_by(f64::total_cmp);
+    at_rps.dedup();
+    // Between two of these both months go straight, without a step.
+    let pieces = at_rps.windows(2).map(|ends| (ends[0], ends[1]));
+    let cheaper = pieces.filter_map(|(low, high)| cheaper_in(&best, &other, low, high));
+    let cheaper: Vec<(f64, f64)> = cheaper.collect();
+    Some(Turns {
+        below_rps: cheaper
+            .iter()
+            .filter(|(low, _)| *low < peak_rps)
+            .map(|(_, high)| high.min(peak_rps))
+            .next_back(),
+        above_rps: cheaper
+            .iter()
+            .find(|(_, high)| *high > peak_rps)
+            .map(|(low, _)| low.max(peak_rps)),
+    })
+}
+
+/// The part of a piece without steps in which `other` costs less.
+fn cheaper_in(best: &[(f64, f64)], other: &[(f64, f64)], low: f64, high: f64) -> Option<(f64, f64)> {
+    let saved = |rps: f64| inside(best, low, high, rps) - inside(other, low, high, rps);
+    let (at_low, at_high) = (saved(low), saved(high));
+    let crossing = low + (high - low) * at_low / (at_low - at_high);
+    match (at_low > 0.0, at_high > 0.0) {
+        (true, true) => Some((low, high)),
+        (true, false) => Some((low, crossing)),
+        (false, true) => Some((crossing, high)),
+        (false, false) => None,
+    }
+}
+
+/// A month at a demand by the line that a curve follows inside a piece: at its ends not what a step there jumps to.
+fn inside(curve: &[(f64, f64)], low: f64, high: f64, at_rps: f64) -> f64 {
+    let middle = f64::midpoint(low, high);
+    let next = curve
+        .partition_point(|(rps, _)| *rps <= middle)
+        .clamp(1, curve.len() - 1);
+    let ((from, usd_from), (to, usd_to)) = (curve[next - 1], curve[next]);
+    if to > from {
+        usd_from + (usd_to - usd_from) * (at_rps - from) / (to - from)
+    } else {
+        usd_to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::monthly::{Use, monthly};
+    use super::*;
+    use crate::record::{CostTerms, Demand, MeetsObjective, Minimise, Mode};
+    use proptest::prelude::*;
+
+    fn question(peak_rps: f64) -> Question {
+        Question {
+            objectives: Vec::new(),
+            error_share: 0.001,
+            demand: Some(Demand {
+                average_rps: peak_rps,
+                peak_rps,
+            }),
+            minimise: Minimise::UsdPerMonth,
+            mode: Mode::Realtime,
+            batch_size: 1,
+            budget_s: 600.0,
+            confidence: 0.95,
+            tie: 0.05,
+            utilisation: 1.0,
+            least_instances: 1,
+            highest_rps: 1e6,
+        }
+    }
+
+    fn terms(usd_per_instance: f64, fixed: f64, usd_per_request: f64) -> CostTerms {
+        CostTerms {
+            usd_per_instance_month: usd_per_instance,
+            fixed_usd_per_month: vec![("capacity".to_owned(), fixed)],
+            usd_per_request,
+            ..CostTerms::default()
+        }
+    }
+
+    const USE: Use = Use {
+        requests: 1.0,
+        bytes: 0.0,
+    };
+
+    fn ranked(terms: &CostTerms, highest_rps: f64, peak_rps: f64) -> Ranked {
+        let month = monthly(terms, USE, &question(peak_rps), highest_rps);
+        Ranked {
+            variant: "v".to_owned(),
+            tier: "t".to_owned(),
+            outcome: MeetsObjective::Met,
+            at_rps: None,
+            p99_us: None,
+            p99_us_lo: None,
+            p99_us_hi: None,
+            highest_rps: Some(highest_rps),
+            highest_rps_lo: None,
+            highest_rps_hi: None,
+            instances: Some(month.instances),
+            usd_per_month: Some(month.usd_per_month),
+            usd_per_month_lo: None,
+            usd_per_month_hi: None,
+            usd_per_10k: None,
+            usd_parts: month.parts,
+            dominant_part: None,
+            dominant_share: None,
+            why: String::new(),
+            steps: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_paid_by_the_request_is_cheaper_below_and_what_is_paid_by_the_month_above() {
+        // 100 dollars a month for good, or 1 and 1e-7 a request: the same at 99e7 requests a month.
+        let (flat, by_request) = (terms(0.0, 100.0, 0.0), terms(0.0, 1.0, 1e-7));
+        let turn_rps = 99e7 / (730.0 * 3_600.0);
+        let of = |terms: &CostTerms| ranked(terms, 1e6, 1_000.0);
+        let found = turns(&question(1_000.0), &of(&flat), &of(&by_request)).unwrap();
+        assert_eq!(found.above_rps, None);
+        assert!((found.below_rps.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+        let of = |terms: &CostTerms| ranked(terms, 1e6, 100.0);
+        let found = turns(&question(100.0), &of(&by_request), &of(&flat)).unwrap();
+        assert_eq!(found.below_rps, None);
+        assert!((found.above_rps.unwrap() / turn_rps - 1.0).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn another_instance_turns_the_order_where_it_is_needed() {
+        // Instances of 10 dollars that carry 100/s, or of 15 that carry 200/s.
+        let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 50.0);
+        let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 50.0);
+        let found = turns(&question(50.0), &small, &large).unwrap();
+        assert_eq!((found.below_rps, found.above_rps), (None, Some(100.0)));
+        let small = ranked(&terms(10.0, 0.0, 0.0), 100.0, 150.0);
+        let large = ranked(&terms(15.0, 0.0, 0.0), 200.0, 150.0);
+        let found = turns(&question(150.0), &large, &small).unwrap();
+        assert_eq!((found.below_rps, found.above_rps), (Some(100.0), None));
+    }
+
+    #[test]
+    fn who_is_dearer_everywhere_never_turns_it() {
+        let (cheap, dear) = (terms(10.0, 0.0, 0.0), terms(10.0, 5.0, 1e-9));
+        let found = turns(
+            &question(100.0),
+            &ranked(&cheap, 100.0, 100.0),
+            &ranked(&dear, 90.0, 100.0),
+        )
+        .unwrap();
+        assert_eq!(found, Turns::default());
+    }
+
+    proptest! {
+        /// Held against months at many demands: on the far side of a turn the other costs less, and between them it does not.
+        #[test]
+        fn turns_are_those_of_the_months(
+            a in (1.0_f64..50.0, 0.0_f64..50.0, 0.0_f64..2e-8, 20.0_f64..500.0),
+            b in (1.0_f64..50.0, 0.0_f64..50.0, 0.0_f64..2e-8, 20.0_f64..500.0),
+        ) {
+            const PEAK: f64 = 100.0;
+            let month = |(instance, fixed, request, highest): (f64, f64, f64, f64), rps: f64| {
+                monthly(&terms(instance, fixed, request), USE, &question(rps), highest).usd_per_month
+            };
+            let (a, b) = if month(a, PEAK) <= month(b, PEAK) { (a, b) } else { (b, a) };
+            let of = |(instance, fixed, request, highest)| ranked(&terms(instance, fixed, request), highest, PEAK);
+            let found = turns(&question(PEAK), &of(a), &of(b)).unwrap();
+            for step in 0..400 {
+                let rps = PEAK * 10_f64.powf(f64::from(step) / 100.0 - 2.0) * 1.000_1;
+                // Beyond a hundred instances steps are told coarsely.
+                if rps / a.3.min(b.3) > 90.0 {
+                    break;
+                }
+                let is_between = found.below_rps.is_none_or(|below| rps > below * 1.001) && found.above_rps.is_none_or(|above| rps < above / 1.001);
+                if is_between {
+                    prop_assert!(month(b, rps) >= month(a, rps) * (1.0 - 1e-9), "{rps}/s: {} {} {found:?}", month(a, rps), month(b, rps));
+                }
+            }
+        }
+    }
+}
