@@ -73,6 +73,10 @@ fn entries(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let end = end
         .map(|at| tail + at)
         .ok_or("no .npz file: it is no ZIP archive, or cut off")?;
+    let comment = usize::from(u16_at(bytes, end + 20)?);
+    if bytes.len() - end < 22 + comment {
+        return Err("it is cut off".into());
+    }
     let count = usize::from(u16_at(bytes, end + 10)?);
     if count > ENTRIES {
         return Err(format!("more than {ENTRIES} arrays"));
@@ -233,6 +237,11 @@ mod tests {
         bytes[at] = 9;
         let refused = read("x.npz", &bytes).unwrap_err();
         assert!(refused.contains("`a`: it is damaged"), "{refused}");
+        let whole = two(true);
+        for left_out in [1, 2] {
+            let refused = read("x.npz", &whole[..whole.len() - left_out]).unwrap_err();
+            assert!(refused.contains("cut off"), "{refused}");
+        }
         assert!(read("x.npz", b"\x93NUMPY").unwrap_err().contains("no ZIP archive"));
         let bomb = two(true);
         assert!(bomb.len() < 2_000);

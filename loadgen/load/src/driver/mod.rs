@@ -18,10 +18,11 @@ pub use step::{DriverError, Finished, Route, Step};
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock};
 use crate::tickets::Tickets;
-use goose::GooseAttack;
+use futures::FutureExt as _;
 use goose::client::GooseClientBuilder;
 use goose::config::GooseConfiguration;
 use goose::goose::{GooseUser, Scenario, Transaction, TransactionFunction, TransactionResult};
+use goose::{GooseAttack, GooseError};
 use shared::Shared;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -57,15 +58,42 @@ pub async fn run_from<E: From<DriverError>>(
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
-    let attack = Box::pin(attack(&shared)?.execute());
-    tokio::select! {
-        finished = conduct(&shared, users, start) => finished.map(Some),
-        ended = attack => Err(E::from(match ended {
-            Err(error) => DriverError::Goose(Box::new(error)),
-            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
-        })),
-        () = interrupt.raised() => Ok(None),
+    let mut attack = Box::pin(attack(&shared)?.execute());
+    let conducted = beside(
+        conduct(&shared, users, start),
+        &mut attack,
+        users,
+        &shared.delivered,
+        interrupt,
+    )
+    .await?;
+    Ok(conducted.map(|(finished, _)| finished))
+}
+
+/// Conducts a step of some users beside goose, which runs them; with what goose gave where it has ended already. `None` when it was
+/// interrupted.
+pub(crate) async fn beside<T, M, E: From<DriverError>>(
+    conduct: impl Future<Output = Result<T, E>>,
+    goose: impl Future<Output = Result<M, GooseError>>,
+    users: usize,
+    delivered: &Semaphore,
+    interrupt: &Interrupt,
+) -> Result<Option<(T, Option<M>)>, E> {
+    let mut conduct = Box::pin(conduct);
+    let ended = tokio::select! {
+        biased;
+        conducted = &mut conduct => return Ok(Some((conducted?, None))),
+        ended = goose => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
+        () = interrupt.raised() => return Ok(None),
+    };
+    // goose ends because its users have, so that all that they delivered is there; it may have come after the last look.
+    if let Some(conducted) = conduct.as_mut().now_or_never() {
+        return Ok(Some((conducted?, Some(ended))));
     }
+    // What it waits with counts again.
+    drop(conduct);
+    let missing = users.saturating_sub(delivered.available_permits());
+    Err(DriverError::Users(missing, users, "ended before the step").into())
 }
 
 struct Stop<'a>(&'a Tickets);

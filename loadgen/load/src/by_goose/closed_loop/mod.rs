@@ -14,7 +14,7 @@ pub use shared::ClosedLoop;
 pub use think::Think;
 
 use crate::by_goose::attack::{Attack, attack, wait_for_all};
-use crate::driver::{DriverError, Finished};
+use crate::driver::{DriverError, Finished, beside};
 use crate::interrupt::Interrupt;
 use crate::pacer::{Clock, Observed};
 use crate::schedule::Schedule;
@@ -64,22 +64,19 @@ pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>,
     let _stop = Stop(&shared);
     let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
-    let window_began = tokio::select! {
-        // Where both are there, goose has ended because the users have.
-        biased;
-        began = conduct(&shared) => began?,
-        ended = &mut attack => return Err(match ended {
-            Err(error) => DriverError::Goose(Box::new(error)),
-            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
-        }),
-        () = interrupt.raised() => return Ok(None),
+    let conducted = beside(conduct(&shared), &mut attack, users, &shared.delivered, interrupt).await?;
+    let Some((window_began, ended)) = conducted else {
+        return Ok(None);
     };
-    let metrics = tokio::select! {
-        ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
-            Ok(ended) => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
-            Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
+    let metrics = match ended {
+        Some(metrics) => metrics,
+        None => tokio::select! {
+            ended = tokio::time::timeout(END_LIMIT, attack) => match ended {
+                Ok(ended) => ended.map_err(|error| DriverError::Goose(Box::new(error)))?,
+                Err(_) => return Err(DriverError::Users(users, users, "ended, and goose did not")),
+            },
+            () = interrupt.raised() => return Ok(None),
         },
-        () = interrupt.raised() => return Ok(None),
     };
     Ok(Some(collect(&shared, window_began, &metrics)))
 }

@@ -20,7 +20,7 @@ pub use shared::{Journey, StepSample, Whole};
 pub use step::{Check, JourneyStep, Take};
 
 use crate::by_goose::attack::{Attack, attack, wait_for_all};
-use crate::driver::DriverError;
+use crate::driver::{DriverError, beside};
 use crate::interrupt::Interrupt;
 use crate::pacer::{self, Clock, Observed};
 use crate::tickets::Tickets;
@@ -69,16 +69,10 @@ pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelle
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
     // Dropped, not awaited, once every user has delivered: goose looks for finished users twice a second only.
-    let attack = Box::pin(scenario_of(&shared)?.execute());
+    let mut attack = Box::pin(scenario_of(&shared)?.execute());
     let users = shared.step.users;
-    tokio::select! {
-        travelled = conduct(&shared) => travelled.map(Some),
-        ended = attack => Err(match ended {
-            Err(error) => DriverError::Goose(Box::new(error)),
-            Ok(_) => DriverError::Users(users - shared.delivered.available_permits(), users, "ended before the step"),
-        }),
-        () = interrupt.raised() => Ok(None),
-    }
+    let conducted = beside(conduct(&shared), &mut attack, users, &shared.delivered, interrupt).await?;
+    Ok(conducted.map(|(travelled, _)| travelled))
 }
 
 struct Stop<'a>(&'a Tickets);
