@@ -4,7 +4,7 @@ mod flight;
 #[cfg(test)]
 mod interleavings;
 
-pub(super) use flight::{Boarded, ExtentKey, Lead, SingleFlight, Ticket, Version, share_of};
+pub(super) use flight::{Boarded, ExtentKey, Lead, SingleFlight, Version, share_of};
 
 /// What threads share here; `interleavings` has these of a scheduler that tries orders of threads.
 mod sync {
