@@ -1,7 +1,7 @@
 """What scripts/bench/loadgen found, held against its targets and put into words. In: the turns of every tool. Out: text."""
 import statistics
 
-from loadgen_tools import LOAD_CORE, PERCENTILES, SERVER_CORE
+from loadgen_tools import LOAD_CORE, OURS, PERCENTILES, SERVER_CORE
 
 TOLERANCE = 0.02
 LAG_TARGET, CPU_TARGET = 0.5, 1.3
@@ -19,10 +19,10 @@ def each(turns, figure, form):
 def judge(cells, lags, cpu):
     """What the targets say; `None` where something was not measured. A part that was left out has no line."""
     found = []
-    if cells:
-        worst = [abs(median(cell["turns"]["tierlab"], p) / cell["truth"][p] - 1) if median(cell["turns"]["tierlab"], p) else None
+    for name in OURS if cells else ():
+        worst = [abs(median(cell["turns"][name], p) / cell["truth"][p] - 1) if median(cell["turns"][name], p) else None
                  for cell in cells for p in PERCENTILES]
-        found.append({"what": "tierlab's p50, p95 and p99 off the truth, at worst", "unit": "share", "target": TOLERANCE,
+        found.append({"what": f"{name}'s p50, p95 and p99 off the truth, at worst", "unit": "share", "target": TOLERANCE,
                       "value": None if None in worst else max(worst)})
     for lag in lags:
         mine = median(lag["turns"]["tierlab"], "lag_p99_us")

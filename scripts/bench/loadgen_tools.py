@@ -16,6 +16,7 @@ RUNTIME = PROJECT / ".runtime"
 LOAD_CORE, SERVER_CORE = 0, 1
 INFER = "/v2/models/m/infer"
 BODY = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[0.5]}]}'
+OURS = ("tierlab", "tierlab-tls")
 PERCENTILES = ("p50_us", "p95_us", "p99_us")
 # Of which no send lag counts; ours has it in its plan.
 WARMUP_S = 0.5
@@ -66,11 +67,19 @@ def run(command, limit_s, folder=None):
 
 
 def ours(given, server, script, rate, seconds, folder):
+    return measured(given, server.url, [], script, rate, seconds, folder)
+
+
+def ours_over_tls(given, server, script, rate, seconds, folder):
+    return measured(given, server.secure_url, ["--ca", server.ca], script, rate, seconds, folder)
+
+
+def measured(given, url, more, script, rate, seconds, folder):
     # Enough users for all that a stall holds, and its queue.
     users = max(256, int(rate * 1.0) if script == "stall" else int(rate * 0.2))
     (folder / "plan.toml").write_text(PLAN.format(warmup=WARMUP_S, seconds=seconds, users=users, rate=rate))
     name = f"run-{time.monotonic_ns()}"
-    _, cpu_s = run([given.binaries / "tierlab-loadgen", "sweep", folder / "plan.toml", "--url", server.url, "--out", folder,
+    _, cpu_s = run([given.binaries / "tierlab-loadgen", "sweep", folder / "plan.toml", "--url", url, *more, "--out", folder,
                     "--name", name], seconds + 40)
     point = json.loads((folder / name / "run.json").read_text())["points"][0]
     summary, repeat = point["summary"], point["repeats"][0]
@@ -149,6 +158,7 @@ def perf_analyzer(_, server, __, rate, seconds, folder):
 # name: how it is run, where it is, how it is got
 TOOLS = {
     "tierlab": (ours, None, None),
+    "tierlab-tls": (ours_over_tls, None, None),
     "wrk": (wrk, RUNTIME / "wrk/wrk", "wrk"),
     "oha": (oha(), RUNTIME / "oha/bin/oha", "oha"),
     "oha-corrected": (oha("--latency-correction"), RUNTIME / "oha/bin/oha", "oha"),

@@ -7,6 +7,7 @@
 
 mod peer_goose;
 mod script;
+mod secure;
 mod server;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +33,9 @@ enum Command {
         script: Script,
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
+        /// Answers over TLS too, on a port of its own, and writes its certificate there
+        #[arg(long)]
+        ca: Option<PathBuf>,
     },
     /// Prints p50, p95 and p99 of the latency of evenly spread arrivals, in microseconds, as JSON
     Truth {
@@ -48,7 +52,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     match Cli::parse().command {
-        Command::Serve { script, listen } => server::serve(script, listen).await?,
+        Command::Serve { script, listen, ca } => server::serve(script, listen, ca.as_deref()).await?,
         Command::Truth { script, rate } => {
             let [p50_us, p95_us, p99_us] = script.truth_us(rate);
             println!(

@@ -2,7 +2,8 @@
 //! its own with a minimal timer slack: the runtime's timer rounds up to whole milliseconds.
 
 use crate::script::{Player, Script};
-use axum::extract::{Path, State};
+use crate::secure::SecureListener;
+use axum::extract::{Path as PathPart, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
@@ -11,8 +12,11 @@ use bytes::Bytes;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::error::Error;
+use std::future::IntoFuture as _;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -35,8 +39,8 @@ struct Server {
     calls: mpsc::Sender<Call>,
 }
 
-/// Serves until stdin closes.
-pub(crate) async fn serve(script: Script, listen: SocketAddr) -> io::Result<()> {
+/// Serves until stdin closes; over TLS too where there is a file for its certificate.
+pub(crate) async fn serve(script: Script, listen: SocketAddr, ca: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let (calls, waiting) = mpsc::channel();
@@ -62,7 +66,13 @@ pub(crate) async fn serve(script: Script, listen: SocketAddr) -> io::Result<()> 
         .route("/v2/models/{model}/infer", post(infer))
         .route("/metrics", get(empty))
         .with_state(server);
-    println!("{}", json!({"listen": address.to_string()}));
+    let secure = match ca {
+        Some(ca) => Some(SecureListener::bind(listen, ca).await?),
+        None => None,
+    };
+    let said =
+        json!({"listen": address.to_string(), "secure": secure.as_ref().map(|secure| secure.address().to_string())});
+    println!("{said}");
     io::stdout().flush()?;
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -71,7 +81,10 @@ pub(crate) async fn serve(script: Script, listen: SocketAddr) -> io::Result<()> 
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
         let _ = stream.set_nodelay(true);
     });
-    axum::serve(listener, app).await
+    if let Some(secure) = secure {
+        tokio::spawn(axum::serve(secure, app.clone()).into_future());
+    }
+    Ok(axum::serve(listener, app).await?)
 }
 
 async fn infer(State(server): State<Arc<Server>>, body: Bytes) -> impl IntoResponse {
@@ -99,7 +112,7 @@ fn id(body: &[u8]) -> Option<&str> {
     rest.trim_start().strip_prefix('"')?.split('"').next()
 }
 
-async fn metadata(Path(model): Path<String>) -> impl IntoResponse {
+async fn metadata(PathPart(model): PathPart<String>) -> impl IntoResponse {
     let tensor = |name| json!([{"name": name, "datatype": "FP32", "shape": [-1, 1]}]);
     Json(
         json!({"name": model, "versions": ["1"], "platform": "scripted", "inputs": tensor("x"), "outputs": tensor("y")}),
@@ -107,7 +120,7 @@ async fn metadata(Path(model): Path<String>) -> impl IntoResponse {
 }
 
 /// What perf_analyzer asks for before it measures.
-async fn config(Path(model): Path<String>) -> impl IntoResponse {
+async fn config(PathPart(model): PathPart<String>) -> impl IntoResponse {
     let tensor = |name| json!([{"name": name, "data_type": "TYPE_FP32", "dims": [1]}]);
     Json(json!({
         "name": model, "platform": "", "backend": "scripted", "max_batch_size": 64,
