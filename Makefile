@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 BIN := target/release
+# What tests, lints and checks build: less optimised, since most of it is the tests' own code. What is measured is built as `release`.
+TESTS := --profile tests
+TESTS_BIN := target/tests
 # Benchmarks build in the whole workspace too: alone, a member has other features, and half of the dependencies would be
 # compiled again.
 BENCH_OUT ?= results/bench-storage
@@ -9,9 +12,9 @@ BENCH_OUT ?= results/bench-storage
 # cargo-nextest runs the tests where it is installed; cargo's own runner does the same job otherwise.
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 ifeq ($(NEXTEST),yes)
-RUN_TESTS := $(CARGO) nextest run --release --workspace --no-fail-fast
+RUN_TESTS := $(CARGO) nextest run --cargo-profile tests --workspace --no-fail-fast
 else
-RUN_TESTS := $(CARGO) test --release --workspace --no-fail-fast --lib --bins --tests
+RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
 .PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
@@ -53,28 +56,28 @@ lint: ## structure, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests
 	scripts/check-structure
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --release --no-default-features $(LAB_PROGRAMS) --locked -- -D warnings
+	$(CARGO) clippy $(TESTS) --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy $(TESTS) --no-default-features $(LAB_PROGRAMS) --locked -- -D warnings
 
 doc: ## the crates' documentation without warnings, and docs/reference/ held against the code
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
-	$(CARGO) build --release --workspace --bins --locked
-	scripts/reference --check
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(TESTS) --workspace --no-deps --locked
+	$(CARGO) build $(TESTS) --workspace --bins --locked
+	scripts/reference --check --bin $(TESTS_BIN)
 
 unit: ## the tests alone (they run real processes, so the binaries come first)
-	$(CARGO) build --release --workspace --bins --locked
+	$(CARGO) build $(TESTS) --workspace --bins --locked
 	$(RUN_TESTS) --locked
 	@echo "Skipped as ignored: the processes that tests in their own file start, kill or run without rights; those tests ran above."
 
 check-dashboards: ## every query of dashboards, rules and alerts on a real Prometheus; promtool's unit tests of them
 	scripts/setup onnxruntime prometheus
-	$(CARGO) build --release --workspace --bins --locked
-	scripts/check-dashboards --bin $(BIN)
+	$(CARGO) build $(TESTS) --workspace --bins --locked
+	scripts/check-dashboards --bin $(TESTS_BIN)
 
 check-docs: ## every command of README and docs, run against embedded storage with short plans; two minutes
 	scripts/setup onnxruntime python prometheus
-	$(CARGO) build --release --workspace --bins --locked
-	scripts/check-docs --bin $(BIN)
+	$(CARGO) build $(TESTS) --workspace --bins --locked
+	scripts/check-docs --bin $(TESTS_BIN)
 
 bench-storage: ## each tier beside the peer a storage engineer would trust; results go to BENCH_OUT
 	scripts/setup fio
