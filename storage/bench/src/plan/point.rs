@@ -102,16 +102,7 @@ pub(crate) fn word<T: Serialize>(value: &T) -> String {
 }
 
 impl Point {
-    /// What it shares with the other points of a heat map: everything but block and depth.
-    pub(crate) fn family(&self) -> Self {
-        Self {
-            block_bytes: 0,
-            depth: 0,
-            ..self.clone()
-        }
-    }
-
-    /// The family in words.
+    /// What it shares with the other points of a heat map, everything but block and depth, in words.
     pub(crate) fn family_text(&self) -> String {
         let mut text = format!(
             "{} by {}: {} {}",
