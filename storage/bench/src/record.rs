@@ -41,6 +41,8 @@ pub(crate) struct Measured {
     pub(crate) late_p99_us: Option<f64>,
     pub(crate) window_s: f64,
     pub(crate) calls: u64,
+    /// Calls that ended in the window, whenever they were due.
+    pub(crate) ended: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
     /// Bytes that the tier says that it moved; 0 for calls of the kernel, which does not say.
@@ -65,8 +67,9 @@ impl Measured {
         Ok(Self {
             latency_hdr: encode(&tally.latency_ns)?,
             late_p99_us: (!late.is_empty()).then(|| late.value_at_quantile(0.99) as f64 / 1e3),
-            window_s: driven.elapsed.as_secs_f64(),
+            window_s: driven.window.as_secs_f64(),
             calls: tally.calls,
+            ended: tally.ended,
             writes: tally.writes,
             asked_bytes: tally.asked_bytes,
             wire_bytes: tally.wire_bytes,
@@ -124,7 +127,7 @@ mod tests {
         let measured = Measured {
             latency_hdr: encode(&histogram).unwrap(),
             ..serde_json::from_str(
-                r#"{"latency_hdr":"","window_s":1,"calls":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
+                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
                 "unfinished":0,"via":"","machine":{"own_cpu_s":1,"foreign_cpu_share":null,"steal_share":null,"fetched_bytes":null,"disk":null,"nfs":null}}"#,
             )
             .unwrap()

@@ -14,7 +14,7 @@ use tierlab_analysis::statistics::sections::{OUTSIDE, log_quantile, mean_interva
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::stationarity::drifts;
 
-/// An open loop that answers less than this share of what is offered is saturated.
+/// An open loop in whose window less than this share of what was due in it ends is saturated: what is in flight grows.
 const HELD: f64 = 0.95;
 
 /// What may be said of a point.
@@ -142,7 +142,7 @@ fn summary(point: &Point, entries: &[&Entry]) -> Summary {
         repeats: told.len(),
         left_out: told.len() - kept.len(),
         calls,
-        iops: each(&|m| m.calls as f64 / m.window_s),
+        iops: each(&|m| m.ended as f64 / m.window_s),
         mb_per_s: each(&|m| m.asked_bytes as f64 / 1e6 / m.window_s),
         p50_us: percentile(0.5),
         p95_us: percentile(0.95),
@@ -253,7 +253,7 @@ fn verdict(point: &Point, entries: &[&Entry], kept: &[&Told<'_>]) -> Verdict {
     }
     let is_behind = |told: &&&Told<'_>| {
         let m = told.measured;
-        m.unfinished > 0 || (m.calls as f64 / m.window_s) < HELD * f64::from(point.rate)
+        m.unfinished > 0 || (m.ended as f64) < HELD * m.calls as f64
     };
     match point.rate > 0 && kept.iter().filter(is_behind).count() * 2 > kept.len() {
         true => Verdict::Saturated,
@@ -271,7 +271,7 @@ fn peers(kept: &[&Told<'_>]) -> Vec<Peer> {
         let each = |of: &dyn Fn(&Told<'_>, &PeerFigures) -> Option<f64>| -> Vec<f64> {
             pairs.iter().filter_map(|(told, figures)| of(told, figures)).collect()
         };
-        let rate = |told: &Told<'_>| told.measured.calls as f64 / told.measured.window_s;
+        let rate = |told: &Told<'_>| told.measured.ended as f64 / told.measured.window_s;
         let median = |told: &Told<'_>| {
             told.repeat
                 .histograms

@@ -123,8 +123,10 @@ impl Course {
     /// Counts a call, where it belongs to the window: of a closed loop those that end in it, of an open loop those due in it.
     pub(super) fn count(&self, turn: Turn, begun: Instant, ended: Instant, cost: &ReadCost, tally: &mut Tally) {
         let Turn { pick, due } = turn;
+        let in_window = ended >= self.measure_from && ended < self.until;
+        tally.ended += u64::from(in_window);
         match due {
-            None if ended >= self.measure_from && ended < self.until => {
+            None if in_window => {
                 tally.call((ended - begun).as_nanos(), pick.len, pick.write, cost);
             }
             Some(due) if due >= self.measure_from => {

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) tally: Tally,
-    /// From the window's begin to its end, or to the end of the last call of an open loop.
-    pub(crate) elapsed: Duration,
-    /// The machine at the window's begin and at its end.
+    /// The window that calls are counted in.
+    pub(crate) window: Duration,
+    /// The machine at the window's begin, and at its end or at that of the last call of an open loop.
     pub(crate) looks: (Look, Look),
 }
 
@@ -52,10 +52,9 @@ impl<'a> Window<'a> {
 
     fn ends(mut self, tally: Tally, last: Look) -> Driven {
         let first = self.first.take().unwrap_or_else(|| last.clone());
-        let elapsed = last.at.saturating_duration_since(self.course.measure_from);
         Driven {
             tally,
-            elapsed: elapsed.max(Duration::from_nanos(1)),
+            window: self.course.until - self.course.measure_from,
             looks: (first, last),
         }
     }

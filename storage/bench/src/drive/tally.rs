@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     /// In nanoseconds: from when a call was due to its start. Empty in a closed loop.
     pub(crate) late_ns: Histogram<u64>,
     pub(crate) calls: u64,
+    /// Calls that ended in the window; in an open loop those due before it among them.
+    pub(crate) ended: u64,
     pub(crate) writes: u64,
     pub(crate) asked_bytes: u64,
     pub(crate) wire_bytes: u64,
@@ -36,6 +38,7 @@ impl Default for Tally {
             latency_ns: histogram(),
             late_ns: histogram(),
             calls: 0,
+            ended: 0,
             writes: 0,
             asked_bytes: 0,
             wire_bytes: 0,
@@ -76,6 +79,7 @@ impl Tally {
         let _ = self.latency_ns.add(&other.latency_ns);
         let _ = self.late_ns.add(&other.late_ns);
         self.calls += other.calls;
+        self.ended += other.ended;
         self.writes += other.writes;
         self.asked_bytes += other.asked_bytes;
         self.wire_bytes += other.wire_bytes;

@@ -32,6 +32,8 @@ pub(super) fn arguments(point: &Point, access: &Access, file: &Path) -> Option<V
         format!("--randseed={}", access.seed),
         format!("--runtime={}ms", access.window.as_millis()),
         format!("--ramp_time={}ms", access.warmup.as_millis()),
+        // Ours tell the kernel nothing of what comes.
+        "--fadvise_hint=0".to_owned(),
         format!("--invalidate={}", u8::from(point.cache != CacheState::Warm)),
     ];
     words.push(match point.pattern {
