@@ -19,15 +19,15 @@ const OPEN: &str = "Open loops: latency counts from when a call was due. Hollow 
 
 /// Every figure with its heading.
 pub(super) fn figures(points: &[Summary]) -> Vec<(String, String)> {
-    let mut groups: BTreeMap<(bool, String), Vec<&Summary>> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, u64, String), Vec<&Summary>> = BTreeMap::new();
     for summary in points {
         let is_open = summary.point.rate > 0;
         groups
-            .entry((is_open, heading(&summary.point)))
+            .entry((is_open, summary.point.block_bytes, heading(&summary.point)))
             .or_default()
             .push(summary);
     }
-    let figure = |((is_open, name), points): ((bool, String), Vec<&Summary>)| {
+    let figure = |((is_open, _, name), points): ((bool, u64, String), Vec<&Summary>)| {
         let html = if is_open { open(&points) } else { closed(&points) };
         (!html.is_empty()).then_some((name, html))
     };
@@ -160,6 +160,10 @@ fn chart(
         if !line.x.is_empty() {
             lines.push(line);
         }
+    }
+    // A lone point is no curve.
+    if lines.iter().all(|line: &Line| line.x.len() < 2) {
+        return None;
     }
     rows.sort_by(f64::total_cmp);
     rows.dedup();
