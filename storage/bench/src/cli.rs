@@ -27,7 +27,7 @@ repeats that are finished; `--resume` goes on with them.
 
 Examples:
   tierlab-storage-bench run configs/storage/local.toml --scratch /data
-  tierlab-storage-bench run configs/storage/tiers.toml --repeats 5 --out results/tiers
+  tierlab-storage-bench run configs/storage/emulated.toml --repeats 5 --out results/emulated
   tierlab-storage-bench run configs/storage/local.toml --resume results/local-20261123-101500
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";

@@ -237,7 +237,10 @@ const fn point_only(value: f64) -> Interval {
 
 /// The mean with its interval; of a single value that value.
 fn mean(values: &[f64]) -> Interval {
-    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    if values.is_empty() {
+        return point_only(0.0);
+    }
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
     mean_interval(values).unwrap_or(point_only(mean))
 }
 

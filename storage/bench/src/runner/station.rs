@@ -4,7 +4,7 @@
 use crate::content::Data;
 use crate::drive::{Course, Driven, tasks, threads};
 use crate::machine::Watched;
-use crate::plan::{Access, CacheState, Point, Way};
+use crate::plan::{Access, CacheState, Operation, Point, Way};
 use crate::stop::Stop;
 use crate::ways::{Kind, LocalCaller, ThroughTier, drop_cache, warm};
 use anyhow::{Context, Result};
@@ -27,6 +27,23 @@ struct Manner {
     direct: Option<bool>,
 }
 
+/// What tells the data of points apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Set {
+    files: u32,
+    /// Written in place: a tier would take that for another version of the object, and refuse to read on.
+    in_place: bool,
+}
+
+impl Set {
+    fn of(point: &Point) -> Self {
+        Self {
+            files: point.files,
+            in_place: point.way.is_peer() && point.operation != Operation::Read,
+        }
+    }
+}
+
 /// One tier of a plan.
 pub(crate) struct Station {
     config: TierConfig,
@@ -35,8 +52,7 @@ pub(crate) struct Station {
     /// Where its objects lie.
     folder: String,
     opened: BTreeMap<Manner, Opened>,
-    /// By number of files.
-    data: BTreeMap<u32, Data>,
+    data: BTreeMap<Set, Data>,
     watched: Watched,
     /// What the tier says of itself, which belongs beside every figure.
     pub(crate) notes: Vec<String>,
@@ -86,12 +102,12 @@ impl Station {
 
     /// The local file of a point with one file.
     pub(crate) fn file(&self, point: &Point) -> Option<PathBuf> {
-        let files = self.files(point.files);
+        let files = self.files(point);
         files.first().filter(|_| files.len() == 1).cloned()
     }
 
-    fn files(&self, files: u32) -> Vec<PathBuf> {
-        let (Some(root), Some(data)) = (self.root(), self.data.get(&files)) else {
+    fn files(&self, point: &Point) -> Vec<PathBuf> {
+        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
             return Vec::new();
         };
         data.objects
@@ -102,20 +118,25 @@ impl Station {
 
     /// Writes the data that a point reads, where it is not there.
     pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
-        if self.data.contains_key(&point.files) {
+        if self.data.contains_key(&Set::of(point)) {
             return Ok(());
         }
-        let folder = format!("{}/{}-files", self.folder, point.files);
+        let folder = format!(
+            "{}/{}-files{}",
+            self.folder,
+            point.files,
+            if Set::of(point).in_place { "-written" } else { "" }
+        );
         let opened = self.open(Manner::default())?;
         let write = Data::write(&opened.tier, &folder, point.files, access.size, access.seed);
         let data = opened.runtime.block_on(write)?;
-        self.data.insert(point.files, data);
+        self.data.insert(Set::of(point), data);
         Ok(())
     }
 
     /// Brings the page cache to what a point wants.
     pub(crate) fn settle(&self, point: &Point) -> Result<()> {
-        let files = self.files(point.files);
+        let files = self.files(point);
         match point.cache {
             // Bypassed too: pages that lie in the cache would have to be written or dropped by the first direct reads.
             CacheState::Cold | CacheState::Bypassed => drop_cache(&files),
@@ -126,7 +147,7 @@ impl Station {
 
     /// One repeat. Its data must have been prepared.
     pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
-        let data = self.data.get(&point.files).context("the data is not there")?.clone();
+        let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
         let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
         let kind = match point.way {
             Way::Pread => Some(Kind::Pread { direct: false }),
@@ -135,7 +156,7 @@ impl Station {
             Way::Tier | Way::Direct | Way::Buffered => None,
         };
         if let Some(kind) = kind {
-            let files = Arc::new(self.files(point.files));
+            let files = Arc::new(self.files(point));
             let block = usize::try_from(point.block_bytes)?;
             let caller = |_| LocalCaller::new(kind, files.clone(), data.clone(), block);
             let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
