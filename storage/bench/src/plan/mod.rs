@@ -73,13 +73,13 @@ impl Plan {
     pub(crate) fn read(file: &Path, changes: &Changes) -> Result<Self> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
-        Self::parse(file, text, changes)
+        Self::parse(file, &text, changes)
     }
 
     /// Reads a plan's text; `file` is where it comes from.
-    pub(crate) fn parse(file: &Path, text: String, changes: &Changes) -> Result<Self> {
+    pub(crate) fn parse(file: &Path, text: &str, changes: &Changes) -> Result<Self> {
         let source = file.display().to_string();
-        let raw: RawPlan = toml::from_str(&text).map_err(|e| bad_usage(&source, e.to_string().trim_end()))?;
+        let raw: RawPlan = toml::from_str(text).map_err(|e| bad_usage(&source, e.to_string().trim_end()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         let mut tiers = BTreeMap::new();
         for (name, tier) in &raw.tiers {
@@ -94,7 +94,7 @@ impl Plan {
         // A run is gone on with by the same plan and the same seconds.
         let text = changes
             .seconds
-            .map_or(text.clone(), |seconds| format!("{text}# --seconds {seconds}\n"));
+            .map_or(text.to_owned(), |seconds| format!("{text}# --seconds {seconds}\n"));
         Ok(Self {
             points,
             tiers,
