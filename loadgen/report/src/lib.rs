@@ -19,7 +19,12 @@ mod units;
 pub use answer_json::answer_json;
 pub use cold_starts_csv::cold_starts_csv;
 pub use compare::{Change, Comparison, Outcome, comparison};
-pub use html::page;
+pub use html::{document, page};
+/// What pages of other programs are made of: charts as data, and text as HTML.
+pub mod parts {
+    pub use crate::html::chart::{Axis, Chart, Figure, Line, Unit};
+    pub use crate::html::markup::escape;
+}
 pub use junit::junit;
 pub use markdown::markdown;
 pub use summary_csv::summary_csv;

@@ -6,4 +6,3 @@ mod standin;
 mod faults;
 mod harness;
 mod paths;
-mod processes;

@@ -15,7 +15,11 @@ impl StandIn {
     /// Compiles it; needs `cc`, as building the project does.
     pub(crate) fn build() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/standin/device_standin.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .map(|above| above.join("storage/tests/standin/device_standin.c"))
+            .find(|file| file.exists())
+            .expect("the tests run in the project's folder");
         let library = folder.path().join("libtierlab_device_standin.so");
         let output = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// Charts that share their series and their legend.
 #[derive(Serialize)]
-pub(super) struct Figure {
+pub struct Figure {
     series: Vec<Look>,
     charts: Vec<Chart>,
     #[serde(skip)]
@@ -28,48 +28,50 @@ struct Look {
 
 /// A chart.
 #[derive(Serialize)]
-pub(super) struct Chart {
+pub struct Chart {
     /// What it shows.
-    pub(super) title: String,
+    pub title: String,
     /// The horizontal axis.
-    pub(super) x: Axis,
+    pub x: Axis,
     /// The vertical axis.
-    pub(super) y: Axis,
+    pub y: Axis,
     /// The series, those without numbers left out.
-    pub(super) lines: Vec<Line>,
+    pub lines: Vec<Line>,
     /// Limits across the whole chart: a value of the vertical axis with what it is.
-    pub(super) limits: Vec<(f64, String)>,
+    pub limits: Vec<(f64, String)>,
     /// A place on the horizontal axis that the run is about, with what it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) here: Option<(f64, String)>,
+    pub here: Option<(f64, String)>,
     /// Places that two lines have in common.
-    pub(super) crosses: Vec<(f64, f64)>,
+    pub crosses: Vec<(f64, f64)>,
     /// Where on the horizontal axis the table has a row, and up to how far from there it takes a number.
     #[serde(skip)]
-    pub(super) rows: (Vec<f64>, f64),
+    pub rows: (Vec<f64>, f64),
 }
 
 /// An axis.
 #[derive(Serialize)]
-pub(super) struct Axis {
+pub struct Axis {
     /// What it counts.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// What its numbers are.
-    pub(super) unit: Unit,
+    pub unit: Unit,
     /// Whether it is logarithmic.
-    pub(super) log: bool,
+    pub log: bool,
     /// Where it begins and ends.
-    pub(super) range: (f64, f64),
+    pub range: (f64, f64),
 }
 
 /// What numbers are, and so how they are written.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Unit {
+pub enum Unit {
     /// Microseconds.
     Latency,
     /// Per second.
     Rate,
+    /// Things.
+    Count,
     /// Dollars.
     Dollars,
     /// A share from 0 to 1.
@@ -83,6 +85,7 @@ impl Unit {
         match self {
             Self::Latency => latency(value),
             Self::Rate => format!("{}/s", rate(value)),
+            Self::Count => rate(value),
             Self::Dollars => dollars(value),
             Self::Share => percent(value),
             Self::Nines => {
@@ -98,36 +101,36 @@ impl Unit {
 
 /// A series in a chart. All lists are as long as each other.
 #[derive(Default, Serialize)]
-pub(super) struct Line {
+pub struct Line {
     /// Its number among the figure's series.
-    pub(super) series: usize,
+    pub series: usize,
     /// Places, rising.
-    pub(super) x: Vec<f64>,
+    pub x: Vec<f64>,
     /// Values.
-    pub(super) y: Vec<f64>,
+    pub y: Vec<f64>,
     /// Lower and upper ends of their intervals; empty without.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) lo: Vec<f64>,
+    pub lo: Vec<f64>,
     /// See `lo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) hi: Vec<f64>,
+    pub hi: Vec<f64>,
     /// What is wrong with a value that is not to be used, in a word; empty where nothing is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) off: Vec<&'static str>,
+    pub off: Vec<&'static str>,
     /// The highest rate under the objective, with the ends of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) highest: Option<(f64, f64, f64)>,
+    pub highest: Option<(f64, f64, f64)>,
     /// Where it turns upwards.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) knee: Option<f64>,
+    pub knee: Option<f64>,
     /// Whether a marker stands only at its beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) plain: bool,
+    pub plain: bool,
 }
 
 impl Line {
     /// Adds a value without an interval.
-    pub(super) fn push(&mut self, x: f64, y: f64) {
+    pub fn push(&mut self, x: f64, y: f64) {
         self.x.push(short(x));
         self.y.push(short(y));
     }
@@ -172,6 +175,22 @@ impl Figure {
         }
     }
 
+    /// A figure of charts over series that have nothing but names.
+    #[must_use]
+    pub fn of_names(names: impl IntoIterator<Item = String>, charts: Vec<Chart>, caption: &str) -> Self {
+        let look = |(number, label): (usize, String)| Look {
+            label,
+            colour: number,
+            dash: number / 7,
+            marker: number,
+        };
+        Self {
+            series: names.into_iter().enumerate().map(look).collect(),
+            charts,
+            caption: caption.to_owned(),
+        }
+    }
+
     /// A figure of charts over the series of a group.
     pub(super) fn new(series: &[Series<'_>], charts: Vec<Chart>, caption: &str) -> Self {
         let look = |one: &Series<'_>| Look {
@@ -196,7 +215,8 @@ impl Figure {
     }
 
     /// The figure; nothing without a line in any chart.
-    pub(super) fn html(mut self) -> String {
+    #[must_use]
+    pub fn html(mut self) -> String {
         self.charts.retain(|chart| !chart.lines.is_empty());
         if self.charts.is_empty() {
             return String::new();

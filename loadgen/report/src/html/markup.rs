@@ -4,7 +4,8 @@
 //! of a run goes through here: names, plans and prices are written by others.
 
 /// Escapes for element content and for attributes in double quotes. A line break stays one inside an attribute.
-pub(super) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -5,14 +5,14 @@
 
 mod answer;
 mod cdf;
-mod chart;
+pub(crate) mod chart;
 mod cost;
 mod driven;
 mod economics;
 mod gpu;
 mod heat;
 mod latency;
-mod markup;
+pub(crate) mod markup;
 mod notes;
 mod series;
 mod stages;
@@ -41,15 +41,7 @@ const JS: &str = include_str!("page.js");
 #[must_use]
 pub fn page(runs: &[&Run]) -> String {
     let names: Vec<String> = runs.iter().map(|run| escape(&run.name)).collect();
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <meta name=\"generator\" content=\"tierlab-loadgen {}\"><title>Tierlab: {}</title>\n<style>\n{library}\n{CSS}</style></head>\n\
-         <body><main>\n",
-        env!("CARGO_PKG_VERSION"),
-        names.join(", "),
-        library = LIBRARY[0]
-    );
+    let mut out = String::new();
     if runs.len() > 1 {
         out += "<nav><ul class=\"plain\">";
         for (index, name) in names.iter().enumerate() {
@@ -60,8 +52,20 @@ pub fn page(runs: &[&Run]) -> String {
     for (index, run) in runs.iter().enumerate() {
         out += &format!("<article id=\"run{index}\">{}</article>\n", article(&Report::of(run)));
     }
-    out + &format!(
-        "</main><div id=\"tip\" role=\"status\"></div>\n<script>\n/*\n{LICENSE}\n*/\n{}\n{JS}</script></body></html>\n",
+    document("tierlab-loadgen", &names.join(", "), &out)
+}
+
+/// A whole document around a body: style, chart library and script inside, so that it loads nothing. `title` and `body` are
+/// HTML already.
+#[must_use]
+pub fn document(program: &str, title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <meta name=\"generator\" content=\"{program} {}\"><title>Tierlab: {title}</title>\n<style>\n{}\n{CSS}</style></head>\n\
+         <body><main>\n{body}</main><div id=\"tip\" role=\"status\"></div>\n<script>\n/*\n{LICENSE}\n*/\n{}\n{JS}</script></body></html>\n",
+        env!("CARGO_PKG_VERSION"),
+        LIBRARY[0],
         LIBRARY[1]
     )
 }

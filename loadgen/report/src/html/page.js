@@ -37,6 +37,7 @@
   const TEXT = {
     latency: (us) => us < 999.5 ? `${digits(us)} µs` : us < 999500 ? `${digits(us / 1e3)} ms` : `${digits(us / 1e6)} s`,
     rate: (rate) => digits(rate, 4),
+    count: (count) => digits(count, 4),
     dollars: (usd) => `$${digits(usd)}`,
     share: (share) => `${digits(100 * share)} %`,
     nines: (nines) => `${Number((100 - 100 / 10 ** nines).toFixed(Math.min(4, Math.ceil(nines) + 1)))} %`,

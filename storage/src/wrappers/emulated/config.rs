@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The profiles that can be named, with their tables.
-const PROFILES: [(&str, &str); 4] = [
+const PROFILES: [(&str, &str); 9] = [
     (
         "s3-standard",
         include_str!("../../../../configs/tiers/emulated/s3-standard.toml"),
@@ -18,6 +18,26 @@ const PROFILES: [(&str, &str); 4] = [
     (
         "efs-nfs",
         include_str!("../../../../configs/tiers/emulated/efs-nfs.toml"),
+    ),
+    (
+        "efs-elastic",
+        include_str!("../../../../configs/tiers/emulated/efs-elastic.toml"),
+    ),
+    (
+        "efs-one-zone",
+        include_str!("../../../../configs/tiers/emulated/efs-one-zone.toml"),
+    ),
+    (
+        "efs-max-io",
+        include_str!("../../../../configs/tiers/emulated/efs-max-io.toml"),
+    ),
+    (
+        "fsx-lustre-125",
+        include_str!("../../../../configs/tiers/emulated/fsx-lustre-125.toml"),
+    ),
+    (
+        "fsx-lustre-1000",
+        include_str!("../../../../configs/tiers/emulated/fsx-lustre-1000.toml"),
     ),
     ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
 ];
@@ -40,7 +60,8 @@ const DEFAULT_SEED: u64 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
-    /// A profile to begin with: `s3-standard`, `s3-express`, `efs-nfs` or `gp3`.
+    /// A profile to begin with: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
+    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Names the draws of latencies and errors; 1 when left out. The same calls in the same order draw the same.

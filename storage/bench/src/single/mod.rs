@@ -1,4 +1,5 @@
-//! `tierlab-storage-bench`: how fast one tier reads. Parses flags, opens the tier, measures, prints.
+//! One point by flags: how fast one tier reads. In: flags. Out: a report on standard output. What the scripts that hold
+//! the tiers beside their peers use; a plan of many points is in [`crate::plan`].
 
 mod counted;
 mod idle;
@@ -6,51 +7,30 @@ mod measure;
 mod object;
 mod options;
 mod report;
-mod zipf;
+
+pub(crate) use options::Options;
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use counted::Counted;
-use options::Options;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierlab_storage::wrappers::{Cache, StorageMetrics};
 use tierlab_storage::{ErrorKind, StorageError, Tier, TierConfig};
-use tracing_subscriber::EnvFilter;
 
-fn main() -> ExitCode {
-    tierlab_program::end_when_unread();
-    let options = Options::parse();
-    let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(logs)
-        .with_writer(std::io::stderr)
-        .init();
+/// Measures and prints.
+///
+/// # Errors
+/// What is wrong with the flags or the tier, a failed read, an interrupt, or a run that is invalid.
+pub(crate) fn call(options: &Options) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if options.threads > 0 {
         builder.worker_threads(options.threads.into());
     }
     let enough = tierlab_program::can_start_workers(options.threads.into());
-    let runtime = match enough.and_then(|()| builder.enable_all().build()) {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: cannot start the runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            let usage = error.chain().any(|cause| {
-                cause
-                    .downcast_ref::<StorageError>()
-                    .is_some_and(|e| e.kind() == ErrorKind::Invalid)
-            });
-            ExitCode::from(if usage { 2 } else { 1 })
-        }
-    }
+    let runtime = enough
+        .and_then(|()| builder.enable_all().build())
+        .context("cannot start the runtime")?;
+    runtime.block_on(run(options))
 }
 
 async fn run(options: &Options) -> Result<()> {

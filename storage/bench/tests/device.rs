@@ -1,8 +1,27 @@
 //! The storage bench as a process on the stand-in: what it measures, and its verdict on the way that was asked for.
 
-use crate::harness::Harness;
+#[path = "../../tests/standin/mod.rs"]
+mod standin;
+
 use serde_json::Value;
+use standin::StandIn;
 use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder to measure in, and the stand-in.
+struct Harness {
+    root: TempDir,
+    standin: StandIn,
+}
+
+impl Harness {
+    fn new() -> Self {
+        // Below the project's target folder rather than in memory, so that there are direct reads.
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let standin = StandIn::build();
+        Self { root, standin }
+    }
+}
 
 fn bench(harness: &Harness, path: &str, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     let config = harness.root.path().join("tier.toml");
@@ -26,7 +45,7 @@ fn bench(harness: &Harness, path: &str, environment: &[(&str, &str)], arguments:
             "--json",
         ])
         .args(arguments)
-        .env("LD_LIBRARY_PATH", harness.standin().folder())
+        .env("LD_LIBRARY_PATH", harness.standin.folder())
         .envs(environment.iter().copied())
         .output()
         .unwrap()

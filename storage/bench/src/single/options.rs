@@ -1,30 +1,16 @@
 //! Flags to a validated workload.
 
+use crate::units::bytes;
 use crate::zipf::Zipf;
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierlab_storage::wrappers::CacheConfig;
 use tierlab_storage::{ErrorKind, StorageError};
 
-const AFTER_HELP: &str = "\
-Reads go through the same code as the server's. The load is closed-loop: `--depth` callers, each waiting for its own
-read, so the latencies are service times at that depth, not latencies at an offered rate.
-
-Examples:
-  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --depth 32
-  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --threads 1 --idle 10
-  tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
-  tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json
-  tierlab-storage-bench --tier configs/tiers/gds.toml --set path=bounce --into device --block 16MiB
-  tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru
-
-Exit codes: 0 success, 2 bad usage or config, 1 anything else, a run that is invalid or was interrupted included.";
-
-/// Measure how fast a storage tier reads
-#[derive(Debug, Parser)]
-#[command(name = "tierlab-storage-bench", version, after_help = AFTER_HELP)]
+/// One point by flags.
+#[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The tier's TOML
     #[arg(long, value_name = "FILE")]
@@ -183,64 +169,5 @@ impl Options {
             ..own
         };
         (config.capacity_bytes > 0).then_some(config)
-    }
-}
-
-/// `4096`, `4KiB`, `1.5GiB`, `10MB`.
-fn bytes(text: &str) -> Result<u64, String> {
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let factor = match unit.trim() {
-        "" | "B" => 1.0,
-        "KiB" | "K" | "k" => 1024.0,
-        "MiB" | "M" => 1024.0 * 1024.0,
-        "GiB" | "G" => 1024.0 * 1024.0 * 1024.0,
-        "kB" | "KB" => 1e3,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        _ => {
-            return Err(format!(
-                "`{unit}` is no unit of bytes: use B, KiB, MiB, GiB, kB, MB or GB"
-            ));
-        }
-    };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("`{number}` is no number of bytes"))?;
-    let bytes = number * factor;
-    // Whole bytes, and exact as a float.
-    if bytes.fract() == 0.0 && bytes <= 2f64.powi(53) {
-        Ok(bytes as u64)
-    } else {
-        Err("no whole number of bytes".into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn sizes_read_as_written() {
-        for (text, want) in [
-            ("0", 0),
-            ("512", 512),
-            ("4KiB", 4096),
-            ("1.5MiB", 1_572_864),
-            ("2GB", 2_000_000_000),
-        ] {
-            assert_eq!(bytes(text), Ok(want));
-        }
-        for bad in ["", "KiB", "-1", "1.5", "4 parsecs", "1e3", "1.2.3KiB", "99999999999GiB"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_flags_make_sense() {
-        Options::command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! The object that is read: one that is there, or one written for the measurement and removed afterwards.
 
-use crate::options::Options;
+use super::options::Options;
 use anyhow::{Context, Result, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! What was measured, as text and as JSON.
 
-use crate::measure::Measured;
-use crate::object::Subject;
-use crate::options::Workload;
+use super::measure::Measured;
+use super::object::Subject;
+use super::options::Workload;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;

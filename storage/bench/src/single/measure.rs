@@ -1,7 +1,7 @@
 //! The measurement: callers that read in a closed loop. In: a tier, an object and a workload. Out: what they saw.
 
-use crate::object::Subject;
-use crate::options::{Into, Pattern, Workload};
+use super::object::Subject;
+use super::options::{Into, Pattern, Workload};
 use crate::zipf::Zipf;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;

@@ -1,0 +1,103 @@
+//! The command line. In: arguments. Out: which of the commands, with its options.
+
+use crate::single;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
+`--depth` callers, each waiting for its own read, so the latencies are service times at that depth, not latencies at an
+offered rate.
+
+Examples:
+  tierlab-storage-bench run configs/storage/local.toml --scratch /data
+  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --depth 32
+  tierlab-storage-bench --tier configs/tiers/nvme.toml --set root=/data --threads 1 --idle 10
+  tierlab-storage-bench --tier configs/tiers/s3.toml --set endpoint=http://127.0.0.1:9000 --block 8MiB --depth 4
+  tierlab-storage-bench --tier configs/tiers/nfs.toml --object features/ctr.rows --block 512 --ranges 256 --json
+  tierlab-storage-bench --tier configs/tiers/gds.toml --set path=bounce --into device --block 16MiB
+  tierlab-storage-bench --tier configs/tiers/memory.toml --size 320MiB --pattern zipf --cache 16MiB --set cache.policy=lru
+
+Exit codes: 0 success, 2 bad usage or config, 1 anything else, a run that is invalid or was interrupted included.";
+
+const AFTER_RUN: &str = "\
+Every point is measured by several short repeats, in an order drawn anew for each round of them, and shown with 95 %
+intervals. Data is made by a seeded generator, checked while it is read, and removed at the end. Ctrl-C keeps the
+repeats that are finished; `--resume` goes on with them.
+
+Examples:
+  tierlab-storage-bench run configs/storage/local.toml --scratch /data
+  tierlab-storage-bench run configs/storage/emulated.toml --repeats 5 --out results/emulated
+  tierlab-storage-bench run configs/storage/local.toml --resume results/local-20261123-101500
+
+Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";
+
+/// Measure what a storage tier does to reads: one point by flags, or a plan of many
+#[derive(Debug, Parser)]
+#[command(
+    name = "tierlab-storage-bench",
+    version,
+    after_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) single: Option<single::Options>,
+}
+
+/// What else it does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
+    #[command(after_help = AFTER_RUN)]
+    Run(RunOptions),
+}
+
+/// Of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// The plan's TOML
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// A folder on the disk that local tiers measure; a folder of the run is made in it and removed at the end. Goes
+    /// before the plan's `scratch`; without either, the system's temporary folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Where results go [default: results/NAME-DATE]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with a run that was interrupted
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Repeats of each point, in the place of the plan's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+    /// Seconds of each repeat, in the place of the plan's
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+    /// Measure no peers (fio and others), even where they are installed
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_make_sense() {
+        Cli::command().debug_assert();
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("b").is_err() && parse("b --depth 3").is_err());
+        assert!(parse("b --tier x --depth 3").unwrap().single.is_some());
+        assert!(matches!(
+            parse("b run plan.toml").unwrap().command,
+            Some(Command::Run(_))
+        ));
+        assert!(parse("b --tier x run plan.toml").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! The data that is read: objects of seeded content, written for a run and removed after it. In: a tier and sizes. Out:
+//! objects whose every byte is known.
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use tierlab_storage::conformance::content;
+use tierlab_storage::{Body, Object, ObjectPath, Tier};
+
+/// Objects written at a time.
+const AT_A_TIME: usize = 16;
+/// Bytes of content made at a time.
+const PIECE: u64 = 1 << 20;
+/// The beginning of each access that is checked: enough to see a misplaced read, cheap enough for every one of them.
+const CHECKED: usize = 8;
+
+/// Objects that are all as long as each other.
+#[derive(Debug, Clone)]
+pub(crate) struct Data {
+    pub(crate) objects: Arc<Vec<Object>>,
+    pub(crate) file_bytes: u64,
+    seed: u64,
+}
+
+impl Data {
+    /// Writes `files` objects into a folder of the tier that is empty or not there.
+    ///
+    /// # Errors
+    /// The folder holds something, or the tier refuses.
+    pub(crate) async fn write(tier: &Arc<dyn Tier>, folder: &str, files: u32, size: u64, seed: u64) -> Result<Self> {
+        let file_bytes = size / u64::from(files);
+        let prefix = ObjectPath::new(folder)?;
+        let there = tier.list(Some(&prefix)).await.unwrap_or_default();
+        ensure!(
+            there.is_empty(),
+            "{folder} is not empty: nothing is written over what is there"
+        );
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let scratch = scratch.path();
+        let put = |number: u32| async move {
+            let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
+            let body = body(scratch, number, seed, file_bytes)?;
+            let object = tier.put(&path, body).await.context("cannot write the data to measure");
+            let _ = std::fs::remove_file(scratch.join(number.to_string()));
+            object
+        };
+        let objects: Result<Vec<Object>> = stream::iter(0..files).map(put).buffered(AT_A_TIME).try_collect().await;
+        let objects = objects?;
+        Ok(Self {
+            objects: Arc::new(objects),
+            file_bytes,
+            seed,
+        })
+    }
+
+    /// Bytes of a file, as they should be.
+    pub(crate) fn bytes(&self, file: u32, range: std::ops::Range<u64>) -> Vec<u8> {
+        content(self.seed ^ u64::from(file), range)
+    }
+
+    /// Whether bytes read at an offset are right, by their beginning.
+    pub(crate) fn looks_right(&self, file: u32, offset: u64, bytes: &[u8]) -> bool {
+        let checked = bytes.len().min(CHECKED);
+        bytes[..checked] == self.bytes(file, offset..offset + checked as u64)
+    }
+
+    /// Removes the objects. All are tried; the first error is told.
+    pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
+        let gone = stream::iter(self.objects.iter()).map(|object| tier.delete(&object.path));
+        let gone: Vec<_> = gone.buffer_unordered(AT_A_TIME).collect().await;
+        gone.into_iter()
+            .collect::<Result<(), _>>()
+            .context("cannot remove what was measured")
+    }
+}
+
+/// The content of an object: in memory where it is small, else as a temporary file.
+fn body(scratch: &Path, number: u32, seed: u64, bytes: u64) -> Result<Body> {
+    let seed = seed ^ u64::from(number);
+    if bytes <= PIECE {
+        return Ok(Body::Bytes(content(seed, 0..bytes).into()));
+    }
+    let path = scratch.join(number.to_string());
+    let mut file = std::fs::File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut at = 0;
+    while at < bytes {
+        let end = (at + PIECE).min(bytes);
+        file.write_all(&content(seed, at..end))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        at = end;
+    }
+    Ok(Body::File(path))
+}

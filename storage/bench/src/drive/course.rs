@@ -1,0 +1,139 @@
+//! What the callers of a repeat share: when it begins and ends, whose turn it is, what counts. Knows nothing of how a call
+//! is made.
+
+use super::schedule::due_times;
+use super::tally::Tally;
+use crate::picker::{Pick, Picker};
+use crate::plan::{Access, Point};
+use crate::random::Random;
+use crate::stop::Stop;
+use anyhow::Result;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tierlab_storage::ReadCost;
+
+/// From making the callers to the first call.
+const LEAD: Duration = Duration::from_millis(20);
+/// How long calls of an open loop may take after the last was due, in windows, and at least.
+const DRAIN_WINDOWS: u32 = 4;
+const LEAST_DRAIN: Duration = Duration::from_secs(2);
+
+/// One repeat of a point.
+#[derive(Debug)]
+pub(crate) struct Course {
+    picker: Picker,
+    /// Of an open loop, from the beginning.
+    due: Option<Vec<Duration>>,
+    /// The next call of an open loop.
+    next: AtomicUsize,
+    seed: u64,
+    pub(super) begin: Instant,
+    pub(super) measure_from: Instant,
+    pub(super) until: Instant,
+    pub(super) drained: Instant,
+    stop: Stop,
+    failed: AtomicBool,
+}
+
+/// A call to make.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) pick: Pick,
+    /// In an open loop.
+    pub(super) due: Option<Instant>,
+}
+
+impl Course {
+    pub(crate) fn new(point: &Point, access: &Access, file_bytes: u64, repeat: u32, stop: &Stop) -> Result<Self> {
+        // Each repeat has its own positions and arrivals.
+        let seed = access.seed.wrapping_add(u64::from(repeat).wrapping_mul(0x9E37_79B9));
+        let picker = Picker::new(point, access, file_bytes)?;
+        let due = match point.rate {
+            0 => None,
+            rate => Some(due_times(rate, access.arrivals, seed, access.warmup + access.window)?),
+        };
+        let begin = Instant::now() + LEAD;
+        let until = begin + access.warmup + access.window;
+        let drain = (access.window * DRAIN_WINDOWS).max(LEAST_DRAIN);
+        Ok(Self {
+            picker,
+            due,
+            next: AtomicUsize::new(0),
+            seed,
+            begin,
+            measure_from: begin + access.warmup,
+            until,
+            drained: until + drain,
+            stop: stop.clone(),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn random(&self, caller: u32) -> Random {
+        Random::new(self.seed, u64::from(caller) + 1)
+    }
+
+    /// Due times, of an open loop.
+    pub(super) fn due(&self) -> Option<&[Duration]> {
+        self.due.as_deref()
+    }
+
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.stop.is_asked()
+    }
+
+    /// The next call of a caller; none when the repeat is over.
+    pub(super) fn turn(&self, random: &mut Random, tally: &mut Tally) -> Option<Turn> {
+        if self.is_over() {
+            return None;
+        }
+        let Some(due) = &self.due else {
+            let goes_on = Instant::now() < self.until;
+            return goes_on.then(|| Turn {
+                pick: self.picker.pick(random),
+                due: None,
+            });
+        };
+        let at = self.begin + *due.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        if Instant::now() >= self.drained {
+            self.give_up(at, tally);
+            return None;
+        }
+        Some(Turn {
+            pick: self.picker.pick(random),
+            due: Some(at),
+        })
+    }
+
+    /// Counts this call of an open loop, and all that nobody has begun, as not done.
+    fn give_up(&self, first: Instant, tally: &mut Tally) {
+        let due = self.due().unwrap_or_default();
+        let rest = self.next.swap(due.len(), Ordering::Relaxed).min(due.len());
+        let left = due[rest..].iter().map(|at| self.begin + *at);
+        for at in std::iter::once(first).chain(left).filter(|at| *at >= self.measure_from) {
+            tally.latency((self.drained - at).as_nanos());
+            tally.unfinished += 1;
+        }
+    }
+
+    /// Counts a call, where it belongs to the window: of a closed loop those that end in it, of an open loop those due in it.
+    pub(super) fn count(&self, turn: Turn, begun: Instant, ended: Instant, cost: &ReadCost, tally: &mut Tally) {
+        let Turn { pick, due } = turn;
+        let in_window = ended >= self.measure_from && ended < self.until;
+        tally.ended += u64::from(in_window);
+        match due {
+            None if in_window => {
+                tally.call((ended - begun).as_nanos(), pick.len, pick.write, cost);
+            }
+            Some(due) if due >= self.measure_from => {
+                tally.call((ended - due).as_nanos(), pick.len, pick.write, cost);
+                tally.late(begun.saturating_duration_since(due).as_nanos());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Callers that are tasks of a runtime, for tiers. In: a course, and one caller for each call in flight. Out: what they saw.
+//! The due times of an open loop are kept by a thread of its own: the runtime's timer is a millisecond late.
+
+use super::{Course, Driven, Tally, Window};
+use crate::machine::Watched;
+use crate::ways::ThroughTier;
+use anyhow::{Context, Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// How often the pacer looks whether it is still needed.
+const WAKE: Duration = Duration::from_millis(20);
+
+/// Runs a repeat; to be called on the tier's runtime.
+///
+/// # Errors
+/// A failed access; bytes that are wrong.
+pub(crate) async fn tasks(course: Arc<Course>, callers: Vec<ThroughTier>, watched: &Watched) -> Result<Driven> {
+    let tickets = Arc::new(Semaphore::new(0));
+    let pacer = course.due().is_some().then(|| pace(course.clone(), tickets.clone()));
+    let spawn = |(number, caller)| tokio::spawn(call(course.clone(), caller, number, tickets.clone()));
+    let running: Vec<_> = (0..).zip(callers).map(spawn).collect();
+    let mut window = Window::new(&course, watched);
+    let (begins, ends) = window.times();
+    tokio::time::sleep_until(begins.into()).await;
+    window.begins();
+    while Instant::now() < ends && !course.is_over() {
+        tokio::time::sleep_until((Instant::now() + WAKE).min(ends).into()).await;
+    }
+    let at_end = course.due().is_none().then(|| watched.look());
+    let mut tally = Tally::default();
+    let mut failure = None;
+    for task in running {
+        match task.await.context("a caller panicked")? {
+            Ok(own) => tally.add(&own),
+            Err(error) => failure = Some(error),
+        }
+    }
+    if let Some(pacer) = pacer {
+        let _ = pacer?.join();
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(window.ends(tally, at_end.unwrap_or_else(|| watched.look()))),
+    }
+}
+
+/// Gives out a ticket whenever a call is due.
+fn pace(course: Arc<Course>, tickets: Arc<Semaphore>) -> Result<std::thread::JoinHandle<()>> {
+    let run = move || {
+        let _ = nix::sys::prctl::set_timerslack(1);
+        for due in course.due().unwrap_or_default() {
+            let at = course.begin + *due;
+            while !course.is_over() && Instant::now() < at {
+                std::thread::sleep(at.saturating_duration_since(Instant::now()).min(WAKE));
+            }
+            tickets.add_permits(1);
+        }
+        // One for each caller to see that nothing is left.
+        tickets.close();
+    };
+    let thread = std::thread::Builder::new().name("bench-pacer".to_owned());
+    thread.spawn(run).context("cannot start the pacer")
+}
+
+async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets: Arc<Semaphore>) -> Result<Tally> {
+    let mut random = course.random(number);
+    let mut tally = Tally::default();
+    let is_open = course.due().is_some();
+    tokio::time::sleep_until(course.begin.into()).await;
+    loop {
+        // A closed semaphore means that all are due: what nobody has begun is taken without waiting.
+        if is_open && let Ok(ticket) = tickets.acquire().await {
+            ticket.forget();
+        }
+        let Some(turn) = course.turn(&mut random, &mut tally) else {
+            return Ok(tally);
+        };
+        let begun = Instant::now();
+        let (ended, cost) = caller.act(turn.pick).await.inspect_err(|_| course.fail())?;
+        course.count(turn, begun, ended, &cost, &mut tally);
+        // A tier in memory never waits: the others have to have their turn.
+        tokio::task::consume_budget().await;
+    }
+}

@@ -1,0 +1,11 @@
+//! The machine beside a measurement: CPU, the disk below a folder, NFS mounts, and what it is.
+
+mod disk;
+mod environment;
+mod look;
+mod nfs;
+
+pub(crate) use disk::DiskUse;
+pub(crate) use environment::Environment;
+pub(crate) use look::{Look, MachineUse, Watched};
+pub(crate) use nfs::NfsUse;

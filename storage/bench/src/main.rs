@@ -1,0 +1,62 @@
+//! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
+
+mod cli;
+mod content;
+mod drive;
+mod machine;
+mod peers;
+mod picker;
+mod plan;
+mod random;
+mod record;
+mod report;
+mod runner;
+mod single;
+mod stop;
+mod summary;
+mod units;
+mod ways;
+mod zipf;
+
+use anyhow::Result;
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+use tierlab_storage::{ErrorKind, StorageError};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    tierlab_program::end_when_unread();
+    let cli = Cli::parse();
+    let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(logs)
+        .with_writer(std::io::stderr)
+        .init();
+    match command(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(if is_usage(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+fn command(cli: &Cli) -> Result<()> {
+    match (&cli.command, &cli.single) {
+        (Some(Command::Run(options)), _) => runner::run(options),
+        (None, Some(options)) => single::call(options),
+        (None, None) => Err(plan::bad_usage(
+            "--tier",
+            "is needed without a command; `--help` shows both ways",
+        )),
+    }
+}
+
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<StorageError>()
+            .is_some_and(|e| e.kind() == ErrorKind::Invalid)
+    })
+}

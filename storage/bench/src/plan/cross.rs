@@ -1,0 +1,218 @@
+//! Factors to points. In: a plan's tables, and what kind each tier is. Out: every point once, or what cannot be measured
+//! and why. Pure.
+
+use super::point::{CacheState, Operation, Point, Way};
+use super::raw::{Cache, RawCross};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What crossing must know of a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Files of one local folder, read directly or not.
+    Local {
+        /// As the tier is configured.
+        direct: bool,
+    },
+    /// Anything else.
+    Elsewhere,
+}
+
+/// Points at most: more is a mistake in a plan.
+const MOST_POINTS: usize = 5000;
+
+/// Every combination. Those that are the same for their way or tier (a page cache that is not used, threads that are not
+/// there) become one.
+///
+/// # Errors
+/// The factor and the value, and why it cannot be.
+pub(crate) fn points(
+    cross: &[RawCross],
+    places: &BTreeMap<String, Place>,
+    size: u64,
+) -> Result<BTreeSet<Point>, String> {
+    let mut points = BTreeSet::new();
+    for table in cross {
+        for point in combinations(table) {
+            let point = settle(point, places)?;
+            check(&point, size)?;
+            points.insert(point);
+            if points.len() > MOST_POINTS {
+                return Err(format!("cross: more than {MOST_POINTS} points: take some values away"));
+            }
+        }
+    }
+    if points.is_empty() {
+        return Err("cross: no point: every factor needs a value".to_owned());
+    }
+    Ok(points)
+}
+
+/// Every value of each factor with every value of the others.
+fn combinations(table: &RawCross) -> Vec<(Point, Cache)> {
+    let mut all = Vec::new();
+    let blocks = || {
+        table
+            .block
+            .iter()
+            .flat_map(|block| table.depth.iter().map(move |depth| (block.0, *depth)))
+    };
+    let hows = || {
+        table
+            .way
+            .iter()
+            .flat_map(|way| table.cache.iter().map(move |cache| (*way, *cache)))
+    };
+    let loads = || {
+        table
+            .threads
+            .iter()
+            .flat_map(|threads| table.rate.iter().map(move |rate| (*threads, *rate)))
+    };
+    let whats = || {
+        table
+            .pattern
+            .iter()
+            .flat_map(|p| table.operation.iter().map(move |o| (*p, *o)))
+    };
+    for tier in &table.tier {
+        for (pattern, operation) in whats() {
+            for (way, cache) in hows() {
+                for &files in &table.files {
+                    for (threads, rate) in loads() {
+                        for (block_bytes, depth) in blocks() {
+                            let point = Point {
+                                tier: tier.clone(),
+                                operation,
+                                pattern,
+                                files,
+                                way,
+                                cache: CacheState::AsIs,
+                                threads,
+                                rate,
+                                block_bytes,
+                                depth,
+                            };
+                            all.push((point, cache));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The way that it comes to at its tier, and what the page cache can be there.
+fn settle((mut point, cache): (Point, Cache), places: &BTreeMap<String, Place>) -> Result<Point, String> {
+    let Some(place) = places.get(&point.tier) else {
+        let known: Vec<&str> = places.keys().map(String::as_str).collect();
+        return Err(format!(
+            "cross.tier: no tier `{}`: there are {}",
+            point.tier,
+            known.join(", ")
+        ));
+    };
+    match (place, point.way) {
+        (Place::Local { direct: true }, Way::Tier) => point.way = Way::Direct,
+        (Place::Local { direct: false }, Way::Tier) => point.way = Way::Buffered,
+        (Place::Elsewhere, way) if way != Way::Tier => {
+            let (way, tier) = (super::point::word(&way), &point.tier);
+            return Err(format!(
+                "cross.way: `{way}` reads local files, and `{tier}` is no `nvme` tier with one root: use `tier`"
+            ));
+        }
+        _ => {}
+    }
+    point.cache = match (place, point.way.is_direct(), cache) {
+        (Place::Elsewhere, ..) => CacheState::AsIs,
+        (_, true, _) => CacheState::Bypassed,
+        (_, _, Cache::Cold) => CacheState::Cold,
+        (_, _, Cache::Warm) => CacheState::Warm,
+    };
+    if point.way.is_peer() {
+        point.threads = 0;
+    }
+    Ok(point)
+}
+
+fn check(point: &Point, size: u64) -> Result<(), String> {
+    let file_bytes = size / u64::from(point.files.max(1));
+    let is_aligned = point.block_bytes.is_multiple_of(4096) && file_bytes.is_multiple_of(4096);
+    let why = match point {
+        Point { depth: 0, .. } => "cross.depth: must be at least 1".to_owned(),
+        Point { depth, .. } if *depth > 4096 => "cross.depth: at most 4096".to_owned(),
+        Point { files: 0, .. } => "cross.files: must be at least 1".to_owned(),
+        Point { block_bytes: 0, .. } => "cross.block: must be at least one byte".to_owned(),
+        Point { block_bytes, .. } if *block_bytes > size => "cross.block: larger than the data's `size`".to_owned(),
+        Point { files, .. } if file_bytes == 0 => format!("cross.files: {files} files of {size} bytes would be empty"),
+        Point {
+            way: Way::Mmap,
+            operation,
+            ..
+        } if *operation != Operation::Read => "cross.operation: `mmap` reads; write by `pread`".to_owned(),
+        Point {
+            way: Way::PreadDirect, ..
+        } if !is_aligned => "cross.block: `pread-direct` reads multiples of 4 KiB, of files that are".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(format!("{why} ({point})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crossed(text: &str) -> Result<Vec<String>, String> {
+        let table: RawCross = toml::from_str(text).unwrap();
+        let places = [
+            ("disk".to_owned(), Place::Local { direct: true }),
+            ("bucket".to_owned(), Place::Elsewhere),
+        ];
+        let points = points(&[table], &places.into(), 1 << 20)?;
+        Ok(points.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn factors_are_crossed_and_what_is_the_same_is_one_point() {
+        let all = crossed(
+            "tier = [\"disk\"]\nway = [\"tier\", \"pread\"]\ncache = [\"cold\", \"warm\"]\nblock = [4096, \"64KiB\"]\nthreads = [1, 2]",
+        );
+        // Direct: two blocks, two threads. Pread: two blocks, two states of the cache.
+        let all = all.unwrap();
+        assert_eq!(all.len(), 8, "{all:?}");
+        assert!(
+            all.contains(&"disk by pread: random read, warm, 64 KiB, depth 1".to_owned()),
+            "{all:?}"
+        );
+        assert!(
+            all.contains(&"disk by direct: random read, 2 threads, 4 KiB, depth 1".to_owned()),
+            "{all:?}"
+        );
+        let elsewhere =
+            crossed("tier = [\"bucket\"]\nblock = [512]\ncache = [\"cold\", \"warm\"]\nrate = [0, 100]").unwrap();
+        assert_eq!(elsewhere.len(), 2, "{elsewhere:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_named() {
+        for (text, named) in [
+            ("tier = [\"x\"]\nblock = [1]", "no tier `x`: there are bucket, disk"),
+            (
+                "tier = [\"bucket\"]\nblock = [1]\nway = [\"mmap\"]",
+                "`mmap` reads local files",
+            ),
+            (
+                "tier = [\"disk\"]\nblock = [1]\nway = [\"mmap\"]\noperation = [\"write\"]",
+                "cross.operation",
+            ),
+            ("tier = [\"disk\"]\nblock = [0]", "cross.block"),
+            ("tier = [\"disk\"]\nblock = [\"2MiB\"]", "larger than"),
+            ("tier = [\"disk\"]\nblock = [512]\nway = [\"pread-direct\"]", "4 KiB"),
+            ("tier = [\"disk\"]\nblock = [512]\ndepth = [0]", "cross.depth"),
+            ("tier = [\"disk\"]\nblock = []", "no point"),
+        ] {
+            let error = crossed(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A point: one combination of the factors. Plain data.
+
+use crate::units::bytes_text;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How bytes are got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Way {
+    /// The tier as it is configured.
+    Tier,
+    /// The io_uring tier with `O_DIRECT`.
+    Direct,
+    /// The io_uring tier through the page cache.
+    Buffered,
+    /// `pread` through the page cache, a thread for each call in flight.
+    Pread,
+    /// `pread` with `O_DIRECT`, likewise.
+    PreadDirect,
+    /// Copies out of a memory map, likewise.
+    Mmap,
+}
+
+impl Way {
+    /// Whether it is the bench's own code beside the tiers.
+    pub(crate) const fn is_peer(self) -> bool {
+        matches!(self, Self::Pread | Self::PreadDirect | Self::Mmap)
+    }
+
+    /// Whether it goes past the page cache.
+    pub(crate) const fn is_direct(self) -> bool {
+        matches!(self, Self::Direct | Self::PreadDirect)
+    }
+}
+
+/// Where the accesses go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Pattern {
+    /// One block after another, the callers taking turns, from the start again at the end.
+    Sequential,
+    /// Anywhere, at multiples of the block.
+    Random,
+    /// Every `stride`-th block, then those beside them.
+    Strided,
+    /// Some blocks far more often than others, by Zipf's law.
+    Zipf,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Operation {
+    /// Reads.
+    Read,
+    /// Writes: whole objects of a block through a tier, blocks in place by `pread`'s sister `pwrite`.
+    Write,
+    /// Both, `write_share` of them writes.
+    Mixed,
+}
+
+/// What the page cache holds at the start of a repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CacheState {
+    /// Nothing of the data: dropped by `posix_fadvise` before each repeat.
+    Cold,
+    /// The data, as far as it fits: read once before each repeat.
+    Warm,
+    /// It is not used: `O_DIRECT`.
+    Bypassed,
+    /// Not known: the tier is remote or in memory.
+    AsIs,
+}
+
+/// A point. Its order is that in which reports show it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) tier: String,
+    pub(crate) operation: Operation,
+    pub(crate) pattern: Pattern,
+    /// Objects that the data is cut into.
+    pub(crate) files: u32,
+    pub(crate) way: Way,
+    pub(crate) cache: CacheState,
+    /// Threads of the runtime, 0 for one per core; the peers have one for each call in flight.
+    pub(crate) threads: u16,
+    /// Calls offered per second; 0 is a closed loop.
+    pub(crate) rate: u32,
+    pub(crate) block_bytes: u64,
+    /// Calls in flight; in an open loop at most so many.
+    pub(crate) depth: u32,
+}
+
+/// The word of a value as its TOML has it.
+pub(crate) fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+impl Point {
+    /// What it shares with the other points of a heat map, everything but block and depth, in words.
+    pub(crate) fn family_text(&self) -> String {
+        let mut text = format!(
+            "{} by {}: {} {}",
+            self.tier,
+            word(&self.way),
+            word(&self.pattern),
+            word(&self.operation)
+        );
+        match self.cache {
+            CacheState::Cold => text += ", cold",
+            CacheState::Warm => text += ", warm",
+            CacheState::Bypassed | CacheState::AsIs => {}
+        }
+        if self.files > 1 {
+            text += &format!(", {} files", self.files);
+        }
+        if self.threads > 0 {
+            text += &format!(", {} thread{}", self.threads, if self.threads == 1 { "" } else { "s" });
+        }
+        if self.rate > 0 {
+            text += &format!(", {}/s offered", self.rate);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (family, block) = (self.family_text(), bytes_text(self.block_bytes));
+        write!(f, "{family}, {block}, depth {}", self.depth)
+    }
+}

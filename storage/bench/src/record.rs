@@ -1,0 +1,149 @@
+//! What a run keeps: one entry for each repeat of each point. Plain data; a line of `journal.jsonl`.
+
+use crate::drive::Driven;
+use crate::machine::MachineUse;
+use crate::peers::{PeerFigures, Tool};
+use crate::plan::Point;
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One repeat of a point.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) point: Point,
+    pub(crate) repeat: u32,
+    /// None where it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) measured: Option<Measured>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<String>,
+    /// What other tools measured beside it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) peers: BTreeMap<Tool, PeerFigures>,
+    /// Why a tool that should have measured did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) peer_faults: Vec<String>,
+}
+
+/// What a repeat measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Of each call, in nanoseconds: HdrHistogram's V2 encoding in base64.
+    pub(crate) latency_hdr: String,
+    /// How late calls of an open loop began, p99 in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) late_p99_us: Option<f64>,
+    pub(crate) window_s: f64,
+    pub(crate) calls: u64,
+    /// Calls that ended in the window, whenever they were due.
+    pub(crate) ended: u64,
+    pub(crate) writes: u64,
+    pub(crate) asked_bytes: u64,
+    /// Bytes that the tier says that it moved; 0 for calls of the kernel, which does not say.
+    pub(crate) wire_bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) retries: u64,
+    pub(crate) unfinished: u64,
+    /// How the bytes came, as the tier says.
+    pub(crate) via: String,
+    pub(crate) machine: MachineUse,
+    /// What disturbed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) disturbed: Option<String>,
+}
+
+impl Measured {
+    /// Of a repeat; other processes may use so much of the CPUs.
+    pub(crate) fn of(driven: &Driven, foreign_cpu_share: f64) -> Result<Self> {
+        let tally = &driven.tally;
+        let machine = driven.looks.1.since(&driven.looks.0);
+        let late = &tally.late_ns;
+        Ok(Self {
+            latency_hdr: encode(&tally.latency_ns)?,
+            late_p99_us: (!late.is_empty()).then(|| late.value_at_quantile(0.99) as f64 / 1e3),
+            window_s: driven.window.as_secs_f64(),
+            calls: tally.calls,
+            ended: tally.ended,
+            writes: tally.writes,
+            asked_bytes: tally.asked_bytes,
+            wire_bytes: tally.wire_bytes,
+            requests: tally.requests,
+            retries: tally.retries,
+            unfinished: tally.unfinished,
+            via: tally.via.to_string(),
+            disturbed: disturbance(&machine, foreign_cpu_share),
+            machine,
+        })
+    }
+
+    pub(crate) fn latencies(&self) -> Result<Histogram<u64>> {
+        let bytes = STANDARD.decode(&self.latency_hdr).context("no base64")?;
+        let read = Deserializer::new().deserialize(&mut bytes.as_slice());
+        read.map_err(|e| anyhow::anyhow!("no histogram: {e}"))
+    }
+}
+
+fn encode(histogram: &Histogram<u64>) -> Result<String> {
+    let mut bytes = Vec::new();
+    let written = V2Serializer::new().serialize(histogram, &mut bytes);
+    written.map_err(|e| anyhow::anyhow!("a histogram cannot be written: {e}"))?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Time that the hypervisor may give to others, as the load generator has it.
+const STEAL_SHARE: f64 = 0.05;
+
+fn disturbance(machine: &MachineUse, foreign_cpu_share: f64) -> Option<String> {
+    let over = |share: Option<f64>, limit: f64, what: &str| {
+        let share = share.filter(|share| limit < 1.0 && *share > limit)?;
+        Some(format!(
+            "{what} {:.0} % of the CPUs (limit {:.0} %)",
+            share * 100.0,
+            limit * 100.0
+        ))
+    };
+    let found = [
+        over(machine.foreign_cpu_share, foreign_cpu_share, "other processes used"),
+        over(machine.steal_share, STEAL_SHARE, "the hypervisor gave to others"),
+    ];
+    let found: Vec<String> = found.into_iter().flatten().collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_read_back_and_foreign_load_is_named() {
+        let mut histogram = Histogram::<u64>::new(3).unwrap();
+        (1..10_000).for_each(|ns| histogram.record(ns * 7).unwrap());
+        let measured = Measured {
+            latency_hdr: encode(&histogram).unwrap(),
+            ..serde_json::from_str(
+                r#"{"latency_hdr":"","window_s":1,"calls":1,"ended":1,"writes":0,"asked_bytes":1,"wire_bytes":1,"requests":1,"retries":0,
+                "unfinished":0,"via":"","machine":{"own_cpu_s":1,"foreign_cpu_share":null,"steal_share":null,"fetched_bytes":null,"disk":null,"nfs":null}}"#,
+            )
+            .unwrap()
+        };
+        let again = measured.latencies().unwrap();
+        assert_eq!(again.value_at_quantile(0.99), histogram.value_at_quantile(0.99));
+        let machine = |foreign| MachineUse {
+            foreign_cpu_share: Some(foreign),
+            ..MachineUse::default()
+        };
+        assert_eq!(disturbance(&machine(0.05), 0.1), None);
+        assert!(
+            disturbance(&machine(0.3), 0.1)
+                .unwrap()
+                .contains("30 % of the CPUs (limit 10 %)")
+        );
+        assert_eq!(disturbance(&machine(0.9), 1.0), None, "1 takes the limit away");
+    }
+}

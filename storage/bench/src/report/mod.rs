@@ -1,0 +1,32 @@
+//! What a run found, for people and for other tools. In: summarised points. Out: files, and a table in the terminal.
+
+mod csv;
+mod curves;
+mod heat;
+mod html;
+mod kept;
+mod markdown;
+mod rows;
+mod sentences;
+mod terminal;
+
+pub(crate) use kept::Kept;
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// Writes the files and prints the table.
+pub(crate) fn write(kept: &Kept, folder: &Path) -> Result<()> {
+    let json = serde_json::to_string_pretty(kept)? + "\n";
+    for (name, text) in [
+        ("run.json", json),
+        ("points.csv", csv::csv(&kept.points)?),
+        ("report.md", markdown::markdown(kept)),
+        ("report.html", html::page(kept)),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    print!("{}", terminal::text(kept));
+    Ok(())
+}

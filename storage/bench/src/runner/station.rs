@@ -1,0 +1,250 @@
+//! Where points are measured: a tier opened on a runtime of its own, and its data. In: a plan. Out: repeats. Everything that
+//! it writes lies in a folder of the run, and is removed at the end.
+
+use crate::content::Data;
+use crate::drive::{Course, Driven, tasks, threads};
+use crate::machine::Watched;
+use crate::plan::{Access, CacheState, Operation, Point, Way};
+use crate::stop::Stop;
+use crate::ways::{Kind, LocalCaller, ThroughTier, drop_cache, warm};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tierlab_storage::{Tier, TierConfig};
+use tokio::runtime::Runtime;
+
+/// A tier on a runtime.
+struct Opened {
+    tier: Arc<dyn Tier>,
+    runtime: Runtime,
+}
+
+/// What tells one opened tier from another: threads, and whether it reads directly where it can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Manner {
+    threads: u16,
+    direct: Option<bool>,
+}
+
+/// What tells the data of points apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Set {
+    files: u32,
+    /// Written in place: a tier would take that for another version of the object, and refuse to read on.
+    in_place: bool,
+}
+
+impl Set {
+    fn of(point: &Point) -> Self {
+        Self {
+            files: point.files,
+            in_place: point.way.is_peer() && point.operation != Operation::Read,
+        }
+    }
+}
+
+/// One tier of a plan.
+pub(crate) struct Station {
+    config: TierConfig,
+    /// Of a local tier, removed when this is dropped.
+    root: Option<tempfile::TempDir>,
+    /// Where its objects lie.
+    folder: String,
+    opened: BTreeMap<Manner, Opened>,
+    data: BTreeMap<Set, Data>,
+    watched: Watched,
+    /// What the tier says of itself, which belongs beside every figure.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Station {
+    /// Makes the folder of a local tier, and opens the tier to see that it is there.
+    pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, run: &str) -> Result<Self> {
+        let mut config = config.clone();
+        let root = match &mut config {
+            TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
+                let root = folder_in(scratch, name)?;
+                nvme.root = Some(root.path().to_owned());
+                Some(root)
+            }
+            _ => None,
+        };
+        let watched = match (&root, &config) {
+            (Some(root), _) => Watched::folder(root.path()),
+            (None, TierConfig::Nfs(nfs)) => nfs.path.as_deref().map_or_else(Watched::default, Watched::folder),
+            _ => Watched::default(),
+        };
+        let mut station = Self {
+            config,
+            root,
+            folder: format!("storage-bench/{run}-{}", std::process::id()),
+            opened: BTreeMap::new(),
+            data: BTreeMap::new(),
+            watched,
+            notes: Vec::new(),
+        };
+        let info = station
+            .open(Manner::default())
+            .with_context(|| format!("tier `{name}`"))?
+            .tier
+            .info();
+        station.notes = std::iter::once(format!("{} {}", info.kind, info.location))
+            .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
+            .chain(info.notes)
+            .collect();
+        Ok(station)
+    }
+
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.root.as_ref().map(tempfile::TempDir::path)
+    }
+
+    /// The local file of a point with one file.
+    pub(crate) fn file(&self, point: &Point) -> Option<PathBuf> {
+        let files = self.files(point);
+        files.first().filter(|_| files.len() == 1).cloned()
+    }
+
+    fn files(&self, point: &Point) -> Vec<PathBuf> {
+        let (Some(root), Some(data)) = (self.root(), self.data.get(&Set::of(point))) else {
+            return Vec::new();
+        };
+        data.objects
+            .iter()
+            .map(|object| root.join(object.path.as_str()))
+            .collect()
+    }
+
+    /// Writes the data that a point reads, where it is not there.
+    pub(crate) fn prepare(&mut self, point: &Point, access: &Access) -> Result<()> {
+        if self.data.contains_key(&Set::of(point)) {
+            return Ok(());
+        }
+        let folder = format!(
+            "{}/{}-files{}",
+            self.folder,
+            point.files,
+            if Set::of(point).in_place { "-written" } else { "" }
+        );
+        let opened = self.open(Manner::default())?;
+        let write = Data::write(&opened.tier, &folder, point.files, access.size, access.seed);
+        let data = opened.runtime.block_on(write)?;
+        self.data.insert(Set::of(point), data);
+        Ok(())
+    }
+
+    /// Brings the page cache to what a point wants.
+    pub(crate) fn settle(&self, point: &Point) -> Result<()> {
+        let files = self.files(point);
+        match point.cache {
+            // Bypassed too: pages that lie in the cache would have to be written or dropped by the first direct reads.
+            CacheState::Cold | CacheState::Bypassed => drop_cache(&files),
+            CacheState::Warm => warm(&files),
+            CacheState::AsIs => Ok(()),
+        }
+    }
+
+    /// One repeat. Its data must have been prepared.
+    pub(crate) fn measure(&mut self, point: &Point, access: &Access, repeat: u32, stop: &Stop) -> Result<Driven> {
+        let data = self.data.get(&Set::of(point)).context("the data is not there")?.clone();
+        let course = |data: &Data| Course::new(point, access, data.file_bytes, repeat, stop);
+        let kind = match point.way {
+            Way::Pread => Some(Kind::Pread { direct: false }),
+            Way::PreadDirect => Some(Kind::Pread { direct: true }),
+            Way::Mmap => Some(Kind::Map),
+            Way::Tier | Way::Direct | Way::Buffered => None,
+        };
+        if let Some(kind) = kind {
+            let files = Arc::new(self.files(point));
+            let block = usize::try_from(point.block_bytes)?;
+            let caller = |_| LocalCaller::new(kind, files.clone(), data.clone(), block);
+            let callers = (0..point.depth).map(caller).collect::<Result<Vec<_>>>()?;
+            return threads(&course(&data)?, callers, &self.watched);
+        }
+        let direct = match point.way {
+            Way::Direct => Some(true),
+            Way::Buffered => Some(false),
+            _ => None,
+        };
+        let manner = Manner {
+            threads: point.threads,
+            direct,
+        };
+        let (folder, watched) = (self.folder.clone(), self.watched.clone());
+        let opened = self.open(manner)?;
+        let caller = |number| ThroughTier::new(opened.tier.clone(), data.clone(), &folder, number);
+        let callers = (0..point.depth).map(caller).collect();
+        opened
+            .runtime
+            .block_on(tasks(Arc::new(course(&data)?), callers, &watched))
+    }
+
+    /// Why what came is not what the tier was configured for.
+    pub(crate) fn shortfall(&self, driven: &Driven) -> Option<String> {
+        self.opened
+            .values()
+            .find_map(|opened| opened.tier.shortfall(driven.tally.via))
+    }
+
+    fn open(&mut self, manner: Manner) -> Result<&Opened> {
+        let opened = match self.opened.remove(&manner) {
+            Some(opened) => opened,
+            None => Opened::new(&self.config, manner)?,
+        };
+        Ok(self.opened.entry(manner).or_insert(opened))
+    }
+
+    /// Removes all that was written.
+    pub(crate) fn remove(mut self) -> Result<()> {
+        let data = std::mem::take(&mut self.data);
+        let folder = tierlab_storage::ObjectPath::new(&format!("{}/written", self.folder))?;
+        let opened = self.open(Manner::default())?;
+        let tier = &opened.tier;
+        opened.runtime.block_on(async {
+            for data in data.values() {
+                data.remove(tier).await?;
+            }
+            for object in tier.list(Some(&folder)).await.unwrap_or_default() {
+                tier.delete(&object.path)
+                    .await
+                    .context("cannot remove what was written")?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Opened {
+    fn new(config: &TierConfig, manner: Manner) -> Result<Self> {
+        let mut config = config.clone();
+        if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
+            nvme.direct = direct;
+        }
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        if manner.threads > 0 {
+            builder.worker_threads(manner.threads.into());
+        }
+        let runtime = builder.enable_all().build().context("cannot start a runtime")?;
+        let tier = runtime
+            .block_on(tierlab_storage::open(&config))
+            .context("cannot open the tier")?;
+        Ok(Self { tier, runtime })
+    }
+}
+
+/// A folder of the run's own.
+fn folder_in(scratch: Option<&Path>, name: &str) -> Result<tempfile::TempDir> {
+    let parent = scratch.map_or_else(std::env::temp_dir, Path::to_owned);
+    let why = || {
+        format!(
+            "cannot make a folder in {}: it must be there and writable; choose another by --scratch",
+            parent.display()
+        )
+    };
+    let parent = parent.canonicalize().with_context(why)?;
+    let builder = tempfile::Builder::new()
+        .prefix(&format!("tierlab-storage-bench-{name}-"))
+        .tempdir_in(&parent);
+    builder.with_context(why)
+}

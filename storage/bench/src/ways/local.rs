@@ -1,0 +1,135 @@
+//! The usual calls for a local file, measured beside the tiers: `pread`, with and without `O_DIRECT`, and memory maps. In: a
+//! pick. Out: the bytes, checked. Each caller is a thread of its own with its own buffer.
+
+use super::map::Map;
+use crate::content::Data;
+use crate::picker::Pick;
+use anyhow::{Context, Result, ensure};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What direct reads are aligned to.
+const ALIGNMENT: usize = 4096;
+
+/// How bytes are got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `pread` and `pwrite`.
+    Pread {
+        /// With `O_DIRECT`.
+        direct: bool,
+    },
+    /// Out of a memory map.
+    Map,
+}
+
+/// One caller.
+pub(crate) struct LocalCaller {
+    kind: Kind,
+    files: Arc<Vec<PathBuf>>,
+    data: Data,
+    /// Where there is one file it stays open; of many each is opened for each access, as loaders do.
+    open: Option<Opened>,
+    buffer: Vec<u8>,
+}
+
+enum Opened {
+    File(File),
+    Map(Map),
+}
+
+impl LocalCaller {
+    pub(crate) fn new(kind: Kind, files: Arc<Vec<PathBuf>>, data: Data, block: usize) -> Result<Self> {
+        let open = match files.as_slice() {
+            [file] => Some(Opened::new(kind, file)?),
+            _ => None,
+        };
+        Ok(Self {
+            kind,
+            files,
+            data,
+            open,
+            buffer: vec![0; block + ALIGNMENT],
+        })
+    }
+
+    /// Does it. Out: when it ended; checking comes after that moment.
+    pub(crate) fn act(&mut self, pick: Pick) -> Result<Instant> {
+        let start = self.buffer.as_ptr().align_offset(ALIGNMENT);
+        let part = &mut self.buffer[start..start + pick.len];
+        if pick.write {
+            part.copy_from_slice(&self.data.bytes(pick.file, pick.offset..pick.offset + pick.len as u64));
+        }
+        let path = &self.files[pick.file as usize];
+        let done = match &self.open {
+            Some(open) => open.act(pick, part),
+            None => Opened::new(self.kind, path)?.act(pick, part),
+        };
+        let ended = Instant::now();
+        done.with_context(|| format!("an access to {} failed", path.display()))?;
+        let right = self.data.looks_right(pick.file, pick.offset, part);
+        ensure!(right, "{}: the bytes at {} are wrong", path.display(), pick.offset);
+        Ok(ended)
+    }
+}
+
+impl Opened {
+    fn new(kind: Kind, path: &Path) -> Result<Self> {
+        let flags = match kind {
+            Kind::Pread { direct: true } => libc::O_DIRECT,
+            _ => 0,
+        };
+        let open = || {
+            OpenOptions::new()
+                .read(true)
+                .write(kind != Kind::Map)
+                .custom_flags(flags)
+                .open(path)
+        };
+        let file = open().with_context(|| {
+            let direct = if flags == 0 {
+                ""
+            } else {
+                " with O_DIRECT; a file system in memory has none: take another --scratch"
+            };
+            format!("cannot open {}{direct}", path.display())
+        })?;
+        Ok(match kind {
+            Kind::Map => Self::Map(Map::new(&file).with_context(|| format!("cannot map {}", path.display()))?),
+            Kind::Pread { .. } => Self::File(file),
+        })
+    }
+
+    fn act(&self, pick: Pick, part: &mut [u8]) -> std::io::Result<()> {
+        match self {
+            Self::File(file) if pick.write => file.write_all_at(part, pick.offset),
+            Self::File(file) => file.read_exact_at(part, pick.offset),
+            Self::Map(map) => map.copy(pick.offset, part),
+        }
+    }
+}
+
+/// Drops what the page cache holds of files; what is not yet on the disk is written first, because it would stay.
+pub(crate) fn drop_cache(files: &[PathBuf]) -> Result<()> {
+    for path in files {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        file.sync_data()
+            .with_context(|| format!("cannot sync {}", path.display()))?;
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+            .with_context(|| format!("cannot drop {} from the page cache", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Reads files once, so that the page cache holds what fits.
+pub(crate) fn warm(files: &[PathBuf]) -> Result<()> {
+    for path in files {
+        let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        std::io::copy(&mut file, &mut std::io::sink()).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! A file as memory. In: an open file. Out: its bytes, copied.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::ptr::NonNull;
+
+/// A read-only map of a whole file, taken back when it is dropped.
+pub(super) struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the map is read-only and belongs to this value alone; reading it from any thread is sound.
+unsafe impl Send for Map {}
+
+impl Map {
+    pub(super) fn new(file: &File) -> io::Result<Self> {
+        let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        // SAFETY: a new map at an address of the kernel's choice, of an open file; the result is checked below.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(at.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { start, len })
+    }
+
+    /// Copies bytes out; the page faults of cold ones happen here.
+    pub(super) fn copy(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset)
+            .ok()
+            .filter(|from| from.checked_add(into.len()).is_some_and(|to| to <= self.len));
+        let from = from.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        // SAFETY: inside of the map, by the check above; the bench alone has the file, of a folder of its own, and does not
+        // shorten it while it is mapped. `into` is the caller's, so that the two cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(from), into.as_mut_ptr(), into.len()) };
+        // Of the copy only the beginning is looked at: without this the rest might not be made.
+        std::hint::black_box(into);
+        Ok(())
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: what `new` mapped, once, and nothing borrows from it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_copied_and_the_end_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let map = Map::new(&File::open(&path).unwrap()).unwrap();
+        let mut part = [0; 4];
+        map.copy(6, &mut part).unwrap();
+        assert_eq!(&part, b"6789");
+        assert_eq!(map.copy(7, &mut part).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(map.copy(u64::MAX, &mut part).is_err());
+    }
+}

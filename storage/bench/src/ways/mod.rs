@@ -1,0 +1,8 @@
+//! The ways of getting bytes that are held beside each other: through a tier, and by the usual calls for a local file.
+
+mod local;
+mod map;
+mod through_tier;
+
+pub(crate) use local::{Kind, LocalCaller, drop_cache, warm};
+pub(crate) use through_tier::ThroughTier;

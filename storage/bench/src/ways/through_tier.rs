@@ -1,0 +1,70 @@
+//! Accesses through a tier. In: a pick. Out: the bytes, checked, and what they cost. A write is a whole object, because that
+//! is what tiers write.
+
+use crate::content::Data;
+use crate::picker::Pick;
+use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
+use std::time::Instant;
+use tierlab_storage::{Body, Object, ObjectPath, ReadCost, Tier};
+
+/// Objects that a caller writes in turn.
+const OWN_OBJECTS: u64 = 4;
+
+/// One caller.
+pub(crate) struct ThroughTier {
+    tier: Arc<dyn Tier>,
+    data: Data,
+    folder: String,
+    caller: u32,
+    written: u64,
+}
+
+impl ThroughTier {
+    pub(crate) fn new(tier: Arc<dyn Tier>, data: Data, folder: &str, caller: u32) -> Self {
+        Self {
+            tier,
+            data,
+            folder: folder.to_owned(),
+            caller,
+            written: 0,
+        }
+    }
+
+    /// Does it. Out: when it ended, and its cost; checking comes after that moment.
+    pub(crate) async fn act(&mut self, pick: Pick) -> Result<(Instant, ReadCost)> {
+        if pick.write {
+            return self.put(pick).await;
+        }
+        let object: &Object = &self.data.objects[pick.file as usize];
+        let range = pick.offset..pick.offset + pick.len as u64;
+        let read = self.tier.read(object, range.clone()).await;
+        let ended = Instant::now();
+        let read = read.context("a read failed")?;
+        let right = read.bytes.len() == pick.len && self.data.looks_right(pick.file, pick.offset, &read.bytes);
+        ensure!(right, "{}: the bytes {range:?} are wrong", object.path);
+        Ok((ended, read.cost))
+    }
+
+    async fn put(&mut self, pick: Pick) -> Result<(Instant, ReadCost)> {
+        let name = format!(
+            "{}/written/{}-{}.bin",
+            self.folder,
+            self.caller,
+            self.written % OWN_OBJECTS
+        );
+        self.written += 1;
+        let bytes = self.data.bytes(pick.file, pick.offset..pick.offset + pick.len as u64);
+        let begun = Instant::now();
+        let put = self.tier.put(&ObjectPath::new(&name)?, Body::Bytes(bytes.into())).await;
+        put.context("a write failed")?;
+        let ended = Instant::now();
+        let cost = ReadCost {
+            device: ended - begun,
+            wire_bytes: pick.len as u64,
+            requests: 1,
+            ..ReadCost::default()
+        };
+        Ok((ended, cost))
+    }
+}

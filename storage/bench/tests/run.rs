@@ -1,0 +1,192 @@
+//! Plans as a process: what is measured, what is left behind, how it ends.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// On the disk below the project's target folder: a temporary folder may lie in memory, where nothing is direct.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn plan(folder: &Path, cross: &str) {
+    let nvme = "kind = \"nvme\"\nroot = \"anywhere\"\n";
+    std::fs::write(folder.join("nvme.toml"), nvme).unwrap();
+    std::fs::write(folder.join("memory.toml"), "kind = \"memory\"\n").unwrap();
+    let head = "name = \"test\"\nrepeats = 2\nseconds = 0.05\nwarmup_seconds = 0.01\nsize = \"1MiB\"\nforeign_cpu_share = 1.0\npeers = false\n\
+                [tiers.disk]\nfile = \"nvme.toml\"\n[tiers.memory]\nfile = \"memory.toml\"\n";
+    std::fs::write(folder.join("plan.toml"), format!("{head}{cross}")).unwrap();
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    std::fs::create_dir_all(folder.join("scratch")).unwrap();
+    command
+        .arg("run")
+        .arg(folder.join("plan.toml"))
+        .arg("--scratch")
+        .arg(folder.join("scratch"))
+        .args(arguments);
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"buffered\", \"pread\", \"pread-direct\", \"mmap\"]\n\
+         pattern = [\"sequential\", \"random\", \"strided\", \"zipf\"]\nblock = [\"4KiB\"]\ndepth = [2]\n\
+         [[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\", \"pread-direct\"]\noperation = [\"write\", \"mixed\"]\nblock = [\"4KiB\"]\n\
+         [[cross]]\ntier = [\"disk\"]\nway = [\"direct\", \"pread\", \"mmap\"]\nfiles = [64]\ncache = [\"warm\"]\nblock = [\"4KiB\"]\n\
+         [[cross]]\ntier = [\"memory\"]\nblock = [\"4KiB\", \"64KiB\"]\ndepth = [1, 4]\nthreads = [1]\n",
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", told(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points.len(), 20 + 6 + 3 + 4);
+    for point in points {
+        let number = |key: &str| {
+            point[key]["value"]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} in {point}"))
+        };
+        assert_eq!(point["repeats"], 2, "{point}");
+        let bytes = number("iops") * point["point"]["block_bytes"].as_f64().unwrap();
+        assert!((bytes - number("mb_per_s") * 1e6).abs() <= 1e-6 * bytes, "{point}");
+        assert!(point["calls"].as_u64().unwrap() > 0, "{point}");
+        assert!(number("cpu_s_per_gb") > 0.0, "{point}");
+    }
+    let csv = std::fs::read_to_string(out.join("points.csv")).unwrap();
+    assert_eq!(csv.lines().count(), points.len() + 1);
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    for wanted in [
+        "Block and depth",
+        "memory by tier: random read",
+        "MB/s",
+        "kind = ",
+        "[[cross]]",
+    ] {
+        assert!(wanted == "kind = " || page.contains(wanted), "{wanted}");
+    }
+    assert!(
+        std::fs::read_to_string(out.join("report.md"))
+            .unwrap()
+            .contains("disk by mmap: zipf read, cold")
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("disk by direct: random read"));
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_open_loop_counts_from_due_times_and_a_rate_that_is_too_high_is_saturated() {
+    let folder = folder();
+    // A tier with one connection that takes 5 ms for each request: 200 a second and no more.
+    std::fs::write(
+        folder.path().join("slow.toml"),
+        "kind = \"memory\"\n[emulated]\nconnections = 1\nlatency = { distribution = \"lognormal\", median_us = 5000, sigma = 0 }\n",
+    )
+    .unwrap();
+    plan(
+        folder.path(),
+        "[tiers.slow]\nfile = \"slow.toml\"\n[[cross]]\ntier = [\"slow\"]\nblock = [\"4KiB\"]\ndepth = [16]\nrate = [50, 2000]\n",
+    );
+    let out = folder.path().join("out");
+    let output = run(folder.path(), &["--out", out.to_str().unwrap(), "--seconds", "0.5"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let points = run["points"].as_array().unwrap();
+    assert_eq!(points[1]["point"]["rate"], 2000);
+    assert_eq!(points[1]["verdict"], "saturated");
+    // By the law of the queue its calls wait for hundreds of others; a closed loop would say 80 ms.
+    assert!(
+        points[1]["p50_us"]["value"].as_f64().is_none_or(|us| us > 150_000.0),
+        "{}",
+        points[1]
+    );
+    assert!(points[1]["late_p99_us"].as_f64().unwrap() > 100_000.0, "{}", points[1]);
+    assert!(run["tiers"]["slow"].to_string().contains("emulated"));
+}
+
+#[test]
+fn an_interrupted_run_is_gone_on_with() {
+    let folder = folder();
+    plan(
+        folder.path(),
+        "[[cross]]\ntier = [\"disk\"]\nway = [\"pread\"]\nblock = [\"4KiB\"]\ndepth = [1, 2, 3, 4]\n",
+    );
+    let out = folder.path().join("out");
+    let out_text = out.to_str().unwrap();
+    let mut child = command(folder.path(), &["--out", out_text, "--seconds", "0.3"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = || std::fs::read_to_string(out.join("journal.jsonl")).map_or(0, |text| text.lines().count());
+    let until = Instant::now() + Duration::from_secs(60);
+    while lines() < 2 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let kept = lines();
+    assert!((2..8).contains(&kept), "{kept}");
+    assert_eq!(std::fs::read_dir(folder.path().join("scratch")).unwrap().count(), 0);
+    let output = run(folder.path(), &["--resume", out_text, "--seconds", "0.3"]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(lines(), 8);
+    // Another plan is another run.
+    let output = run(folder.path(), &["--resume", out_text]);
+    assert!(
+        !output.status.success() && told(&output).contains("another"),
+        "{}",
+        told(&output)
+    );
+    let output = run(folder.path(), &["--out", out_text]);
+    assert!(
+        !output.status.success() && told(&output).contains("--resume"),
+        "{}",
+        told(&output)
+    );
+}
+
+#[test]
+fn mistakes_of_a_plan_are_named() {
+    let folder = folder();
+    for (cross, named) in [
+        ("[[cross]]\ntier = [\"x\"]\nblock = [1]\n", "no tier `x`"),
+        ("[[cross]]\ntier = [\"disk\"]\nblock = [\"4 feet\"]\n", "feet"),
+        ("[[cross]]\ntier = [\"disk\"]\nblocks = [1]\n", "blocks"),
+        (
+            "[[cross]]\ntier = [\"memory\"]\nblock = [1]\nway = [\"mmap\"]\n",
+            "cross.way",
+        ),
+    ] {
+        plan(folder.path(), cross);
+        let output = run(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{cross}: {}", told(&output));
+        assert!(told(&output).contains(named), "{cross}: {}", told(&output));
+    }
+    plan(folder.path(), "[[cross]]\ntier = [\"disk\"]\nblock = [4096]\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    command
+        .arg("run")
+        .arg(folder.path().join("plan.toml"))
+        .args(["--scratch", "/no/such/folder"]);
+    let output = command.arg("--out").arg(folder.path().join("none")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("/no/such/folder"), "{}", told(&output));
+}
