@@ -24,7 +24,7 @@ Exit codes: 0 success, 2 bad usage or config, 1 anything else, a run that is inv
 
 /// Measure how fast a storage tier reads
 #[derive(Debug, Parser)]
-#[command(name = "tierlab-storage-bench", version, after_help = AFTER_HELP)]
+#[command(name = "tierlab-storage-bench", version = tierlab_program::version(None), after_help = AFTER_HELP)]
 pub(crate) struct Options {
     /// The tier's TOML
     #[arg(long, value_name = "FILE")]
