@@ -19,7 +19,11 @@ fn every_kept_run_opens() {
     for run in runs {
         let text = std::fs::read(run.join("run.json")).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
-        assert!(json["schema_version"].is_u64(), "{} has no schema_version", run.display());
+        assert!(
+            json["schema_version"].is_u64(),
+            "{} has no schema_version",
+            run.display()
+        );
         let out = tempfile::tempdir().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"))
             .arg("report")
