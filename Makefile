@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab
+.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab package check-package image check-deploy check-slurm
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -28,7 +28,7 @@ lab: lab-programs ## one question to nine variants, ten minutes of measuring: an
 lab-full: build ## the same question with an hour, a larger table and model
 	$(BIN)/tierlab-loadgen lab configs/labs/full.toml
 
-test: setup lint deny-where-installed doc unit check-dashboards check-docs ## structure, lints, docs, every test, every query of the dashboards and every command of the documentation
+test: setup lint deny-where-installed doc unit check-deploy check-dashboards check-docs ## structure, lints, docs, every test, the manifests, every query of the dashboards and every command of the documentation
 
 setup: ## fetch ONNX Runtime and the tests' tools into .runtime/
 	scripts/setup test
@@ -51,6 +51,26 @@ dist: build ## the programs without debug information, which lies beside each of
 		objcopy --strip-debug --strip-unneeded $(BIN)/tierlab-$$program target/dist/tierlab-$$program && \
 		(cd target/dist && objcopy --add-gnu-debuglink=tierlab-$$program.debug tierlab-$$program) || exit 1; done
 	ls -lh target/dist
+
+package: ## tarball, Debian package, wheel, list of parts and checksums in target/package, of programs that say their commit
+	scripts/setup onnxruntime
+	TIERLAB_BUILD_COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" $(CARGO) build --release --workspace --bins --locked
+	scripts/package --bin $(BIN)
+	scripts/check-package
+
+check-package: ## the wheel into an empty virtual environment, to a first valid point, timed
+	scripts/check-package --install
+
+image: ## a container image of Debian's packages and our own, started, probed and stopped (as root; mmdebstrap, buildah)
+	scripts/image
+
+check-deploy: ## the manifests of deploy/ against the schemas of their kinds
+	scripts/setup deploy
+	scripts/check-deploy
+
+check-slurm: ## a real Slurm of three nodes on this host runs a sweep and merges it (as root; Debian's slurmctld, slurmd, munge)
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/check-slurm --bin $(BIN)
 
 lint: ## structure, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests

@@ -2,6 +2,7 @@
 
 use crate::commands::target_options::TargetOptions;
 use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace};
+use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
@@ -25,7 +26,7 @@ use tierlab_report::Outcome;
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
-    version,
+    version = tierlab_program::version(Some(BUILD_COMMIT)),
     after_help = "Examples:\n  \
         tierlab-loadgen lab configs/labs/quick.toml\n  \
         tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000\n  \

@@ -7,6 +7,9 @@ use tierlab_loadgen::cli::Cli;
 
 fn main() -> anyhow::Result<ExitCode> {
     tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return Ok(code);
+    }
     let cli = Cli::parse();
     tierlab_program::can_start_workers(0).context("tierlab-loadgen")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

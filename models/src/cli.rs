@@ -34,7 +34,7 @@ Exit codes: 0 success, 2 bad usage or config, 1 anything else.";
 
 /// Writes models and feature tables, checks them, and puts them on storage tiers.
 #[derive(Debug, Parser)]
-#[command(name = "tierlab-models", version, after_help = EXAMPLES)]
+#[command(name = "tierlab-models", version = tierlab_program::version(None), after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -135,7 +135,8 @@ pub struct ImportArgs {
         conflicts_with = "config", value_parser = clap::value_parser!(u32).range(2..=1_000_000)
     )]
     batching: Option<u32>,
-    /// ONNX Runtime's library or its folder [default: what `scripts/setup onnxruntime` fetched]
+    /// ONNX Runtime's library or its folder [default: what came with the program or lies in its Python
+    /// environment, else what `scripts/setup onnxruntime` fetched]
     #[arg(long, value_name = "PATH", env = "ORT_DYLIB_PATH")]
     onnxruntime: Option<PathBuf>,
     /// Take it without trying it in ONNX Runtime: the server's start says whether it serves it

@@ -11,6 +11,9 @@ const WORKERS: usize = 2;
 
 fn main() -> ExitCode {
     tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return code;
+    }
     let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)

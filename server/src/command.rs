@@ -29,7 +29,7 @@ const HARD_EXIT_AFTER: Duration = Duration::from_secs(10);
 /// the exit code is 0. What is not finished within the drain time is ended and named in the log; the exit code is 1.
 /// Exit codes: 0 success, 2 bad usage or configuration, 1 otherwise.
 #[derive(Parser, Debug)]
-#[command(name = "tierlab-server", version, after_help = EXAMPLES)]
+#[command(name = "tierlab-server", version = tierlab_program::version(None), after_help = EXAMPLES)]
 struct Args {
     /// The configuration; tiers are read from the folder `tiers` beside it.
     #[arg(long, value_name = "FILE", default_value = "configs/server.toml")]
@@ -82,6 +82,9 @@ pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let environment = std::env::var("TIERLAB_LOG__FORMAT").ok();
     tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Args>() {
+        return code;
+    }
     let mut format = LogFormat::asked_for(&arguments, environment.as_deref());
     let args = match Args::try_parse() {
         Ok(args) => args,

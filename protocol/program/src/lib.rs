@@ -1,5 +1,10 @@
-//! How every program of the workspace begins and ends: enough threads to start with, and a quiet end when nobody reads what it
-//! prints. Knows nothing of what the programs do.
+//! How every program of the workspace begins and ends: what it says of itself, where it finds ONNX Runtime, enough threads to start
+//! with, and a quiet end when nobody reads what it prints. Knows nothing of what the programs do.
+
+mod about;
+pub mod onnxruntime;
+
+pub use about::{describe, version};
 
 use std::io;
 use std::sync::mpsc;

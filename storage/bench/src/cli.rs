@@ -36,7 +36,7 @@ Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-storage-bench",
-    version,
+    version = tierlab_program::version(None),
     after_help = AFTER_HELP,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true

@@ -27,6 +27,9 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Cli>() {
+        return code;
+    }
     let cli = Cli::parse();
     let logs = EnvFilter::try_from_env("TIERLAB_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()

@@ -54,7 +54,7 @@ Exit codes: 0 when told to stop, 2 bad usage, 1 anything else.";
 
 /// Serve folders over S3, NFSv3 and Arrow Flight, for tests and for the lab
 #[derive(Debug, Parser)]
-#[command(name = "tierlab-origin", version, after_help = AFTER_HELP)]
+#[command(name = "tierlab-origin", version = tierlab_program::version(None), after_help = AFTER_HELP)]
 struct Flags {
     /// Folder to serve over S3: each folder in it is a bucket; made when missing
     #[arg(long, value_name = "DIR", required_unless_present_any = ["nfs_root", "flight_root"])]
@@ -119,6 +119,9 @@ fn main() -> ExitCode {
     // Asked for first, so that a parent that ends during the start is noticed.
     let parent = std::os::unix::process::parent_id();
     tierlab_program::end_when_unread();
+    if let Some(code) = tierlab_program::describe::<Flags>() {
+        return code;
+    }
     let flags = Flags::parse();
     let filter = match EnvFilter::try_new(&flags.log) {
         Ok(filter) => filter,

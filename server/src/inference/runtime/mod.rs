@@ -16,20 +16,17 @@ use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use provider::{Provider, Providers, has_cuda};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tierlab_formats::model::{InstanceKind, MODEL_FILE};
+use tierlab_program::onnxruntime::{self, newest_in};
 
 /// The key that lets threads spin during runs only.
 const STOP_SPINNING_AFTER_RUN: &str = "session.force_spinning_stop";
 /// The oldest ONNX Runtime that can be used.
 const OLDEST: &str = "1.23";
-/// Where `scripts/setup onnxruntime` puts the library, below the project's root.
-const SETUP_FOLDER: &str = ".runtime/onnxruntime";
 /// Names tried with the system's own search path.
 const SYSTEM_NAMES: [&str; 2] = ["libonnxruntime.so", "libonnxruntime.so.1"];
-/// Parents of the current directory and of the executable that are searched at most.
-const MAX_PARENTS: usize = 8;
 
 /// Where to look for the library.
 #[derive(Debug, Clone, Default)]
@@ -316,7 +313,7 @@ fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
             ))
         });
     }
-    for folder in setup_folders() {
+    for folder in onnxruntime::folders() {
         if let Some(library) = newest_in(&folder) {
             return Ok(library);
         }
@@ -337,75 +334,14 @@ fn find(search: &LibrarySearch) -> Result<PathBuf, RuntimeError> {
 
 fn advice() -> String {
     format!(
-        "Get it with `scripts/setup onnxruntime`, or with `pip install onnxruntime` and ORT_DYLIB_PATH set to \
-         the package's onnxruntime/capi/libonnxruntime.so.*; it must be version {OLDEST} or newer."
+        "Get it with `pip install onnxruntime` in the environment of this program, with `scripts/setup onnxruntime` in a checkout, \
+         or set ORT_DYLIB_PATH to a libonnxruntime.so.* of your own; it must be version {OLDEST} or newer."
     )
-}
-
-/// The set-up folder below the current directory, the executable's, and their parents.
-fn setup_folders() -> Vec<PathBuf> {
-    let executable = std::env::current_exe()
-        .ok()
-        .and_then(|path| path.parent().map(Path::to_path_buf));
-    let starts = [std::env::current_dir().ok(), executable];
-    let mut folders: Vec<PathBuf> = Vec::new();
-    for start in starts.iter().flatten() {
-        for folder in start
-            .ancestors()
-            .take(MAX_PARENTS)
-            .map(|parent| parent.join(SETUP_FOLDER))
-        {
-            if !folders.contains(&folder) {
-                folders.push(folder);
-            }
-        }
-    }
-    folders
-}
-
-/// The library with the highest version in a folder.
-fn newest_in(folder: &Path) -> Option<PathBuf> {
-    let mut libraries: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| file_name(path).starts_with("libonnxruntime.so"))
-        .collect();
-    libraries.sort_by_key(|path| version_in(file_name(path)));
-    libraries.pop()
-}
-
-fn file_name(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-}
-
-/// The numbers behind `.so.`.
-fn version_in(file_name: &str) -> Vec<u32> {
-    let tail = file_name.split_once(".so.").map_or("", |(_, tail)| tail);
-    tail.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_highest_version_wins() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(newest_in(folder.path()), None);
-        for name in [
-            "libonnxruntime.so.1.9.0",
-            "libonnxruntime.so.1.31.1",
-            "libonnxruntime_providers.so",
-            "other",
-        ] {
-            std::fs::write(folder.path().join(name), "").unwrap();
-        }
-        assert_eq!(
-            file_name(&newest_in(folder.path()).unwrap()),
-            "libonnxruntime.so.1.31.1"
-        );
-        assert_eq!(newest_in(&folder.path().join("none")), None);
-    }
 
     #[test]
     fn a_wrong_path_given_on_purpose_is_an_error_that_says_how_to_get_it() {

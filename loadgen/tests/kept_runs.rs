@@ -1,0 +1,42 @@
+//! Runs that were kept in `results/`, by this version and by earlier ones, still open: `report` makes their views again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folders below `results/` that hold a run.
+fn kept() -> Vec<PathBuf> {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
+    let entries = std::fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
+    let mut runs: Vec<PathBuf> = entries.filter(|folder| folder.join("run.json").is_file()).collect();
+    runs.sort();
+    runs
+}
+
+#[test]
+fn every_kept_run_opens() {
+    let runs = kept();
+    assert!(!runs.is_empty(), "results/ keeps no run");
+    for run in runs {
+        let text = std::fs::read(run.join("run.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert!(
+            json["schema_version"].is_u64(),
+            "{} has no schema_version",
+            run.display()
+        );
+        let out = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_tierlab-loadgen"))
+            .arg("report")
+            .arg(&run)
+            .arg("--out")
+            .arg(out.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {said}", run.display());
+        for view in ["summary.csv", "report.md", "report.html"] {
+            let bytes = std::fs::metadata(out.path().join(view)).map_or(0, |file| file.len());
+            assert!(bytes > 0, "{}: no {view}: {said}", run.display());
+        }
+    }
+}

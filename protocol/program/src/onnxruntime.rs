@@ -1,0 +1,126 @@
+//! Where ONNX Runtime's library lies when nobody names it. In: where the executable and the current directory are. Out: folders, in
+//! the order in which they are looked into. Loads nothing.
+
+use std::path::{Path, PathBuf};
+
+/// Where the packages put the library, below the folder that `bin` lies in.
+const PACKAGED_FOLDER: &str = "lib/tierlab";
+/// Where Python's package `onnxruntime` has it, below `site-packages`.
+const WHEEL_FOLDER: &str = "onnxruntime/capi";
+/// Where `scripts/setup onnxruntime` puts it, below the project's root.
+pub const SETUP_FOLDER: &str = ".runtime/onnxruntime";
+/// How the library's file begins.
+const LIBRARY: &str = "libonnxruntime.so";
+/// Parents of the current directory and of the executable that are searched at most.
+const MAX_PARENTS: usize = 8;
+
+/// What came with the executable (its package, or the Python environment that it is installed in), then the set-up folder below
+/// the current directory, the executable's, and their parents.
+#[must_use]
+pub fn folders() -> Vec<PathBuf> {
+    let executable = std::env::current_exe().ok();
+    let own = executable.as_deref().and_then(Path::parent);
+    let here = std::env::current_dir().ok();
+    let mut folders = own.map(installed_with).unwrap_or_default();
+    for start in [here.as_deref(), own].into_iter().flatten() {
+        let parents = start.ancestors().take(MAX_PARENTS);
+        folders.extend(parents.map(|parent| parent.join(SETUP_FOLDER)));
+    }
+    let mut seen = std::collections::HashSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
+}
+
+/// What lies beside the folder `bin`: empty where the executable lies elsewhere, as in a build's folder.
+fn installed_with(bin: &Path) -> Vec<PathBuf> {
+    if bin.file_name().is_none_or(|name| name != "bin") {
+        return Vec::new();
+    }
+    let Some(prefix) = bin.parent() else { return Vec::new() };
+    // `pip install --target FOLDER` puts packages beside `bin`.
+    let mut folders = vec![prefix.join(PACKAGED_FOLDER), prefix.join(WHEEL_FOLDER)];
+    for library in ["lib", "lib64"] {
+        for python in pythons_in(&prefix.join(library)) {
+            // Debian's own Python says `dist-packages` for what is installed system-wide.
+            for packages in ["site-packages", "dist-packages"] {
+                folders.push(python.join(packages).join(WHEEL_FOLDER));
+            }
+        }
+    }
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
+/// The folders `python3.*`, in order: an environment has one.
+fn pythons_in(library: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(library).into_iter().flatten().flatten();
+    let mut pythons: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+        .map(|entry| entry.path())
+        .collect();
+    pythons.sort();
+    pythons
+}
+
+/// The library with the highest version in a folder.
+#[must_use]
+pub fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let libraries = files.filter_map(|path| Some((version_of(&path)?, path)));
+    libraries.max().map(|(_, path)| path)
+}
+
+/// The numbers behind the library's name; none where the file is no such library.
+fn version_of(path: &Path) -> Option<Vec<u32>> {
+    let tail = path.file_name()?.to_str()?.strip_prefix(LIBRARY)?;
+    let numbers = tail.split('.').filter(|number| !number.is_empty());
+    numbers.map(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(folder: &Path, name: &str) -> PathBuf {
+        std::fs::create_dir_all(folder).unwrap();
+        let file = folder.join(name);
+        std::fs::write(&file, "").unwrap();
+        file
+    }
+
+    #[test]
+    fn the_highest_version_of_a_folder_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(newest_in(folder.path()), None);
+        for name in [
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1.31.1",
+            "libonnxruntime.so",
+            "libonnxruntime_providers.so",
+            "other",
+        ] {
+            put(folder.path(), name);
+        }
+        assert_eq!(
+            newest_in(folder.path()),
+            Some(folder.path().join("libonnxruntime.so.1.31.1"))
+        );
+        assert_eq!(newest_in(&folder.path().join("none")), None);
+    }
+
+    #[test]
+    fn the_package_goes_before_the_python_environment() {
+        let prefix = tempfile::tempdir().unwrap();
+        let prefix = prefix.path();
+        let bin = prefix.join("bin");
+        assert_eq!(installed_with(&bin), Vec::<PathBuf>::new());
+        let wheel = prefix.join("lib/python3.11/site-packages/onnxruntime/capi");
+        put(&wheel, "libonnxruntime.so.1.31.1");
+        assert_eq!(installed_with(&bin), [wheel.clone()]);
+        let package = prefix.join("lib/tierlab");
+        put(&package, "libonnxruntime.so.1.31.1");
+        assert_eq!(installed_with(&bin), [package, wheel]);
+        // A build's folder has no environment around it.
+        assert_eq!(installed_with(&prefix.join("release")), Vec::<PathBuf>::new());
+    }
+}
