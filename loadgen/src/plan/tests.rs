@@ -393,10 +393,6 @@ fn nonsense_closed_loops_are_refused_by_key() {
         (format!("{HEAD}{LOAD}think_time_ms = 2\n"), "`load[0].think_time_ms`"),
         (format!("{HEAD}[[load]]\nmode = \"realtime\"\n"), "`load[0].rates`"),
         (
-            format!("protocol = \"grpc\"\n{}", closed("users = [2]")),
-            "HTTP and not gRPC",
-        ),
-        (
             format!("{}[search]\nslo = \"p99 < 20 ms\"\n", closed("users = [2]")),
             "`[search]`",
         ),

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_load::by_goose::journey::template::{Place, Template};
 use tierlab_load::by_goose::journey::{Check, Journey, JourneyStep, inputs};
+use tierlab_load::endpoint::Endpoint;
 use tierlab_load::keys::{KeyDistribution, Population};
 use tierlab_load::live::Watch;
 use tierlab_load::reply::{Expected, Limit};
@@ -20,7 +21,7 @@ use tierlab_protocol::metadata::{ENTITY_ID, ModelMetadata};
 /// A journey ready for one target.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    host: reqwest::Url,
+    endpoint: Arc<Endpoint>,
     steps: Arc<Vec<JourneyStep>>,
     values: usize,
     entities: Entities,
@@ -56,12 +57,8 @@ impl Prepared {
         if models.is_empty() {
             models.push(plan.model.clone());
         }
-        let host = steps.first().map(|step| step.host.clone());
-        let Some(host) = host else {
-            unreachable!("a journey of a plan has steps");
-        };
         Ok(Self {
-            host,
+            endpoint: Arc::clone(target.control.endpoint()),
             steps: Arc::new(steps),
             values: journey.values.len(),
             entities: entities(plan, target, journey, &known)?,
@@ -77,7 +74,7 @@ impl Prepared {
             Entities::File(ids) => ids.to_vec(),
         };
         Journey {
-            host: self.host.clone(),
+            endpoint: Arc::clone(&self.endpoint),
             schedule: Arc::clone(schedule),
             entities: Arc::new(entities),
             steps: Arc::clone(&self.steps),
@@ -105,8 +102,6 @@ fn made(
     step: &StepPlan,
     known: &BTreeMap<&str, ModelMetadata>,
 ) -> Result<JourneyStep, String> {
-    let base = target.control.base();
-    let host: reqwest::Url = base.parse().map_err(|error| format!("{base}: {error}"))?;
     let names = &journey.values[..step.known];
     match &step.ask {
         Ask::Http {
@@ -119,7 +114,6 @@ fn made(
         } => Ok(JourneyStep {
             name: step.name.clone(),
             method: method.clone(),
-            host,
             path: path.clone(),
             headers: with(target.control.request_headers(), headers),
             body: body.clone(),
@@ -131,8 +125,7 @@ fn made(
             let Some(metadata) = known.get(model.as_str()) else {
                 unreachable!("every model of the journey was asked for");
             };
-            let url = target.control.infer_url(model).map_err(|error| error.to_string())?;
-            let path = Template::parse(url.path(), Place::Path, &[])?;
+            let path = Template::parse(&target.control.infer_path(model), Place::Path, &[])?;
             let (body, rows) = match content {
                 Content::Body(body) => (body.clone(), None),
                 Content::Inputs(given) => (inputs::body(given, &metadata.inputs, names)?, None),
@@ -154,7 +147,6 @@ fn made(
             Ok(JourneyStep {
                 name: step.name.clone(),
                 method: Method::POST,
-                host,
                 path,
                 headers,
                 body: Some(body),

@@ -153,9 +153,8 @@ impl Requests<'_> {
         let expected = target.expected(model, load.batch_size);
         let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
         Ok(ClosedLoop {
-            url: target.control.infer_url(model)?,
-            headers: target.control.request_headers(),
-            bodies: Arc::new(self.prepare(bodies)?.bodies),
+            route: route(plan, target, model)?,
+            bodies: Arc::new(self.versioned(self.prepare(bodies)?.bodies)),
             limit: Limit::of_replies(plan.reply_limit_bytes, &expected),
             expected: Arc::new(expected),
             users: users as usize,

@@ -219,20 +219,21 @@ impl Control {
         let endpoint = Arc::clone(&self.endpoint);
         let route = match &self.custom {
             Some(custom) => HttpRoute::custom(endpoint, custom),
-            None => HttpRoute::infer(endpoint, &format!("{}/infer", self.model_path(model))),
+            None => HttpRoute::infer(endpoint, &self.infer_path(model)),
         };
         route.map_err(|what| refusal(&self.base, &what))
     }
 
-    /// The address that requests to a model are sent to.
-    ///
-    /// # Errors
-    /// What is no path.
-    pub fn infer_url(&self, model: &str) -> Result<Url, ControlError> {
-        let shown = self.route(model)?.shown();
-        shown
-            .parse()
-            .map_err(|_| refusal(&self.base, &format!("`{shown}` is no address")))
+    /// The path that requests to a model are sent to, behind the prefix.
+    #[must_use]
+    pub fn infer_path(&self, model: &str) -> String {
+        format!("{}/infer", self.model_path(model))
+    }
+
+    /// Its address, and how it is asked.
+    #[must_use]
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
     }
 
     /// What every request to it has: its host, its token, the headers that were asked for.
@@ -361,7 +362,7 @@ impl Control {
         expected: &Expected,
         limit: &Limit,
     ) -> Result<InferReply, ControlError> {
-        let path = format!("{}/infer", self.model_path(model));
+        let path = self.infer_path(model);
         let ask = Ask {
             headers: self.route(model)?.headers(body),
             body: body.bytes.clone(),

@@ -1,6 +1,6 @@
 //! Closed loops and journeys through the real binary, against a server whose times and replies are written down in advance.
 
-use crate::program::{Workdir, interrupt, run, run_until};
+use crate::program::{NullEndpoint, Workdir, interrupt, run, run_until};
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -130,6 +130,33 @@ fn swept(script: Script, plan: &str) -> (Workdir, Run, String) {
 
 fn closed(users: &str, more: &str) -> String {
     format!("{HEAD}repeats = 2\nstep_s = 2.0\n[[load]]\nmode = \"concurrency\"\nusers = [{users}]\n{more}\n")
+}
+
+#[test]
+fn a_closed_loop_over_grpc_keeps_its_law_beside_an_open_loop_over_grpc() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&format!("protocol = \"grpc\"\n{}", closed("3", "")));
+    let mut sweep = place.sweep(&endpoint.url);
+    sweep.args(["--grpc-url", &endpoint.url]);
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let run = folder::load(&place.path("results/r")).unwrap();
+    let [closed, open] = &run.points[..] else {
+        panic!("{} points", run.points.len());
+    };
+    for point in [closed, open] {
+        for repeat in &point.repeats {
+            assert!(
+                repeat.completed > 100 && repeat.errors.is_empty(),
+                "{:?}",
+                repeat.errors
+            );
+        }
+    }
+    for repeat in &closed.repeats {
+        let by_law = repeat.closed_loop.as_ref().unwrap().users_by_law();
+        assert!((by_law - 3.0).abs() < 0.3, "{by_law}");
+    }
 }
 
 /// The share of the requests of a point that took longer than [`SLOW_US`].

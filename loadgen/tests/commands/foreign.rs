@@ -145,6 +145,69 @@ fn a_server_behind_tls_with_token_client_certificate_and_prefix_is_measured_and_
     }
 }
 
+/// What is sent by goose's own client, in place of [`ONE_LOAD`]'s open loop.
+const BY_GOOSE: [&str; 2] = [
+    "[[load]]\nmode = \"concurrency\"\nusers = [3]\n",
+    "[[journey]]\nname = \"two\"\nrates = [50]\n\
+     [[journey.step]]\nname = \"who\"\npath = \"/users/7\"\ntake = { v = \"/values\" }\n\
+     [[journey.step]]\nname = \"rank\"\nmodel = \"m\"\n\
+     body = '{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":{v}}]}'\n",
+];
+
+#[test]
+fn closed_loops_and_journeys_reach_a_server_behind_tls_with_token_client_certificate_and_prefix() {
+    let prices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/prices.toml");
+    for driven in BY_GOOSE {
+        let load = "[[load]]\nmode = \"realtime\"\nrates = [200]\n";
+        let plan = format!(
+            "prices = {:?}\ninstance = \"aws/c7i.xlarge\"\n{}[target]\nhost = \"models.internal\"\nca = \"ca.pem\"\n\
+             cert = \"client.pem\"\nkey = \"client.key\"\nmodel_version = \"3\"\nmetrics = []\n\
+             headers = {{ X-Route-Key = \"S3CRET-KEY\" }}\n",
+            prices.display().to_string(),
+            ONE_LOAD.replace(load, driven)
+        );
+        let place = Workdir::new(&plan);
+        let tls = certificates(&place.path("."));
+        let port = secure_site(&tls, |asked| {
+            let header = |name: &str| asked.headers.get(name).map(String::as_str);
+            if header("authorization") != Some("Bearer S3CRET-TOKEN") {
+                return (401, "{\"error\":\"who are you?\"}".to_owned());
+            }
+            assert_eq!(header("host"), Some("models.internal"));
+            assert_eq!(header("x-route-key"), Some("S3CRET-KEY"));
+            match asked.path.as_str() {
+                "/serving/users/7" => (200, "{\"values\":[0.25,0.5]}".to_owned()),
+                _ => v2(asked, "/serving").unwrap_or_else(not_found),
+            }
+        });
+        let mut sweep = place.sweep(&format!("https://127.0.0.1:{port}/serving"));
+        sweep.args(["--token-env", "MODELS_TOKEN"]);
+        sweep.env("MODELS_TOKEN", "S3CRET-TOKEN");
+        let ended = run(sweep);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let run = place.run_json();
+        for point in run["points"].as_array().unwrap() {
+            let repeat = &point["repeats"][0];
+            assert!(repeat["completed"].as_u64().unwrap() > 20, "{repeat}");
+            assert!(repeat["errors"].as_object().unwrap().is_empty(), "{repeat}");
+        }
+        // A closed loop and a journey have no price; the open loop beside the closed one has.
+        let beside = run["points"]
+            .as_array()
+            .unwrap()
+            .get(1)
+            .filter(|_| driven.contains("users = "));
+        if let Some(point) = beside {
+            let cost = &point["summary"]["usd_per_10k"];
+            assert!(cost["value"].as_f64().unwrap() > 0.0, "{cost}");
+        }
+        let said = format!("{}{}{}", ended.stdout, ended.stderr, texts(&place.path("results")));
+        for secret in SECRETS {
+            assert!(!said.contains(secret), "{secret} is told");
+        }
+    }
+}
+
 /// A replica's counter, and when its process started.
 struct Replica {
     count: u64,

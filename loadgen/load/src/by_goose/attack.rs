@@ -2,13 +2,14 @@
 //! once, prints nothing and installs no handler; and one reply read to its last byte. Knows nothing of schedules, nor of what is
 //! sent.
 
-use crate::driver::{DriverError, HttpReply};
-use crate::reply::{self, BodyError, Limit, NoReply};
+use crate::driver::DriverError;
+use crate::reply::{self, BodyError, Limit, NoReply, Received};
 use goose::GooseAttack;
 use goose::client::GooseClientBuilder;
 use goose::config::GooseConfiguration;
-use goose::goose::{GooseRequest, GooseUser, Scenario};
-use reqwest::{Client, Url};
+use goose::goose::{GooseMethod, GooseRequest, GooseUser, Scenario};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, StatusCode, Url};
 use std::time::Duration;
 use tierlab_analysis::record::Failure;
 use tokio::sync::Semaphore;
@@ -43,18 +44,6 @@ pub(crate) fn attack(attack: Attack<'_>) -> Result<GooseAttack, DriverError> {
         .map_err(|error| DriverError::Goose(Box::new(error)))
 }
 
-/// The client that all users share, with a connection for each request under way: no proxy, no other server, and a limit from send to last byte.
-pub(crate) fn client(timeout: Duration) -> Result<Client, DriverError> {
-    let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
-    Client::builder()
-        .user_agent(agent)
-        .timeout(timeout)
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|error| DriverError::Client(error.to_string()))
-}
-
 /// Waits until so many users have given their permit.
 pub(crate) async fn wait_for_all(
     arrived: &Semaphore,
@@ -72,9 +61,28 @@ pub(crate) async fn wait_for_all(
 /// A request as goose made it.
 pub(crate) struct Sent {
     /// The reply, whole.
-    pub(crate) reply: Result<HttpReply, NoReply>,
+    pub(crate) reply: Result<Read, NoReply>,
     /// What goose's own clock says: to the reply's headers, in microseconds; absent where goose refused.
     pub(crate) goose_us: Option<u64>,
+}
+
+/// A reply that goose's client has read.
+pub(crate) struct Read {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Received,
+}
+
+/// goose's name of a method; plans have no others.
+pub(crate) fn method(method: &Method) -> GooseMethod {
+    match *method {
+        Method::DELETE => GooseMethod::Delete,
+        Method::HEAD => GooseMethod::Head,
+        Method::PATCH => GooseMethod::Patch,
+        Method::POST => GooseMethod::Post,
+        Method::PUT => GooseMethod::Put,
+        _ => GooseMethod::Get,
+    }
 }
 
 /// Sends a request by goose and reads the reply to its last byte.
@@ -97,7 +105,7 @@ pub(crate) async fn send(user: &mut GooseUser, request: GooseRequest<'_>, limit:
         Ok(response) => {
             let (status, headers) = (response.status(), response.headers().clone());
             match reply::read(reqwest::Body::from(response), limit).await {
-                Ok(body) => Ok(HttpReply::new(status, headers, body)),
+                Ok(body) => Ok(Read { status, headers, body }),
                 Err(BodyError::TooLarge(what)) => Err(what.into()),
                 Err(BodyError::Lost(error)) => Err(failure(&error).into()),
             }

@@ -4,8 +4,9 @@
 //!
 //! - [`closed_loop`]: goose in its own loop, as many requests as users have replies
 //! - [`journey`]: goose scenarios of several requests, begun at due times
-//! - `attack`: how both are run, and one reply read to its last byte
+//! - `attack`: how both are run, and one reply read to its last byte; `client`: goose's client, for one server
 
 mod attack;
+mod client;
 pub mod closed_loop;
 pub mod journey;

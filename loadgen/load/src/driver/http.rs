@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
@@ -88,6 +89,24 @@ impl HttpRoute {
         &self.endpoint
     }
 
+    /// How it is asked.
+    pub(crate) const fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Its path, with the server's prefix and the query.
+    pub(crate) fn path(&self) -> &str {
+        self.path.path_and_query().map_or("/", PathAndQuery::as_str)
+    }
+
+    /// A reply that another client has read.
+    pub(crate) fn reply(&self, status: StatusCode, headers: HeaderMap, body: Received) -> HttpReply {
+        HttpReply {
+            success: self.success.clone(),
+            ..HttpReply::new(status, headers, body)
+        }
+    }
+
     /// What is said of a body.
     #[must_use]
     pub fn headers(&self, body: &Body) -> HeaderMap {
@@ -155,13 +174,6 @@ impl Target {
 }
 
 /// What is said of the body of an infer request.
-#[must_use]
-pub(crate) fn headers(body: &Body) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(2);
-    describe(body, &mut headers);
-    headers
-}
-
 fn describe(body: &Body, headers: &mut HeaderMap) {
     if let Some(json_len) = body.json_len {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

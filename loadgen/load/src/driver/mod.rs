@@ -6,13 +6,15 @@
 //! percentiles.
 
 mod http;
+mod reply;
 mod send_time;
 mod shared;
 mod step;
 mod user;
 
+pub(crate) use http::HttpReply;
 pub use http::HttpRoute;
-pub(crate) use http::{HttpReply, headers};
+pub(crate) use reply::{Reply, judge};
 pub use step::{DriverError, Finished, Route, Step};
 
 use crate::interrupt::Interrupt;

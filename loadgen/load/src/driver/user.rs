@@ -8,12 +8,12 @@
 //! is moved on when it goes off. It never stands later than the limit of the request in flight.
 
 use super::http::{self, HttpConnection};
+use super::reply::{Reply, judge};
 use super::send_time::SendTime;
 use super::shared::{Client, Shared};
-use crate::grpc;
 use crate::pacer::Clock;
 use crate::payload::Body;
-use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, NoReply};
+use crate::reply::NoReply;
 use crate::tickets::{Next, Taker, Ticket};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -70,28 +70,6 @@ type Exchange = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 struct Exchanged {
     reply: Result<Reply, NoReply>,
     connection: Option<Box<HttpConnection>>,
-}
-
-/// A reply read to its last byte, and not looked at yet.
-enum Reply {
-    Http(http::HttpReply),
-    Grpc(grpc::GrpcReply),
-}
-
-impl Reply {
-    fn judge(&self, expected: &Expected) -> CheckedReply {
-        match self {
-            Self::Http(reply) => reply.judge(expected),
-            Self::Grpc(reply) => reply.judge(expected),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Http(reply) => reply.len(),
-            Self::Grpc(reply) => reply.len(),
-        }
-    }
 }
 
 /// A request that is over, its reply not looked at yet.
@@ -303,16 +281,7 @@ impl User {
         let step = &self.shared.step;
         let wanted = self.shared.body(over.ticket).wanted.as_ref();
         let expected = wanted.map_or(&step.expected, |wanted| wanted.at(over.ticket.index));
-        let judged = match over.reply {
-            Err(missing) => missing.into(),
-            Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(expected),
-            Ok(reply) => {
-                // Others wait for this thread.
-                let expected = Arc::clone(expected);
-                let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
-                checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
-            }
-        };
+        let judged = judge(over.reply, expected).await;
         if let (Outcome::Failed(failure), Some(says)) = (judged.outcome, judged.says) {
             self.shared.note(failure, says);
         }

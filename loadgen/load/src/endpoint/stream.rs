@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 
 /// How long a connection may take, its handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +84,18 @@ impl Endpoint {
     #[must_use]
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    /// What another client needs for TLS with it over HTTP/1.1: roots, and the client's own certificate.
+    #[must_use]
+    pub(crate) fn tls_config(&self) -> Option<&ClientConfig> {
+        self.tls.as_ref().map(Tls::http1)
+    }
+
+    /// Whom its certificate must name, a host name or an IP address without brackets.
+    #[must_use]
+    pub(crate) fn tls_name(&self) -> Option<String> {
+        Some(self.tls.as_ref()?.name.to_str().into_owned())
     }
 
     /// A path on it, behind its prefix.

@@ -67,6 +67,11 @@ impl Tls {
         })
     }
 
+    /// As HTTP/1.1 has it.
+    pub(super) fn http1(&self) -> &ClientConfig {
+        self.http1.config()
+    }
+
     pub(super) const fn connector(&self, alpn: Alpn) -> &TlsConnector {
         match alpn {
             Alpn::Http1 => &self.http1,

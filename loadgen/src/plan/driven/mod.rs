@@ -63,12 +63,6 @@ fn check(plan: &raw::RawPlan) -> Result<(), String> {
     });
     let journey = (!plan.journey.is_empty()).then(|| ("journey".to_owned(), "a `[[journey]]`"));
     for (key, what) in closed.into_iter().chain(journey) {
-        if plan.protocol == Protocol::Grpc {
-            return Err(format!(
-                "`{key}`: {what} is sent by goose's own client, which speaks HTTP and not gRPC; leave out `protocol = \"grpc\"`, or \
-                 measure gRPC by `rates`"
-            ));
-        }
         // Of a question this is taken out by then.
         if plan.search.is_some() {
             return Err(format!(
@@ -76,6 +70,13 @@ fn check(plan: &raw::RawPlan) -> Result<(), String> {
                  loop; put one of them into a plan of its own"
             ));
         }
+    }
+    if !plan.journey.is_empty() && plan.protocol == Protocol::Grpc {
+        return Err(
+            "`journey`: a `[[journey]]` hands values on as JSON, over HTTP and not gRPC; leave out `protocol = \"grpc\"`, or measure its \
+             requests one by one by `rates` or `mode = \"concurrency\"`"
+                .into(),
+        );
     }
     if !plan.journey.is_empty() && plan.encoding == Some(Encoding::Binary) {
         return Err(

@@ -6,6 +6,7 @@
 //! says nothing of how long requests would have waited that were never sent: while the server stalls, its users stall with it.
 //! Knows nothing of percentiles.
 
+mod carrier;
 mod shared;
 mod think;
 mod user;
@@ -52,13 +53,6 @@ pub struct Ran {
 /// # Errors
 /// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
 pub async fn run(step: ClosedLoop, interrupt: &Interrupt) -> Result<Option<Ran>, DriverError> {
-    if step.url.scheme() != "http" {
-        return Err(DriverError::Carried(format!(
-            "goose's client, which runs closed loops, speaks plain HTTP here and not `{}`: give the server's http:// address, \
-             or measure it in an open loop (`[[load]]` with `rates`)",
-            step.url.scheme()
-        )));
-    }
     let shared = Arc::new(Shared::new(step)?);
     // However this ends, the users end with it.
     let _stop = Stop(&shared);
@@ -114,7 +108,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
         Box::pin(async move { user::turn(user, &shared).await })
     });
     attack(Attack {
-        host: &shared.step.url,
+        host: &shared.carrier.origin()?,
         users: shared.step.users,
         scenario: Scenario::new("closed loop").register_transaction(Transaction::new(function)),
         metrics: true,

@@ -1,15 +1,13 @@
 //! What the users of a closed loop share, and what they leave. In: a step. Out: plain data, guarded where users write. Knows nothing
 //! of how a request is sent.
 
+use super::carrier::Carrier;
 use super::think::Think;
-use crate::by_goose::attack::client;
-use crate::driver::DriverError;
+use crate::driver::{DriverError, Route};
 use crate::live::Watch;
 use crate::pacer::Clock;
 use crate::payload::Body;
 use crate::reply::{Expected, Limit};
-use reqwest::header::HeaderMap;
-use reqwest::{Client, Url};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,10 +21,8 @@ pub(super) const LAST_BYTE: &str = "LAST-BYTE";
 /// One step of a closed loop.
 #[derive(Debug, Clone)]
 pub struct ClosedLoop {
-    /// Where requests are posted.
-    pub url: Url,
-    /// With what every request has: its host, a token.
-    pub headers: HeaderMap,
+    /// The way to the server.
+    pub route: Route,
     /// What, sent in turn by whoever is next.
     pub bodies: Arc<Vec<Body>>,
     /// What every reply must look like.
@@ -63,7 +59,7 @@ pub(super) struct Turn {
 /// What the users of a step share.
 pub(super) struct Shared {
     pub(super) step: ClosedLoop,
-    pub(super) client: Client,
+    pub(super) carrier: Carrier,
     pub(super) thinks_us: Vec<u64>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) started: watch::Sender<bool>,
@@ -85,7 +81,7 @@ impl Shared {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
         let window_start_us = micros(step.warmup);
         Ok(Self {
-            client: client(step.timeout)?,
+            carrier: Carrier::new(&step.route, step.timeout)?,
             thinks_us: step.think.draw(step.seed),
             clock: OnceLock::new(),
             started: watch::channel(false).0,
@@ -106,9 +102,12 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn body(&self) -> &Body {
+    /// The next body, and what its reply must look like.
+    pub(super) fn next(&self) -> (&Body, &Arc<Expected>) {
         let index = self.next_body.fetch_add(1, Ordering::Relaxed);
-        &self.step.bodies[index % self.step.bodies.len()]
+        let body = &self.step.bodies[index % self.step.bodies.len()];
+        let wanted = body.wanted.as_ref();
+        (body, wanted.map_or(&self.step.expected, |wanted| wanted.at(index)))
     }
 
     pub(super) fn in_window(&self, us: u64) -> bool {

@@ -2,11 +2,9 @@
 //! turn for each request, delivered once the window is over.
 
 use super::shared::{LAST_BYTE, Shared, Turn};
-use crate::by_goose::attack::{Sent, send};
-use crate::driver::{HttpReply, headers};
+use crate::driver::judge;
 use crate::pacer::Clock;
-use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
-use goose::goose::{GooseMethod, GooseRequest, GooseUser, TransactionResult};
+use goose::goose::{GooseUser, TransactionResult};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,7 +61,7 @@ impl State {
 
 /// A user's first transaction: it has the step's client, and waits for all others.
 async fn begin(user: &mut GooseUser, shared: &Shared) -> State {
-    user.client = shared.client.clone();
+    shared.carrier.begin(user).await;
     let number = shared.next_user.fetch_add(1, Ordering::Relaxed);
     let mut started = shared.started.subscribe();
     shared.ready.add_permits(1);
@@ -98,27 +96,12 @@ async fn request(
     state: &State,
     think_us: u64,
 ) -> Result<Turn, Box<goose::goose::TransactionError>> {
-    let (url, body) = (shared.step.url.as_str(), shared.body());
-    let builder = user.get_request_builder(&GooseMethod::Post, url)?;
-    let builder = builder
-        .headers(shared.step.headers.clone())
-        .headers(headers(body))
-        .body(body.bytes.clone());
-    let request = GooseRequest::builder()
-        .method(GooseMethod::Post)
-        .path(url)
-        .name("infer")
-        .set_request_builder(builder)
-        .build();
+    let (body, expected) = shared.next();
     let sent_us = clock.now_us();
-    let Sent { reply, goose_us } = send(user, request, &shared.step.limit).await;
+    let sent = shared.carrier.send(user, body, &shared.step.limit).await;
     let done_us = clock.now_us();
     // All times are read: what is done from here on is part of the pause.
-    let status = reply.as_ref().ok().map(|reply| reply.status().as_u16());
-    let judged = match reply {
-        Err(missing) => missing.into(),
-        Ok(reply) => judge(reply, shared).await,
-    };
+    let judged = judge(sent.reply, expected).await;
     let error = match judged.outcome {
         Outcome::Ok => None,
         Outcome::Failed(failure) => {
@@ -130,7 +113,7 @@ async fn request(
         }
     };
     let took = Duration::from_micros(done_us - sent_us);
-    user.record_custom_request_duration(LAST_BYTE, "infer", took, error.is_none(), status, error.as_deref())
+    user.record_custom_request_duration(LAST_BYTE, "infer", took, error.is_none(), sent.status, error.as_deref())
         .await?;
     Ok(Turn {
         sample: Sample {
@@ -142,18 +125,8 @@ async fn request(
         },
         pause_us: state.last_done_us.map(|last_us| sent_us - last_us),
         think_us,
-        goose_us,
+        goose_us: sent.goose_us,
     })
-}
-
-async fn judge(reply: HttpReply, shared: &Arc<Shared>) -> CheckedReply {
-    if reply.len() <= CHECKED_AT_ONCE_BYTES {
-        return reply.judge(&shared.step.expected);
-    }
-    // Others wait for this thread.
-    let expected = Arc::clone(&shared.step.expected);
-    let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
-    checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
 }
 
 /// Delivers, and lets goose end the user after this transaction.

@@ -58,13 +58,6 @@ pub struct Travelled {
 /// # Errors
 /// See [`DriverError`]; a server that does not answer is none, its requests fail one by one.
 pub async fn run(step: Journey, interrupt: &Interrupt) -> Result<Option<Travelled>, DriverError> {
-    if step.host.scheme() != "http" {
-        return Err(DriverError::Carried(format!(
-            "goose's client, which runs journeys, speaks plain HTTP here and not `{}`: give the server's http:// address, or \
-             measure its requests one by one (`[[load]]` with `rates`)",
-            step.host.scheme()
-        )));
-    }
     let shared = Arc::new(Shared::new(step)?);
     // However this ends, pacer and users end with it.
     let _stop = Stop(&shared.tickets);
@@ -125,7 +118,7 @@ fn scenario_of(shared: &Arc<Shared>) -> Result<goose::GooseAttack, DriverError> 
         scenario = scenario.register_transaction(transaction);
     }
     attack(Attack {
-        host: &shared.step.host,
+        host: &shared.origin,
         users: shared.step.users,
         scenario,
         metrics: false,

@@ -2,8 +2,9 @@
 //! how a request is sent.
 
 use super::step::JourneyStep;
-use crate::by_goose::attack::client;
+use crate::by_goose::client::{client, origin};
 use crate::driver::DriverError;
+use crate::endpoint::Endpoint;
 use crate::live::Watch;
 use crate::pacer::Clock;
 use crate::schedule::Schedule;
@@ -18,8 +19,8 @@ use tokio::sync::Semaphore;
 /// One measured step of a run: journeys at one rate.
 #[derive(Debug, Clone)]
 pub struct Journey {
-    /// The server's address.
-    pub host: Url,
+    /// The server.
+    pub endpoint: Arc<Endpoint>,
     /// When journeys begin.
     pub schedule: Arc<Schedule>,
     /// The entity of each, in turn; empty where none is asked for.
@@ -62,6 +63,8 @@ pub struct Whole {
 pub(super) struct Shared {
     pub(super) step: Journey,
     pub(super) client: Client,
+    /// What paths go onto, for that client.
+    pub(super) origin: Url,
     pub(super) tickets: Arc<Tickets>,
     pub(super) clock: OnceLock<Clock>,
     pub(super) drain_end_us: u64,
@@ -84,7 +87,8 @@ impl Shared {
     pub(super) fn new(step: Journey) -> Result<Self, DriverError> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4);
         Ok(Self {
-            client: client(step.timeout)?,
+            client: client(&step.endpoint, step.timeout)?,
+            origin: origin(&step.endpoint)?,
             tickets: Arc::new(Tickets::new(Arc::clone(&step.schedule), step.users)),
             clock: OnceLock::new(),
             drain_end_us: step.schedule.window_end_us + micros(step.drain),
@@ -97,6 +101,12 @@ impl Shared {
             examples: Mutex::new(vec![BTreeMap::new(); step.steps.len()]),
             step,
         })
+    }
+
+    /// Where a path of a step is.
+    pub(super) fn url(&self, path: &str) -> String {
+        let origin = self.origin.as_str().trim_end_matches('/');
+        format!("{origin}{}", self.step.endpoint.path(path))
     }
 
     /// Keeps the first of each kind at each step.

@@ -6,7 +6,7 @@ use super::value::Value;
 use crate::driver::HttpReply;
 use crate::reply::{CheckedReply, Expected, Limit};
 use reqwest::header::HeaderMap;
-use reqwest::{Method, StatusCode, Url};
+use reqwest::{Method, StatusCode};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use tierlab_analysis::record::{Failure, Outcome};
@@ -18,9 +18,7 @@ pub struct JourneyStep {
     pub name: String,
     /// How it is asked.
     pub method: Method,
-    /// The server's address, which `path` goes onto.
-    pub host: Url,
-    /// The path, with its query.
+    /// The path, behind the server's prefix, with its query.
     pub path: Template,
     /// Headers of every request.
     pub headers: HeaderMap,
@@ -60,15 +58,14 @@ pub(super) struct Judged {
 }
 
 impl JourneyStep {
-    /// Where it is sent, and with which body.
+    /// Its path, and its body.
     ///
     /// # Errors
     /// Values that cannot stand where they are wanted.
     pub(super) fn request(&self, values: &[Option<Value>]) -> Result<(String, Option<String>), String> {
         let path = self.path.fill(values)?;
         let body = self.body.as_ref().map(|body| body.fill(values)).transpose()?;
-        let host = self.host.as_str().trim_end_matches('/');
-        Ok((format!("{host}{path}"), body))
+        Ok((path, body))
     }
 
     /// Whether the reply is one, and what is taken from it.
@@ -130,7 +127,6 @@ mod tests {
         JourneyStep {
             name: "s".into(),
             method: Method::GET,
-            host: "http://h:1/".parse().unwrap(),
             path: Template::parse("/u/{a}", Place::Path, &["a".to_owned()]).unwrap(),
             headers: HeaderMap::new(),
             body: None,
@@ -177,8 +173,8 @@ mod tests {
     #[test]
     fn the_address_is_the_hosts_with_the_path() {
         let value = Some(Value::of(&serde_json::json!("x y")));
-        let (url, body) = step(Check::Status(None), "").request(&[value]).unwrap();
-        assert_eq!((url.as_str(), body), ("http://h:1/u/x%20y", None));
+        let (path, body) = step(Check::Status(None), "").request(&[value]).unwrap();
+        assert_eq!((path.as_str(), body), ("/u/x%20y", None));
         assert!(step(Check::Status(None), "").request(&[None]).is_err());
     }
 }

@@ -6,13 +6,12 @@
 use super::shared::{Done, Shared, StepSample, Whole};
 use super::step::{JourneyStep, Judged};
 use super::value::Value;
-use crate::by_goose::attack::{Sent, send};
+use crate::by_goose::attack::{Read, Sent, method, send};
 use crate::driver::HttpReply;
 use crate::pacer::Clock;
 use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply};
 use crate::tickets::{Next, Taker, Ticket};
-use goose::goose::{GooseMethod, GooseRequest, GooseUser, TransactionResult};
-use reqwest::Method;
+use goose::goose::{GooseRequest, GooseUser, TransactionResult};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierlab_analysis::record::{Failure, Outcome, Sample};
 use tokio::sync::Notify;
@@ -209,7 +208,7 @@ async fn request(
         return failed(Failure::DrainLimit, sent_us, None);
     }
     let (url, body) = match made {
-        Ok(made) => made,
+        Ok((path, body)) => (shared.url(&path), body),
         // What the reply before it brought cannot be sent.
         Err(what) => return failed(Failure::WrongReply, sent_us, Some(what)),
     };
@@ -223,7 +222,7 @@ async fn request(
             reply: missing.into(),
             taken: Vec::new(),
         },
-        Ok(reply) => judge(reply, shared, index).await,
+        Ok(Read { status, headers, body }) => judge(HttpReply::new(status, headers, body), shared, index).await,
     };
     Walked {
         sample: Sample {
@@ -254,18 +253,6 @@ async fn dispatch(user: &mut GooseUser, step: &JourneyStep, url: &str, body: Opt
         .set_request_builder(builder)
         .build();
     send(user, request, &step.limit).await
-}
-
-/// goose's name of a method; the plan has no others.
-fn method(method: &Method) -> GooseMethod {
-    match *method {
-        Method::DELETE => GooseMethod::Delete,
-        Method::HEAD => GooseMethod::Head,
-        Method::PATCH => GooseMethod::Patch,
-        Method::POST => GooseMethod::Post,
-        Method::PUT => GooseMethod::Put,
-        _ => GooseMethod::Get,
-    }
 }
 
 async fn judge(reply: HttpReply, shared: &Arc<Shared>, index: usize) -> Judged {

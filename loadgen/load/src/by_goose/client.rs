@@ -1,0 +1,85 @@
+//! goose's own client for one server. In: an endpoint. Out: a client that reaches it as the load generator's own does, with its
+//! certificates, and the address that it is given. Knows nothing of requests.
+
+use crate::driver::DriverError;
+use crate::endpoint::Endpoint;
+use reqwest::{Client, Url};
+use std::net::ToSocketAddrs as _;
+use std::time::Duration;
+
+/// The client that all users share, with a connection for each request under way: no proxy, no other server, and a limit from send
+/// to last byte.
+///
+/// # Errors
+/// A server that goose's client cannot be led to: a certificate of an IP address other than the one connected to.
+pub(crate) fn client(endpoint: &Endpoint, timeout: Duration) -> Result<Client, DriverError> {
+    let agent = concat!("tierlab-loadgen/", env!("CARGO_PKG_VERSION"));
+    let mut builder = Client::builder()
+        .user_agent(agent)
+        .timeout(timeout)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none());
+    if let Some(config) = endpoint.tls_config() {
+        builder = builder.tls_backend_preconfigured(config.clone());
+    }
+    let address = endpoint.address();
+    // Its certificate is looked for by the address's name: that one has to lead to where the server is.
+    if let Some(name) = endpoint.tls_name().filter(|name| *name != address.host) {
+        let found = (address.host.as_str(), address.port).to_socket_addrs();
+        let found = found.map_err(|error| DriverError::Client(format!("{}: {error}", address.host)))?;
+        builder = builder.resolve_to_addrs(&name, &found.collect::<Vec<_>>());
+    }
+    builder.build().map_err(|error| DriverError::Client(error.to_string()))
+}
+
+/// Where that client sends: scheme, name and port, without a path. With TLS the name is the one that the certificate must have.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) fn origin(endpoint: &Endpoint) -> Result<Url, DriverError> {
+    let address = endpoint.address();
+    let host = match endpoint.tls_name().filter(|name| *name != address.host) {
+        Some(name) if name.parse::<std::net::IpAddr>().is_ok() => {
+            return Err(DriverError::Carried(format!(
+                "goose's client, which runs closed loops and journeys, connects to the address that the certificate names, and \
+                 `target.host` is the IP address {name}: give {}://{name}:{} as the server's address, or measure it in an open loop \
+                 (`[[load]]` with `rates`)",
+                address.scheme(),
+                address.port
+            )));
+        }
+        Some(name) => name,
+        None if address.host.contains(':') => format!("[{}]", address.host),
+        None => address.host.clone(),
+    };
+    let url = format!("{}://{host}:{}", address.scheme(), address.port);
+    url.parse()
+        .map_err(|error| DriverError::Client(format!("{url}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::AccessSpec;
+
+    fn origin_of(url: &str, host: Option<&str>) -> Result<String, DriverError> {
+        let spec = AccessSpec {
+            host: host.map(str::to_owned),
+            ..AccessSpec::default()
+        };
+        let endpoint = Endpoint::new(url, &spec.open().unwrap()).map_err(DriverError::Client)?;
+        origin(&endpoint).map(|url| url.to_string())
+    }
+
+    #[test]
+    fn a_server_is_called_by_the_name_in_its_certificate_over_tls_alone() {
+        assert_eq!(origin_of("http://[::1]:8000/p", None).unwrap(), "http://[::1]:8000/");
+        assert_eq!(origin_of("http://h:1/p", Some("other")).unwrap(), "http://h:1/");
+        // Where a system has no roots, there is no TLS without a CA.
+        if let Ok(named) = origin_of("https://127.0.0.1:8443/p", Some("models.internal:9")) {
+            assert_eq!(named, "https://models.internal:8443/");
+            let refused = origin_of("https://127.0.0.1:8443", Some("10.0.0.1")).unwrap_err();
+            assert!(refused.to_string().contains("https://10.0.0.1:8443"), "{refused}");
+        }
+    }
+}

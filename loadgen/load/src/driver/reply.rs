@@ -1,0 +1,41 @@
+//! A reply of either protocol. In: one that was read to its last byte, or why there is none. Out: what it comes to. Knows no clock.
+
+use super::http;
+use crate::grpc;
+use crate::reply::{CHECKED_AT_ONCE_BYTES, CheckedReply, Expected, NoReply};
+use std::sync::Arc;
+
+/// A reply read to its last byte, and not looked at yet.
+pub(crate) enum Reply {
+    Http(http::HttpReply),
+    Grpc(grpc::GrpcReply),
+}
+
+impl Reply {
+    fn judge(&self, expected: &Expected) -> CheckedReply {
+        match self {
+            Self::Http(reply) => reply.judge(expected),
+            Self::Grpc(reply) => reply.judge(expected),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Http(reply) => reply.len(),
+            Self::Grpc(reply) => reply.len(),
+        }
+    }
+}
+
+/// What a request comes to. A large reply is looked at elsewhere: others wait for this thread.
+pub(crate) async fn judge(reply: Result<Reply, NoReply>, expected: &Arc<Expected>) -> CheckedReply {
+    match reply {
+        Err(missing) => missing.into(),
+        Ok(reply) if reply.len() <= CHECKED_AT_ONCE_BYTES => reply.judge(expected),
+        Ok(reply) => {
+            let expected = Arc::clone(expected);
+            let checking = tokio::task::spawn_blocking(move || reply.judge(&expected));
+            checking.await.unwrap_or_else(|error| CheckedReply::wrong(&error, None))
+        }
+    }
+}
