@@ -6,9 +6,11 @@
 //! - [`model`]: a model's `config.toml` and its manifest
 //! - [`onnx`]: the messages of a model's graph
 //! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
+//! - [`shards`]: tar archives and TFRecord files of samples, and their index
 //! - [`table`]: the feature-table file format
 
 pub mod model;
 pub mod onnx;
 pub mod pbtxt;
+pub mod shards;
 pub mod table;

@@ -46,6 +46,17 @@ impl Column {
     pub fn byte_len(&self) -> Option<usize> {
         element_count(&self.shape)?.checked_mul(self.dtype.size()?)
     }
+
+    /// The column's bytes in a row; `None` where the row is too short.
+    #[must_use]
+    pub fn of_row<'a>(&self, row: &'a [u8]) -> Option<&'a [u8]> {
+        row.get(self.offset as usize..)?.get(..self.byte_len()?)
+    }
+
+    /// As [`Column::of_row`], to write into.
+    pub fn of_row_mut<'a>(&self, row: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        row.get_mut(self.offset as usize..)?.get_mut(..self.byte_len()?)
+    }
 }
 
 impl TableSchema {

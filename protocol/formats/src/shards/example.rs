@@ -1,0 +1,163 @@
+//! The features of a `TFRecord`'s record, as `tf.train.Example` has them, and a table's rows in them.
+//!
+//! `FP32` lies in a list of floats and `INT64` in a list of integers, as training code expects; every other type lies as its
+//! little-endian bytes in a list of one element, so that nothing is rounded. Fields by number:
+//! <https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto>.
+
+use super::ShardError;
+use crate::table::{Column, TableSchema};
+use prost::Message;
+use std::collections::BTreeMap;
+use tierlab_protocol::tensor::DataType;
+
+/// The feature that holds the sample's key.
+pub const KEY_FEATURE: &str = "__key__";
+
+/// One record.
+#[derive(Clone, PartialEq, Message)]
+pub struct Example {
+    /// Its features.
+    #[prost(message, optional, tag = "1")]
+    pub features: Option<Features>,
+}
+
+/// Features by name.
+#[derive(Clone, PartialEq, Message)]
+pub struct Features {
+    /// In order of name.
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub feature: BTreeMap<String, Feature>,
+}
+
+/// One feature.
+#[derive(Clone, PartialEq, Message)]
+pub struct Feature {
+    /// Its elements.
+    #[prost(oneof = "Kind", tags = "1, 2, 3")]
+    pub kind: Option<Kind>,
+}
+
+/// The elements of a feature.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Kind {
+    /// Texts, or bytes of any kind.
+    #[prost(message, tag = "1")]
+    Bytes(BytesList),
+    /// 32-bit floats.
+    #[prost(message, tag = "2")]
+    Float(FloatList),
+    /// 64-bit integers.
+    #[prost(message, tag = "3")]
+    Int64(Int64List),
+}
+
+/// Byte strings.
+#[derive(Clone, PartialEq, Message)]
+pub struct BytesList {
+    /// The elements.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub value: Vec<Vec<u8>>,
+}
+
+/// Floats.
+#[derive(Clone, PartialEq, Message)]
+pub struct FloatList {
+    /// The elements.
+    #[prost(float, repeated, tag = "1")]
+    pub value: Vec<f32>,
+}
+
+/// Integers.
+#[derive(Clone, PartialEq, Message)]
+pub struct Int64List {
+    /// The elements.
+    #[prost(int64, repeated, tag = "1")]
+    pub value: Vec<i64>,
+}
+
+/// The record of a row: a feature for each column, and the key.
+#[must_use]
+pub fn of_row(schema: &TableSchema, key: &str, row: &[u8]) -> Vec<u8> {
+    let mut feature = BTreeMap::new();
+    let key = Kind::Bytes(BytesList {
+        value: vec![key.as_bytes().to_vec()],
+    });
+    feature.insert(KEY_FEATURE.to_owned(), Feature { kind: Some(key) });
+    for column in &schema.columns {
+        let bytes = column.of_row(row).unwrap_or_default();
+        let kind = Some(elements(column.dtype, bytes));
+        feature.insert(column.name.clone(), Feature { kind });
+    }
+    let features = Some(Features { feature });
+    Example { features }.encode_to_vec()
+}
+
+fn elements(dtype: DataType, bytes: &[u8]) -> Kind {
+    match dtype {
+        DataType::Fp32 => Kind::Float(FloatList {
+            value: bytes.as_chunks().0.iter().map(|&le| f32::from_le_bytes(le)).collect(),
+        }),
+        DataType::Int64 => Kind::Int64(Int64List {
+            value: bytes.as_chunks().0.iter().map(|&le| i64::from_le_bytes(le)).collect(),
+        }),
+        _ => Kind::Bytes(BytesList {
+            value: vec![bytes.to_vec()],
+        }),
+    }
+}
+
+/// Writes the columns of a record into `row`, one zeroed stride. `offset` is the record's, for errors.
+///
+/// # Errors
+/// A record that is no `Example` or has another key, or a column that is not there, or is of another type or length.
+pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row: &mut [u8]) -> Result<(), ShardError> {
+    let fail = |what: String| ShardError::new("Example", offset, what);
+    let example = Example::decode(record).map_err(|e| fail(e.to_string()))?;
+    let features = example.features.unwrap_or_default().feature;
+    let key_bytes = features.get(KEY_FEATURE).and_then(|feature| match &feature.kind {
+        Some(Kind::Bytes(list)) => list.value.first(),
+        _ => None,
+    });
+    if key_bytes.map(Vec::as_slice) != Some(key.as_bytes()) {
+        return Err(fail(format!(
+            "the record is not the sample `{key}`: the index is of another file; lay the table out again"
+        )));
+    }
+    for column in &schema.columns {
+        let feature = features.get(&column.name).and_then(|feature| feature.kind.as_ref());
+        let feature = feature.ok_or_else(|| fail(format!("no feature `{}`", column.name)))?;
+        put(column, feature, row).ok_or_else(|| {
+            let (name, dtype, shape) = (&column.name, column.dtype, &column.shape);
+            fail(format!("feature `{name}` is no {} of shape {shape:?}", dtype.as_str()))
+        })?;
+    }
+    Ok(())
+}
+
+fn put(column: &Column, kind: &Kind, row: &mut [u8]) -> Option<()> {
+    let to = column.of_row_mut(row)?;
+    match (column.dtype, kind) {
+        (DataType::Fp32, Kind::Float(list)) => fill(to, &list.value, |value| value.to_le_bytes()),
+        (DataType::Int64, Kind::Int64(list)) => fill(to, &list.value, |value| value.to_le_bytes()),
+        (DataType::Fp32 | DataType::Int64, _) => None,
+        (_, Kind::Bytes(list)) => match list.value.as_slice() {
+            [only] if only.len() == to.len() => {
+                to.copy_from_slice(only);
+                Some(())
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn fill<T: Copy, const N: usize>(to: &mut [u8], values: &[T], bytes: impl Fn(T) -> [u8; N]) -> Option<()> {
+    let (slots, rest) = to.as_chunks_mut::<N>();
+    if slots.len() != values.len() || !rest.is_empty() {
+        return None;
+    }
+    for (slot, &value) in slots.iter_mut().zip(values) {
+        *slot = bytes(value);
+    }
+    Some(())
+}

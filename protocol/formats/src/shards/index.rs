@@ -1,0 +1,213 @@
+//! The index of a shard: where the bytes of each sample lie, so that a look-up is one read of one range.
+//!
+//! ```text
+//! 0      8        magic "TLSHRD01"
+//! 8      4        CRC-32C of everything behind it, u32 LE
+//! 12     4        samples, u32 LE
+//! 16     8        bytes of the shard, u64 LE
+//! 24     …        for each sample, in order of key: bytes of the key, u16 LE; the key, UTF-8; its first byte in the shard,
+//!                 u64 LE; its bytes, u32 LE; their CRC-32C, u32 LE
+//! ```
+//! The checksum covers what tar itself has none for; and bytes of another version of the shard do not fit it.
+
+use super::{MAX_SAMPLE_BYTES, ShardError};
+use std::ops::Range;
+
+/// The first eight bytes.
+pub const MAGIC: [u8; 8] = *b"TLSHRD01";
+/// The ending that the index has behind its shard's name.
+pub const EXTENSION: &str = "index";
+/// The largest index accepted, in bytes.
+pub const MAX_INDEX_BYTES: u64 = 256 << 20;
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 4096;
+const PRELUDE: usize = 24;
+/// The fewest bytes that a sample takes in an index.
+const LEAST: usize = 2 + 8 + 4 + 4;
+
+/// Where a sample lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Its key.
+    pub key: String,
+    /// Its bytes in the shard, headers and checksums included.
+    pub range: Range<u64>,
+    /// Their CRC-32C.
+    pub crc: u32,
+}
+
+/// The samples of one shard, in order of key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardIndex {
+    shard_bytes: u64,
+    samples: Vec<Sample>,
+}
+
+impl ShardIndex {
+    /// The index of a shard of so many bytes.
+    ///
+    /// # Errors
+    /// A key that stands twice or is too long, a sample that is too large or lies beyond the shard's end.
+    pub fn new(shard_bytes: u64, mut samples: Vec<Sample>) -> Result<Self, ShardError> {
+        samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let index = Self { shard_bytes, samples };
+        index.check()?;
+        Ok(index)
+    }
+
+    /// Bytes of the shard that this is the index of.
+    #[must_use]
+    pub const fn shard_bytes(&self) -> u64 {
+        self.shard_bytes
+    }
+
+    /// All samples, in order of key.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Where a key's sample lies; `None` where the shard has none.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&Sample> {
+        let at = self.samples.binary_search_by(|sample| sample.key.as_str().cmp(key));
+        at.ok().map(|at| &self.samples[at])
+    }
+
+    fn check(&self) -> Result<(), ShardError> {
+        let fail = |sample: &Sample, what: &str| {
+            let what = format!("sample `{}`: {what}", sample.key);
+            Err(ShardError::new("shard index", sample.range.start, what))
+        };
+        for (i, sample) in self.samples.iter().enumerate() {
+            let Range { start, end } = sample.range;
+            if sample.key.len() > MAX_KEY_BYTES {
+                return fail(sample, "its key is longer than 4096 bytes");
+            }
+            if start > end || end > self.shard_bytes || end - start > MAX_SAMPLE_BYTES {
+                return fail(sample, "it lies beyond the shard's end, or is larger than 80 MiB");
+            }
+            if i > 0 && self.samples[i - 1].key >= sample.key {
+                return fail(sample, "its key stands twice, or not in order");
+            }
+        }
+        Ok(())
+    }
+
+    /// The index's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&u32::try_from(self.samples.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&self.shard_bytes.to_le_bytes());
+        for sample in &self.samples {
+            let bytes = sample.range.end - sample.range.start;
+            out.extend_from_slice(&u16::try_from(sample.key.len()).unwrap_or(u16::MAX).to_le_bytes());
+            out.extend_from_slice(sample.key.as_bytes());
+            out.extend_from_slice(&sample.range.start.to_le_bytes());
+            out.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
+            out.extend_from_slice(&sample.crc.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[12..]);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads an index.
+    ///
+    /// # Errors
+    /// What is wrong, and at which offset.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ShardError> {
+        let fail = |offset: usize, what: &str| ShardError::new("shard index", offset as u64, what);
+        let mut rest = bytes;
+        if take(&mut rest) != Some(MAGIC) {
+            return Err(fail(0, "it does not begin with TLSHRD01: no index of a shard"));
+        }
+        let cut = || fail(bytes.len(), "it ends inside its head: cut off");
+        let crc = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)?;
+        if crc32c::crc32c(rest) != crc {
+            return Err(fail(
+                8,
+                "its checksum does not fit: damaged or cut off; lay the table out again",
+            ));
+        }
+        let count = take(&mut rest).map(u32::from_le_bytes).ok_or_else(cut)? as usize;
+        let shard_bytes = take(&mut rest).map(u64::from_le_bytes).ok_or_else(cut)?;
+        if count > (bytes.len() - PRELUDE) / LEAST {
+            return Err(fail(12, "more samples than it has bytes for"));
+        }
+        let mut samples = Vec::new();
+        let no_memory = |_| fail(12, "more samples than there is memory for");
+        samples.try_reserve_exact(count).map_err(no_memory)?;
+        for _ in 0..count {
+            let at = bytes.len() - rest.len();
+            let sample = sample(&mut rest).ok_or_else(|| fail(at, "a sample is cut off, or its key is no UTF-8"))?;
+            samples.push(sample);
+        }
+        if !rest.is_empty() {
+            return Err(fail(bytes.len() - rest.len(), "bytes behind the last sample"));
+        }
+        let index = Self { shard_bytes, samples };
+        index.check()?;
+        Ok(index)
+    }
+}
+
+fn sample(rest: &mut &[u8]) -> Option<Sample> {
+    let len = take(rest).map(u16::from_le_bytes)?;
+    let (key, behind) = rest.split_at_checked(usize::from(len))?;
+    *rest = behind;
+    let key = std::str::from_utf8(key).ok()?.to_owned();
+    let start = take(rest).map(u64::from_le_bytes)?;
+    let bytes = take(rest).map(u32::from_le_bytes)?;
+    let crc = take(rest).map(u32::from_le_bytes)?;
+    let range = start..start.checked_add(u64::from(bytes))?;
+    Some(Sample { key, range, crc })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(*head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> ShardIndex {
+        let sample = |key: &str, range: Range<u64>| Sample {
+            key: key.to_owned(),
+            range,
+            crc: 7,
+        };
+        ShardIndex::new(100, vec![sample("b", 40..100), sample("a", 0..40)]).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_every_cut_and_flip_is_refused() {
+        let bytes = index().encode();
+        let read = ShardIndex::decode(&bytes).unwrap();
+        assert_eq!(read, index());
+        assert_eq!(read.find("b").map(|sample| sample.range.clone()), Some(40..100));
+        assert_eq!(read.find("c"), None);
+        for at in 0..bytes.len() {
+            assert!(ShardIndex::decode(&bytes[..at]).is_err(), "{at}");
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            assert!(ShardIndex::decode(&flipped).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn samples_beyond_the_shard_and_keys_twice_are_refused() {
+        let sample = |range: Range<u64>| Sample {
+            key: "a".to_owned(),
+            range,
+            crc: 0,
+        };
+        assert!(ShardIndex::new(9, vec![sample(0..10)]).is_err());
+        assert!(ShardIndex::new(9, vec![sample(0..1), sample(1..2)]).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Tables as shards: tar archives with `WebDataset`'s names, `TFRecord` files, and the index that lies beside each shard.
+//!
+//! In: bytes, and where in a file they lie. Out: members, records, features, or an error that names the offset. No I/O, and
+//! no length that a file claims is believed: what is larger than a stated limit is refused before memory is asked for.
+//!
+//! - [`tar`]: POSIX.1-1988 (ustar), POSIX.1-2001 (pax) and GNU headers
+//! - [`tfrecord`]: lengths and masked checksums around each record
+//! - [`example`]: the features of a record
+//! - [`index`]: from a key to the bytes of its sample
+
+mod error;
+pub mod example;
+pub mod index;
+pub mod tar;
+pub mod tfrecord;
+
+pub use error::ShardError;
+
+/// The largest sample accepted, in bytes: as the largest row of a table, with what lies around it.
+pub const MAX_SAMPLE_BYTES: u64 = 80 << 20;
+
+/// The key and the extension of a file of a shard: its path up to the first dot of its name, and what follows. `None`
+/// where it has no extension, or no key before it.
+///
+/// As `WebDataset` splits names: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
+#[must_use]
+pub fn key_and_extension(name: &str) -> Option<(&str, &str)> {
+    let file = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = file + name[file..].find('.')?;
+    let (key, extension) = (&name[..dot], &name[dot + 1..]);
+    (dot > file && !extension.is_empty()).then_some((key, extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_at_the_first_dot_of_the_file() {
+        assert_eq!(key_and_extension("a/b.c/42.seg.png"), Some(("a/b.c/42", "seg.png")));
+        assert_eq!(key_and_extension("42.cls"), Some(("42", "cls")));
+        for none in ["42", "a.b/42", ".cls", "a/.cls", "42."] {
+            assert_eq!(key_and_extension(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The headers of a tar archive.
+//!
+//! A header is a block of 512 bytes; the member's bytes follow, filled up to whole blocks; two blocks of zeros end the archive.
+//! Read are ustar, pax and GNU's long names; written is ustar. Source: POSIX.1-2017, `pax`, "Extended Description";
+//! GNU's numbers in base 256 and long names: <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
+
+use super::{MAX_SAMPLE_BYTES, ShardError};
+use std::ops::Range;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 512;
+/// The largest extended header or long name that is read, in bytes.
+pub const MAX_EXTENDED_BYTES: u64 = 64 << 10;
+/// The longest name that is written: what a ustar header holds without a prefix.
+pub const MAX_NAME_BYTES: usize = 100;
+/// Where the checksum lies in a header.
+const SUM: Range<usize> = 148..156;
+
+/// A file of an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its path in the archive.
+    pub name: String,
+    /// Where the first of its headers begins.
+    pub start: u64,
+    /// Its bytes, in the archive.
+    pub body: Range<u64>,
+}
+
+/// What the reader of an archive does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Hand over the block at this offset, with [`Walk::block`].
+    Block(u64),
+    /// Hand over these bytes, [`MAX_EXTENDED_BYTES`] at most, with [`Walk::extended`].
+    Extended(Range<u64>),
+    /// A file was found; the next block is at [`Walk::next`].
+    Found(Member),
+    /// The archive ends here.
+    End,
+}
+
+/// Walks an archive from header to header. It is told bytes and says which ones it needs; the bodies of files are not among
+/// them.
+#[derive(Debug)]
+pub struct Walk {
+    len: u64,
+    at: u64,
+    /// Where the first header of the member began that is being read.
+    start: Option<u64>,
+    extended: Option<Extended>,
+    name: Option<String>,
+    size: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extended {
+    Pax,
+    LongName,
+}
+
+impl Walk {
+    /// A walk over an archive of so many bytes.
+    #[must_use]
+    pub const fn new(len: u64) -> Self {
+        Self {
+            len,
+            at: 0,
+            start: None,
+            extended: None,
+            name: None,
+            size: None,
+        }
+    }
+
+    /// What is needed first, and after each [`Step::Found`].
+    #[must_use]
+    pub fn next(&self) -> Step {
+        // An archive that ends without blocks of zeros between two members is whole, as other readers have it.
+        if self.at >= self.len && self.start.is_none() {
+            return Step::End;
+        }
+        Step::Block(self.at)
+    }
+
+    /// Takes the block that was asked for; fewer than [`BLOCK`] bytes mean that the file ends there.
+    ///
+    /// # Errors
+    /// A block that is no header, a size beyond the file's end or the limits, a name that is no UTF-8.
+    pub fn block(&mut self, block: &[u8]) -> Result<Step, ShardError> {
+        let offset = self.at;
+        let fail = |what: String| ShardError::new("tar", offset, what);
+        let Some((block, _)) = block.split_first_chunk::<BLOCK>() else {
+            return Err(fail(format!(
+                "the file ends {} bytes into a header: it was cut off",
+                block.len()
+            )));
+        };
+        if block.iter().all(|&byte| byte == 0) {
+            return match self.start {
+                None => Ok(Step::End),
+                Some(_) => Err(fail(
+                    "an extended header without its member: the file is damaged".to_owned(),
+                )),
+            };
+        }
+        check_sum(block).map_err(fail)?;
+        let own = number(&block[124..136]).ok_or_else(|| fail("its size is no number".to_owned()))?;
+        let kind = block[156];
+        let extension = matches!(kind, b'x' | b'g' | b'L' | b'K');
+        // A pax size is the member's, not that of another extended header before it.
+        let size = if extension {
+            own
+        } else {
+            self.size.take().unwrap_or(own)
+        };
+        let body = self.body(size)?;
+        self.start.get_or_insert(offset);
+        match kind {
+            b'x' => return self.expect(Extended::Pax, body),
+            b'L' => return self.expect(Extended::LongName, body),
+            // Of all members, and of links: nothing that names or sizes a file here.
+            b'g' | b'K' => return Ok(self.pass(&body)),
+            _ => {}
+        }
+        let name = match self.name.take() {
+            Some(name) => name,
+            None => own_name(block).ok_or_else(|| fail("its name is no UTF-8".to_owned()))?,
+        };
+        let start = self.start.take().unwrap_or(offset);
+        if !matches!(kind, 0 | b'0' | b'7') || name.ends_with('/') {
+            // Folders and links have no bytes.
+            return Ok(self.pass(&body));
+        }
+        self.pass(&body);
+        Ok(Step::Found(Member { name, start, body }))
+    }
+
+    /// Takes the bytes of an extended header or of a long name.
+    ///
+    /// # Errors
+    /// Fewer bytes than were asked for, or records that are none.
+    pub fn extended(&mut self, bytes: &[u8]) -> Result<Step, ShardError> {
+        let offset = self.at;
+        let fail = |what: &str| ShardError::new("tar", offset, what);
+        let kind = self
+            .extended
+            .take()
+            .ok_or_else(|| fail("no extended header was asked for"))?;
+        match kind {
+            Extended::LongName => {
+                let name = std::str::from_utf8(until_zero(bytes)).map_err(|_| fail("a long name is no UTF-8"))?;
+                self.name = Some(name.to_owned());
+            }
+            Extended::Pax => self.pax(bytes).ok_or_else(|| fail("an extended header is damaged"))?,
+        }
+        let end = self.at + BLOCK as u64 + bytes.len() as u64;
+        self.at = end.next_multiple_of(BLOCK as u64);
+        Ok(Step::Block(self.at))
+    }
+
+    /// Records as `LENGTH KEYWORD=VALUE\n`, the length of the whole record in decimal digits.
+    fn pax(&mut self, mut bytes: &[u8]) -> Option<()> {
+        while !bytes.is_empty() {
+            let space = bytes.iter().take(20).position(|&byte| byte == b' ')?;
+            let len: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
+            let (record, rest) = bytes.split_at_checked(len)?;
+            let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
+            let equals = text.iter().position(|&byte| byte == b'=')?;
+            let (keyword, value) = (&text[..equals], std::str::from_utf8(&text[equals + 1..]));
+            match keyword {
+                b"path" => self.name = Some(value.ok()?.to_owned()),
+                b"size" => self.size = Some(value.ok()?.parse().ok()?),
+                _ => {}
+            }
+            bytes = rest;
+        }
+        Some(())
+    }
+
+    fn expect(&mut self, kind: Extended, body: Range<u64>) -> Result<Step, ShardError> {
+        let bytes = body.end - body.start;
+        if bytes > MAX_EXTENDED_BYTES {
+            let what = format!("an extended header of {bytes} bytes, of {MAX_EXTENDED_BYTES} at most");
+            return Err(ShardError::new("tar", self.at, what));
+        }
+        self.extended = Some(kind);
+        Ok(Step::Extended(body))
+    }
+
+    fn body(&self, size: u64) -> Result<Range<u64>, ShardError> {
+        let fail = |what: String| ShardError::new("tar", self.at, what);
+        if size > MAX_SAMPLE_BYTES {
+            return Err(fail(format!("a member of {size} bytes, of {MAX_SAMPLE_BYTES} at most")));
+        }
+        let start = self.at + BLOCK as u64;
+        let body = start..start + size;
+        if body.end > self.len {
+            let what = format!(
+                "a member ends at {}, the file at {}: it was cut off",
+                body.end, self.len
+            );
+            return Err(fail(what));
+        }
+        Ok(body)
+    }
+
+    fn pass(&mut self, body: &Range<u64>) -> Step {
+        self.at = body.end.next_multiple_of(BLOCK as u64);
+        self.next()
+    }
+}
+
+/// The files of an archive, or of a piece of one that begins with a header at `base` of its file.
+///
+/// # Errors
+/// As [`Walk::block`] and [`Walk::extended`]; offsets are those in the whole file.
+pub fn members(bytes: &[u8], base: u64) -> Result<Vec<Member>, ShardError> {
+    let whole = |e: ShardError| ShardError {
+        offset: e.offset + base,
+        ..e
+    };
+    let piece = |range: Range<u64>| {
+        let end = range.end.min(bytes.len() as u64) as usize;
+        &bytes[(range.start as usize).min(end)..end]
+    };
+    let mut walk = Walk::new(bytes.len() as u64);
+    let mut found = Vec::new();
+    let mut step = walk.next();
+    loop {
+        step = match step {
+            Step::Block(at) => walk.block(piece(at..at + BLOCK as u64)).map_err(whole)?,
+            Step::Extended(range) => walk.extended(piece(range)).map_err(whole)?,
+            Step::Found(member) => {
+                found.push(Member {
+                    start: member.start + base,
+                    body: member.body.start + base..member.body.end + base,
+                    name: member.name,
+                });
+                walk.next()
+            }
+            Step::End => return Ok(found),
+        };
+    }
+}
+
+/// Appends a file: header, bytes, and zeros up to a whole block. Time, owner and group are zero, so that equal tables make equal
+/// archives.
+///
+/// # Errors
+/// A name longer than [`MAX_NAME_BYTES`], or empty.
+pub fn push(name: &str, body: &[u8], out: &mut Vec<u8>) -> Result<(), ShardError> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let what = format!("the name `{name}` has {} bytes, of 1 to {MAX_NAME_BYTES}", name.len());
+        return Err(ShardError::new("tar", out.len() as u64, what));
+    }
+    let mut block = [0_u8; BLOCK];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[100..108].copy_from_slice(b"0000644\0");
+    block[108..116].copy_from_slice(b"0000000\0");
+    block[116..124].copy_from_slice(b"0000000\0");
+    block[124..136].copy_from_slice(format!("{:011o}\0", body.len()).as_bytes());
+    block[136..148].copy_from_slice(b"00000000000\0");
+    block[156] = b'0';
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    block[SUM].copy_from_slice(b"        ");
+    let sum: u32 = block.iter().copied().map(u32::from).sum();
+    block[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    out.extend_from_slice(&block);
+    out.extend_from_slice(body);
+    out.resize(out.len().next_multiple_of(BLOCK), 0);
+    Ok(())
+}
+
+/// Ends an archive.
+pub fn finish(out: &mut Vec<u8>) {
+    out.resize(out.len() + 2 * BLOCK, 0);
+}
+
+fn check_sum(block: &[u8; BLOCK]) -> Result<(), String> {
+    let wanted = number(&block[SUM]);
+    let outside: u64 = block[..SUM.start]
+        .iter()
+        .chain(&block[SUM.end..])
+        .copied()
+        .map(u64::from)
+        .sum();
+    let sum = outside + 8 * u64::from(b' ');
+    if wanted == Some(sum) {
+        return Ok(());
+    }
+    Err(format!(
+        "no header of a tar archive: its checksum is not {sum}; compressed, damaged, or another kind of file"
+    ))
+}
+
+/// Octal digits, or base 256 where the top bit of the first byte is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if let [first, rest @ ..] = field
+        && first & 0x80 != 0
+    {
+        let head = u64::from(first & 0x7f);
+        return rest.iter().try_fold(head, |sum, &byte| {
+            (sum >> 56 == 0).then_some(sum << 8 | u64::from(byte))
+        });
+    }
+    let text = std::str::from_utf8(until_zero(field)).ok()?.trim_matches(' ');
+    match text {
+        "" => Some(0),
+        text => u64::from_str_radix(text, 8).ok(),
+    }
+}
+
+fn own_name(block: &[u8; BLOCK]) -> Option<String> {
+    let name = std::str::from_utf8(until_zero(&block[..100])).ok()?;
+    let prefix = match &block[257..263] {
+        b"ustar\0" => std::str::from_utf8(until_zero(&block[345..500])).ok()?,
+        _ => "",
+    };
+    Some(match prefix {
+        "" => name.to_owned(),
+        prefix => format!("{prefix}/{name}"),
+    })
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn archive() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push("1.a", b"abc", &mut bytes).unwrap();
+        push("1.b", &[7; 512], &mut bytes).unwrap();
+        push("2.a", b"", &mut bytes).unwrap();
+        finish(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let found = members(&archive(), 1000).unwrap();
+        let names: Vec<_> = found.iter().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["1.a", "1.b", "2.a"]);
+        assert_eq!((found[0].start, found[0].body.clone()), (1000, 1512..1515));
+        assert_eq!((found[1].start, found[1].body.clone()), (2024, 2536..3048));
+    }
+
+    #[test]
+    fn cut_and_foreign_files_are_refused_with_their_offset() {
+        let bytes = archive();
+        let error = members(&bytes[..1100], 0).unwrap_err();
+        assert_eq!(error.offset, 1024);
+        assert!(error.what.contains("cut off"), "{error}");
+        let error = members(&bytes[..1900], 0).unwrap_err();
+        assert!(error.what.contains("cut off"), "{error}");
+        let error = members(&[0x1f; 600], 0).unwrap_err();
+        assert!(error.what.contains("no header"), "{error}");
+        assert!(push(&"n".repeat(101), b"", &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn sizes_in_base_256_are_read_and_not_believed() {
+        assert_eq!(number(&[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]), Some(258));
+        assert_eq!(number(&[0xff; 12]), None);
+        let mut bytes = archive();
+        bytes[124..136].copy_from_slice(b"77777777777\0");
+        bytes[SUM].copy_from_slice(b"        ");
+        let sum: u32 = bytes[..BLOCK].iter().copied().map(u32::from).sum();
+        bytes[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        assert!(members(&bytes, 0).unwrap_err().what.contains("at most"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_damage_is_an_error_or_members_inside_the_file(
+            at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = archive();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            bytes.truncate(cut.index(bytes.len()) + 1);
+            if let Ok(found) = members(&bytes, 0) {
+                prop_assert!(found.iter().all(|member| member.body.end <= bytes.len() as u64));
+            }
+        }
+    }
+}
