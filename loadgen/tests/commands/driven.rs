@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::Arc;
@@ -198,7 +199,7 @@ fn a_closed_loop_obeys_its_law_and_stands_beside_an_open_loop() {
             assert!(figures.mean_response_us > 5_000.0 && figures.mean_pause_us >= figures.mean_think_us);
             // goose's clock stops no later than ours, and its metrics saw no more than there were.
             let goose = repeat.goose.unwrap();
-            let slowest_us = repeat.histograms.latency.iter().map(|block| block.max()).max().unwrap();
+            let slowest_us = repeat.histograms.latency.iter().map(Histogram::max).max().unwrap();
             assert!(
                 goose.p50_us > 0.0 && goose.p50_us <= slowest_us as f64 * 2.0,
                 "{goose:?}, slowest {slowest_us} us"

@@ -208,6 +208,38 @@ fn closed_loops_and_journeys_reach_a_server_behind_tls_with_token_client_certifi
     }
 }
 
+#[test]
+fn a_closed_loop_asks_any_http_endpoint_as_its_target_says() {
+    let port = site(|asked| {
+        let is_asked = asked.method == "PUT"
+            && asked.path == "/p/score?k=1"
+            && asked
+                .headers
+                .get("content-type")
+                .is_some_and(|kind| kind == "text/plain")
+            && asked.body.starts_with("id ");
+        if is_asked {
+            (200, "{\"score\":[0.5]}".to_owned())
+        } else {
+            not_found()
+        }
+    });
+    let load = "mode = \"realtime\"\nrates = [200]\n";
+    let plan = format!(
+        "{}[target]\nkind = \"http\"\nmethod = \"PUT\"\npath = \"/score?k=1\"\ncontent_type = \"text/plain\"\n\
+         body = \"id {{entity_id}}\"\nentities = 100\nrows_per_request = 1\n\
+         [target.success]\nstatus = [200]\npointer = \"/score/0\"\n",
+        ONE_LOAD.replace(load, "mode = \"concurrency\"\nusers = [2]\n")
+    );
+    let place = Workdir::new(&plan);
+    let ended = run(place.sweep(&format!("http://127.0.0.1:{port}/p")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let repeat = only_repeat(&place);
+    assert!(repeat["closed_loop"].is_object(), "{repeat}");
+    assert!(repeat["completed"].as_u64().unwrap() > 20, "{repeat}");
+    assert!(repeat["errors"].as_object().unwrap().is_empty(), "{repeat}");
+}
+
 /// A replica's counter, and when its process started.
 struct Replica {
     count: u64,

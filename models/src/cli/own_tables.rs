@@ -4,12 +4,13 @@ use crate::error::ModelsError;
 use crate::progress::human_bytes;
 use crate::stop::Stop;
 use crate::tables::own::{
-    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, Imported, NullRule, Part, Request, TypeOf,
-    Vector, import_table,
+    ColumnRequest, CsvOptions, DuplicateRule, FileForm, HashedColumn, ImportStep, Imported, NullRule, Part, Request,
+    TypeOf, Vector, import_table,
 };
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tierlab_formats::table::{KeyKind, MAX_KEY_BYTES};
+use tierlab_protocol::tensor::DataType;
 
 /// Where feature tables are, unless another folder is named.
 pub(super) const FEATURES: &str = "models/features";
@@ -21,6 +22,8 @@ Examples:
   tierlab-models import-table clicks.csv --key id --name clicks --vector dense=price,age,clicks --hash city=100000
   tierlab-models import-table big/ --key id --name big --part 1/4      one of four processes; then 2/4, 3/4, 4/4
   tierlab-models import-table big/ --key id --name big --part 1/4 --finish
+  tierlab-models import-table train.txt --preset criteo --nulls zero --name clicks
+  tierlab-models import-table data_batch_1.bin --preset cifar10 --name images
 
 In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
 
@@ -31,9 +34,12 @@ pub struct ImportTableArgs {
     /// endpoint from the environment
     #[arg(value_name = "FILE", required = true)]
     inputs: Vec<String>,
-    /// The column of keys
-    #[arg(long, value_name = "COLUMN")]
-    key: String,
+    /// The column of keys; `@row` numbers the rows of one file, from 0 [default: @row with --preset]
+    #[arg(long, value_name = "COLUMN", required_unless_present = "preset")]
+    key: Option<String>,
+    /// Read the files of a public data set: names their columns and makes vectors of them
+    #[arg(long, value_enum, conflicts_with_all = ["delimiter", "header", "vector"])]
+    preset: Option<Preset>,
     /// What the keys are [default: as the column says; text that holds UUIDs is text]
     #[arg(long, value_enum, value_name = "TYPE")]
     key_type: Option<KeyType>,
@@ -102,6 +108,59 @@ enum KeyType {
     Uuid,
 }
 
+/// Files of public data sets.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Preset {
+    /// Criteo's text without a header line: `label`, `dense` of I1 to I13, and `categorical` of C1 to C26, each hashed below
+    /// 1000000 unless --hash says otherwise; many values are missing, which --nulls decides about
+    Criteo,
+    /// CIFAR-10's binaries: `label` and `image`, 3072 bytes: red, green and blue, each of 32 rows
+    Cifar10,
+    /// CIFAR-100's binaries: `coarse_label`, `fine_label` and `image`
+    Cifar100,
+}
+
+/// Buckets of a category of Criteo, unless --hash says otherwise.
+const CRITEO_BUCKETS: u64 = 1_000_000;
+
+impl Preset {
+    /// Puts what it stands for into the arguments; answers what the files are.
+    fn apply(self, args: &mut ImportTableArgs) -> FileForm {
+        match self {
+            Self::Cifar10 => return FileForm::Cifar10,
+            Self::Cifar100 => return FileForm::Cifar100,
+            Self::Criteo => {}
+        }
+        let named = |letter: char, count: u32| (1..=count).map(move |at| format!("{letter}{at}"));
+        let (integers, categories): (Vec<String>, Vec<String>) = (named('I', 13).collect(), named('C', 26).collect());
+        args.delimiter = Some(b'\t');
+        args.header = std::iter::once("label".to_owned())
+            .chain(integers.iter().chain(&categories).cloned())
+            .collect();
+        for column in &categories {
+            if !args.hash.iter().any(|hashed| &hashed.column == column) {
+                args.hash.push(HashedColumn {
+                    column: column.clone(),
+                    buckets: CRITEO_BUCKETS,
+                });
+            }
+        }
+        for (name, columns) in [("dense", integers), ("categorical", categories)] {
+            args.vector.push(Vector {
+                name: name.to_owned(),
+                columns,
+            });
+        }
+        if !args.types.iter().any(|of| of.column == "dense") {
+            args.types.push(TypeOf {
+                column: "dense".to_owned(),
+                dtype: DataType::Fp32,
+            });
+        }
+        FileForm::Text
+    }
+}
+
 /// Arguments of `export-table`.
 #[derive(Debug, Args)]
 pub struct ExportTableArgs {
@@ -121,13 +180,17 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
+pub(super) async fn run_import(mut args: ImportTableArgs, stop: &Stop) -> Result<(), ModelsError> {
+    let form = args
+        .preset
+        .map_or(FileForm::ByContent, |preset| preset.apply(&mut args));
     let request = Request {
         inputs: args.inputs,
         out: args.out,
         columns: ColumnRequest {
             name: args.name,
-            key: args.key,
+            // Without it there is a preset, whose rows have no key of their own.
+            key: args.key.unwrap_or_else(|| "@row".to_owned()),
             key_kind: args.key_type.map(|kind| match kind {
                 KeyType::Int64 => KeyKind::Int64,
                 KeyType::String => KeyKind::String,
@@ -144,6 +207,7 @@ pub(super) async fn run_import(args: ImportTableArgs, stop: &Stop) -> Result<(),
         csv: CsvOptions {
             delimiter: args.delimiter,
             names: args.header,
+            form,
             texts: Vec::new(),
             floats: Vec::new(),
         },

@@ -1,6 +1,8 @@
 //! Some rows of a file, whatever its format: what readers hand on. Knows no format.
 
-use arrow_array::RecordBatch;
+use arrow_array::{Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use std::sync::Arc;
 
 /// Some rows of a file.
 pub(super) struct Batch {
@@ -11,6 +13,24 @@ pub(super) struct Batch {
     pub(super) bad: Vec<(u64, String, String)>,
     /// Bytes of the file that they took, about.
     pub(super) bytes: u64,
+}
+
+impl Batch {
+    /// Its rows, with their numbers as one column more, unless there is one of that name.
+    pub(super) fn with_numbers(&self, name: &str) -> Result<RecordBatch, String> {
+        if self.rows.column_by_name(name).is_some() {
+            return Ok(self.rows.clone());
+        }
+        let numbers = (0..self.rows.num_rows()).map(|row| self.numbers.of(row).cast_signed());
+        let schema = self.rows.schema();
+        let own = schema.fields().iter().map(Arc::clone);
+        let fields: Vec<_> = own
+            .chain([Arc::new(Field::new(name, DataType::Int64, false))])
+            .collect();
+        let mut columns = self.rows.columns().to_vec();
+        columns.push(Arc::new(Int64Array::from_iter_values(numbers)));
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| e.to_string())
+    }
 }
 
 /// The numbers of a batch's rows.

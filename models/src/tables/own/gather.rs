@@ -7,7 +7,7 @@ use super::convert::{Rules, convert};
 use super::inputs::{Input, Origin};
 use super::plan::{Journal, Plan, Progressed};
 use super::read::{self, Opened, Stretch};
-use super::request::{CsvOptions, Part};
+use super::request::{CsvOptions, Part, ROW};
 use super::spill::{Spill, SpillBuffers};
 use crate::error::ModelsError;
 use crate::progress::Progress;
@@ -258,7 +258,10 @@ impl Gathering<'_> {
             nulls: self.plan.columns.nulls,
             max_key_bytes: self.plan.columns.max_key_bytes,
         };
-        let rows = convert(rules, &batch.rows).map_err(|stopped| {
+        let with_numbers = (self.plan.layout.key == ROW)
+            .then(|| batch.with_numbers(ROW))
+            .transpose()?;
+        let rows = convert(rules, with_numbers.as_ref().unwrap_or(&batch.rows)).map_err(|stopped| {
             let row = if batch.rows.num_rows() == 0 {
                 0
             } else {

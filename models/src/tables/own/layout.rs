@@ -1,7 +1,7 @@
 //! From the columns of a file to those of a row. In: an Arrow schema, lists measured, and what is asked for. Out: where each value goes,
 //! or a sentence that names the column and what to do. Reads no row.
 
-use super::request::ColumnRequest;
+use super::request::{ColumnRequest, ROW};
 use arrow_schema::{DataType as Arrow, Schema};
 use serde::{Deserialize, Serialize};
 use tierlab_formats::table::{KeyKind, TableSchema};
@@ -49,7 +49,7 @@ impl Layout {
     /// # Errors
     /// A column that is asked for and not there, or of a type that has no place in a row.
     pub(super) fn of(schema: &Schema, request: &ColumnRequest, measured: Measured<'_>) -> Result<Self, String> {
-        let key = find(schema, &request.key, "--key")?;
+        let key = find_key(schema, &request.key)?;
         let kind = key_kind(&request.key, key, request.key_kind)?;
         for name in &request.only {
             find(schema, name, "--columns")?;
@@ -149,7 +149,7 @@ impl Layout {
 
     /// Whether a file has the columns, so that its rows can be read.
     pub(super) fn fits(&self, schema: &Schema) -> Result<(), String> {
-        find(schema, &self.key, "--key")?;
+        find_key(schema, &self.key)?;
         for source in self.columns.iter().flat_map(|column| &column.sources) {
             schema
                 .field_with_name(&source.column)
@@ -179,6 +179,14 @@ fn find<'a>(schema: &'a Schema, name: &str, flag: &str) -> Result<&'a Arrow, Str
             let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
             Err(format!("{flag}: no column `{name}`; there is {}", names.join(", ")))
         }
+    }
+}
+
+/// The key's type: of a column, or of row numbers.
+fn find_key<'a>(schema: &'a Schema, name: &str) -> Result<&'a Arrow, String> {
+    match find(schema, name, "--key") {
+        Err(_) if name == ROW => Ok(&Arrow::Int64),
+        found => found,
     }
 }
 

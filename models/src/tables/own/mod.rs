@@ -6,6 +6,7 @@
 
 mod bad_rows;
 mod batch;
+mod cifar;
 mod convert;
 mod csv_file;
 mod delta;
@@ -22,7 +23,8 @@ mod request;
 mod spill;
 
 pub use request::{
-    ColumnRequest, CsvOptions, DuplicateRule, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf, Vector,
+    ColumnRequest, CsvOptions, DuplicateRule, FileForm, HashedColumn, ImportStep, NullRule, Part, Request, TypeOf,
+    Vector,
 };
 
 use crate::error::ModelsError;
@@ -99,6 +101,13 @@ pub fn import_table(request: &Request, stop: &Stop) -> Result<Imported, ModelsEr
         fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
     }
     let inputs = Inputs::find(&request.inputs)?;
+    if request.columns.key == request::ROW && inputs.files.len() > 1 {
+        return Err(ModelsError::Usage(format!(
+            "--key {}: rows are numbered within a file, and there are {} files; name a column that tells rows apart",
+            request::ROW,
+            inputs.files.len()
+        )));
+    }
     let began = Instant::now();
     let sample = Sample::take(request, &inputs, &folder)?;
     let plan = sample.plan(request, &inputs).agree(&folder)?;

@@ -1,9 +1,10 @@
-//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV. In: a local file and what of it is wanted. Out: its schema, its
+//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, CIFAR's records. In: a local file and what of it is wanted. Out: its schema, its
 //! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
 use super::batch::{Batch, Numbers};
+use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
-use super::request::CsvOptions;
+use super::request::{CsvOptions, FileForm};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{Schema, SchemaRef};
@@ -26,6 +27,8 @@ enum Format {
     IpcFile,
     IpcStream,
     Csv,
+    /// With these labels.
+    Cifar(&'static [&'static str]),
 }
 
 /// A stretch of a file that is read at once.
@@ -47,6 +50,7 @@ pub(super) struct Opened {
     schema: SchemaRef,
     parquet: Option<ArrowReaderMetadata>,
     csv: Option<CsvFile>,
+    cifar: Option<CifarFile>,
 }
 
 /// Looks at a file. Where a schema is given, CSV is read as it says.
@@ -55,7 +59,12 @@ pub(super) struct Opened {
 /// A file that is none of these, or is damaged.
 pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
     let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
-    let format = format_of(&mut file, path)?;
+    let format = match csv.form {
+        FileForm::ByContent => format_of(&mut file, path)?,
+        FileForm::Text => Format::Csv,
+        FileForm::Cifar10 => Format::Cifar(&["label"]),
+        FileForm::Cifar100 => Format::Cifar(&["coarse_label", "fine_label"]),
+    };
     let broken = |e: arrow_schema::ArrowError| format!("it cannot be read: {e}");
     Ok(match format {
         Format::Parquet => {
@@ -66,6 +75,7 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
                 schema: Arc::clone(metadata.schema()),
                 parquet: Some(metadata),
                 csv: None,
+                cifar: None,
             }
         }
         Format::IpcFile => Opened {
@@ -75,6 +85,7 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
                 .schema(),
             parquet: None,
             csv: None,
+            cifar: None,
         },
         Format::IpcStream => Opened {
             format,
@@ -83,7 +94,9 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
                 .schema(),
             parquet: None,
             csv: None,
+            cifar: None,
         },
+        Format::Cifar(labels) => Opened::cifar(format, CifarFile::open(path, labels)?),
         Format::Csv => {
             let csv = CsvFile::open(path, csv, known)?;
             Opened {
@@ -91,6 +104,7 @@ pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Res
                 schema: csv.schema(),
                 parquet: None,
                 csv: Some(csv),
+                cifar: None,
             }
         }
     })
@@ -118,6 +132,16 @@ fn format_of(file: &mut File, path: &Path) -> Result<Format, String> {
 }
 
 impl Opened {
+    fn cifar(format: Format, file: CifarFile) -> Self {
+        Self {
+            format,
+            schema: file.schema(),
+            parquet: None,
+            csv: None,
+            cifar: Some(file),
+        }
+    }
+
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -128,7 +152,7 @@ impl Opened {
             return vec![Stretch {
                 groups: (0, 0),
                 first_row: 0,
-                rows: None,
+                rows: self.cifar.as_ref().map(CifarFile::rows),
                 bytes: file_bytes,
             }];
         };
@@ -177,6 +201,9 @@ impl Opened {
         if let Some(csv) = &self.csv {
             return csv.read(path, columns, each);
         }
+        if let Some(cifar) = &self.cifar {
+            return cifar.read(path, columns, each);
+        }
         let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
         match self.format {
@@ -205,7 +232,7 @@ impl Opened {
                 let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), per_batch, each)
             }
-            Format::IpcStream | Format::Csv => {
+            Format::IpcStream | Format::Csv | Format::Cifar(_) => {
                 let reader = StreamReader::try_new(BufReader::new(file), Some(wanted)).map_err(|e| broken(&e))?;
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), 0, each)
             }

@@ -37,7 +37,7 @@ pub struct Request {
 pub struct ColumnRequest {
     /// The table's name.
     pub name: String,
-    /// The column of keys.
+    /// The column of keys; `@row` for the number of the row in the one file, from 0.
     pub key: String,
     /// What the keys are; as the column says without.
     pub key_kind: Option<KeyKind>,
@@ -56,6 +56,9 @@ pub struct ColumnRequest {
     /// What happens to a key that stands twice.
     pub duplicates: DuplicateRule,
 }
+
+/// As the column of keys: the number of the row in its file, from 0.
+pub(super) const ROW: &str = "@row";
 
 /// Columns of the input that make one column of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +115,21 @@ pub enum DuplicateRule {
     Last,
 }
 
+/// What files are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileForm {
+    /// As their first bytes and their names say.
+    #[default]
+    ByContent,
+    /// CSV, whatever they are called.
+    Text,
+    /// Records of CIFAR-10: a label and an image.
+    Cifar10,
+    /// Records of CIFAR-100: two labels and an image.
+    Cifar100,
+}
+
 /// How CSV is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsvOptions {
@@ -119,6 +137,9 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Names of the columns, where the files have no header line.
     pub names: Vec<String>,
+    /// What the files are.
+    #[serde(default)]
+    pub form: FileForm,
     /// Columns that are text, whatever they look like.
     #[serde(default)]
     pub texts: Vec<String>,

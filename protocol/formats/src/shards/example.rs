@@ -137,8 +137,8 @@ pub fn into_row(schema: &TableSchema, key: &str, record: &[u8], offset: u64, row
 fn put(column: &Column, kind: &Kind, row: &mut [u8]) -> Option<()> {
     let to = column.of_row_mut(row)?;
     match (column.dtype, kind) {
-        (DataType::Fp32, Kind::Float(list)) => fill(to, &list.value, |value| value.to_le_bytes()),
-        (DataType::Int64, Kind::Int64(list)) => fill(to, &list.value, |value| value.to_le_bytes()),
+        (DataType::Fp32, Kind::Float(list)) => fill(to, &list.value, f32::to_le_bytes),
+        (DataType::Int64, Kind::Int64(list)) => fill(to, &list.value, i64::to_le_bytes),
         (DataType::Fp32 | DataType::Int64, _) => None,
         (_, Kind::Bytes(list)) => match list.value.as_slice() {
             [only] if only.len() == to.len() => {

@@ -92,7 +92,7 @@ mod tests {
     fn the_check_value_of_crc32c_is_masked_as_the_format_says() {
         // The check value of CRC-32C is e3069283 for "123456789".
         let crc: u32 = 0xe306_9283;
-        let masked = ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8);
+        let masked = crc.rotate_right(15).wrapping_add(0xa282_ead8);
         assert_eq!(masked_crc(b"123456789"), masked);
     }
 

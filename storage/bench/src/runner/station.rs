@@ -190,7 +190,7 @@ impl Station {
     fn open(&mut self, manner: Manner) -> Result<&Opened> {
         let opened = match self.opened.remove(&manner) {
             Some(opened) => opened,
-            None => Opened::new(&self.config, manner)?,
+            None => Opened::new(&self.config, manner, self.opened.values().next())?,
         };
         Ok(self.opened.entry(manner).or_insert(opened))
     }
@@ -216,7 +216,8 @@ impl Station {
 }
 
 impl Opened {
-    fn new(config: &TierConfig, manner: Manner) -> Result<Self> {
+    /// A tier that keeps its objects in this process is the same one on every runtime.
+    fn new(config: &TierConfig, manner: Manner, before: Option<&Self>) -> Result<Self> {
         let mut config = config.clone();
         if let (TierConfig::Nvme(nvme), Some(direct)) = (&mut config, manner.direct) {
             nvme.direct = direct;
@@ -226,9 +227,12 @@ impl Opened {
             builder.worker_threads(manner.threads.into());
         }
         let runtime = builder.enable_all().build().context("cannot start a runtime")?;
-        let tier = runtime
-            .block_on(tierlab_storage::open(&config))
-            .context("cannot open the tier")?;
+        let tier = match before {
+            Some(before) if before.tier.info().kind == "memory" => Arc::clone(&before.tier),
+            _ => runtime
+                .block_on(tierlab_storage::open(&config))
+                .context("cannot open the tier")?,
+        };
         Ok(Self { tier, runtime })
     }
 }
