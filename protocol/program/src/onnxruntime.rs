@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(installed_with(&bin), Vec::<PathBuf>::new());
         let wheel = prefix.join("lib/python3.11/site-packages/onnxruntime/capi");
         put(&wheel, "libonnxruntime.so.1.31.1");
-        assert_eq!(installed_with(&bin), [wheel.clone()]);
+        assert_eq!(installed_with(&bin), std::slice::from_ref(&wheel));
         let package = prefix.join("lib/tierlab");
         put(&package, "libonnxruntime.so.1.31.1");
         assert_eq!(installed_with(&bin), [package, wheel]);

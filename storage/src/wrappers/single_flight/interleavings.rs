@@ -53,7 +53,7 @@ impl Origin {
             assert!(
                 self.under_way.lock().unwrap().insert(*block),
                 "{block} is fetched twice at once"
-            )
+            );
         };
         blocks.iter().for_each(begin);
         thread::yield_now();
