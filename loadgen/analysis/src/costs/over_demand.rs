@@ -13,6 +13,11 @@ const STEPS: f64 = 100.0;
 /// every step. The average stays the same share of the peak. Empty where the question names no demand or the variant has no price.
 #[must_use]
 pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<(f64, f64)> {
+    in_steps(question, ranked, at_rps, STEPS)
+}
+
+/// The same with another bound on the steps that are told.
+pub(super) fn in_steps(question: &Question, ranked: &Ranked, at_rps: &[f64], steps: f64) -> Vec<(f64, f64)> {
     let (Some(demand), Some(highest), Some(now)) = (question.demand, ranked.highest_rps, ranked.instances) else {
         return Vec::new();
     };
@@ -49,7 +54,7 @@ pub fn over_demand(question: &Question, ranked: &Ranked, at_rps: &[f64]) -> Vec<
     let mut curve = vec![(first, usd(first, count))];
     for &to_rps in &at_rps[1..] {
         let last = needed(to_rps);
-        let each = ((last - count) / STEPS).ceil().max(1.0);
+        let each = ((last - count) / steps).ceil().max(1.0);
         while count < last {
             let (step, more) = (count * carries, (count + each).min(last));
             curve.extend([(step, usd(step, count)), (step, usd(step, more))]);

@@ -3,11 +3,13 @@
 //! In: an answer's question and two of its variants, with the parts of their months. Out: the nearest demands, below and above the
 //! question's, at which the other costs less. Both are taken to carry per instance what was measured. Knows nothing of latencies.
 
-use super::over_demand::over_demand;
+use super::over_demand::in_steps;
 use crate::record::{Question, Ranked};
 
 /// How far from the question's demand a turn is looked for, as a factor on either side.
 const REACH: f64 = 100.0;
+/// Further instances that are looked at one by one.
+const STEPS: f64 = 10_000.0;
 
 /// The nearest demands at which another variant costs less, in requests per second at the peak.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -24,7 +26,10 @@ pub struct Turns {
 pub fn turns(question: &Question, best: &Ranked, other: &Ranked) -> Option<Turns> {
     let peak_rps = question.demand?.peak_rps;
     let ends = [peak_rps / REACH, peak_rps, peak_rps * REACH];
-    let (best, other) = (over_demand(question, best, &ends), over_demand(question, other, &ends));
+    let (best, other) = (
+        in_steps(question, best, &ends, STEPS),
+        in_steps(question, other, &ends, STEPS),
+    );
     if best.is_empty() || other.is_empty() {
         return None;
     }
@@ -198,10 +203,6 @@ mod tests {
             let found = turns(&question(PEAK), &of(a), &of(b)).unwrap();
             for step in 0..400 {
                 let rps = PEAK * 10_f64.powf(f64::from(step) / 100.0 - 2.0) * 1.000_1;
-                // Beyond a hundred instances steps are told coarsely.
-                if rps / a.3.min(b.3) > 90.0 {
-                    break;
-                }
                 let is_between = found.below_rps.is_none_or(|below| rps > below * 1.001) && found.above_rps.is_none_or(|above| rps < above / 1.001);
                 if is_between {
                     prop_assert!(month(b, rps) >= month(a, rps) * (1.0 - 1e-9), "{rps}/s: {} {} {found:?}", month(a, rps), month(b, rps));

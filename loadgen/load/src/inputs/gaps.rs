@@ -75,6 +75,12 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
         DataType::Uint8 | DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64
     );
     let is_image = pixels && dims.len() >= 3 && dims.iter().any(|dim| matches!(dim, 1 | 3 | 4));
+    // Three free sides are a volume, of which a request would be too large at the side of a picture.
+    let side = if dims.iter().skip(1).filter(|dim| **dim < 0).count() > 2 {
+        32
+    } else {
+        224
+    };
     let mut first_side = None;
     let mut out = Vec::new();
     for (axis, dim) in dims.iter().enumerate() {
@@ -89,7 +95,7 @@ fn shape(spec: &TensorSpec, declared: &Declared<'_>, lengths: &mut Vec<Length>) 
                 Some(side) => format!("{{ same_as = {side} }}"),
                 None => {
                     first_side = Some(axis);
-                    "{ choices = [224] }".to_owned()
+                    format!("{{ choices = [{side}] }}")
                 }
             }
         } else if let Some(other) = lengths.iter().find(|other| other.axis == axis) {
@@ -166,6 +172,11 @@ mod tests {
         assert!(
             image.contains("[inputs.tensor.image]\nshape = [\"rows\", 3, { choices = [224] }, { same_as = 2 }]\n"),
             "{image}"
+        );
+        let volume = lines(&[spec("scan", DataType::Fp64, &[3, -1, -1, -1])]);
+        assert!(
+            volume.contains("shape = [3, { choices = [32] }, { same_as = 1 }, { same_as = 1 }]"),
+            "{volume}"
         );
         let text = lines(&[
             spec("input_ids", DataType::Int64, &[-1, -1]),
