@@ -1,7 +1,10 @@
 //! The command line. In: arguments. Out: an exit code, after the command has run. Parses, hands over, prints errors.
 
+use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
-use crate::commands::{advise, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace};
+use crate::commands::{
+    advise, agent, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace,
+};
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
 use crate::runner::load_process;
@@ -22,7 +25,8 @@ use tierlab_report::Outcome;
 ///
 /// Latency runs from the scheduled send time to the last byte of the reply (open loop, no coordinated omission).
 /// Exit codes: 0 success, 1 failure or regression, 2 bad usage or plan, 3 undecided (compare; lab with --fail-on undecided), 4 no
-/// variant meets the objective (lab with --fail-on unmet), 130 interrupted (what was finished is written).
+/// variant meets the objective (lab with --fail-on unmet), 5 an agent was lost and
+/// did not come back, 130 interrupted (with both, what was finished is written).
 #[derive(Debug, Parser)]
 #[command(
     name = "tierlab-loadgen",
@@ -106,7 +110,9 @@ enum Command {
             tierlab-loadgen sweep configs/sweeps/quick.toml --url http://127.0.0.1:8000 --resume results/first\n  \
             tierlab-loadgen sweep plan.toml --url http://triton:8000 --metrics-url http://triton:8002/metrics\n  \
             tierlab-loadgen sweep plan.toml --url https://models.example/serving --token-env TOKEN --ca ca.pem \\\n    \
-            --metrics-url http://replica-a:8002 --metrics-url http://replica-b:8002"
+            --metrics-url http://replica-a:8002 --metrics-url http://replica-b:8002\n  \
+            tierlab-loadgen sweep plan.toml --url http://server:8000 --agents host-a:7070,host-b:7070 \\\n    \
+            --agents-token-env AGENTS_TOKEN"
     )]
     Sweep {
         /// The plan, a TOML file without `[lab]`
@@ -128,9 +134,11 @@ enum Command {
         /// Load processes on this host, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
+        #[command(flatten)]
+        agents: AgentsOptions,
         /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs; none of
         /// them measures a disturbed step again, which the others would not
-        #[arg(long, value_name = "K")]
+        #[arg(long, value_name = "K", conflicts_with = "agents")]
         host: Option<u32>,
         #[command(flatten)]
         certificate: CertificateOption,
@@ -161,6 +169,8 @@ enum Command {
         /// Load processes, each of which sends an interleaved share of every step
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(workers::MOST)))]
         workers: u32,
+        #[command(flatten)]
+        agents: AgentsOptions,
         /// Runs the self-check first and keeps its lines in the result, whatever the plan says
         #[arg(long)]
         selfcheck: bool,
@@ -275,6 +285,15 @@ enum Command {
         #[arg(long, default_value_t = 20_261_122)]
         seed: u64,
     },
+    /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
+    ///
+    /// It is sent the plan and the files that requests are made of. Tokens and certificates for the server it reads itself, from the
+    /// variables and files that the run names. To other hosts it is open only with a token or with mutual TLS.
+    #[command(
+        after_help = "Examples:\n  tierlab-loadgen agent --listen 0.0.0.0:7070 --token-env AGENTS_TOKEN\n  \
+            tierlab-loadgen agent --listen 0.0.0.0:7070 --cert agent.pem --key agent.key --client-ca ca.pem"
+    )]
+    Agent(agent::Options),
     /// One of several load processes; started by `--workers`
     #[command(hide = true)]
     LoadProcess,
@@ -382,6 +401,7 @@ impl Command {
                 resume,
                 search_limit_s,
                 workers,
+                agents,
                 host,
                 certificate,
             } => {
@@ -393,6 +413,7 @@ impl Command {
                     resume,
                     search_limit_s,
                     workers,
+                    agents,
                     host,
                     certificates: certificate.store(),
                 };
@@ -406,6 +427,7 @@ impl Command {
                 bin_dir,
                 search_limit_s,
                 workers,
+                agents,
                 selfcheck,
                 judged,
                 certificate,
@@ -419,6 +441,7 @@ impl Command {
                     bin_dir,
                     search_limit_s,
                     workers,
+                    agents,
                     selfcheck,
                     certificates: certificate.store(),
                 };
@@ -426,7 +449,8 @@ impl Command {
                 judged.exit_code(&run)
             }
             Self::Merge { runs, out } => merge::run(&runs, &out).map(|()| 0),
-            Self::LoadProcess => Box::pin(load_process::serve()).await.map(|never| match never {}),
+            Self::LoadProcess => Box::pin(load_process::serve_here()).await.map(|()| 0),
+            Self::Agent(options) => Box::pin(agent::run(&options, interrupt()?)).await.map(|()| 0),
             Self::Report { runs, out, combined } => {
                 let to = report::Destination {
                     out: out.as_deref(),

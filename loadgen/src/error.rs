@@ -30,6 +30,9 @@ pub enum RunError {
     /// A load process.
     #[error(transparent)]
     Workers(#[from] WorkerError),
+    /// An agent that was lost and did not come back; what was finished is written.
+    #[error("{0}")]
+    AgentLost(String),
     /// A process of the lab.
     #[error("{0}")]
     Child(String),
@@ -65,11 +68,12 @@ impl RunError {
         move |source| Self::Io { path, source }
     }
 
-    /// 2 for bad usage or configuration, 130 for an interruption, else 1.
+    /// 2 for bad usage or configuration, 5 for a lost agent, 130 for an interruption, else 1.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Pricing(_) | Self::Usage(_) => 2,
+            Self::AgentLost(_) => 5,
             Self::Interrupted(_) | Self::InterruptedEarly => tierlab_load::interrupt::EXIT_CODE,
             _ => 1,
         }

@@ -1,6 +1,8 @@
 //! The commands, one file or folder each.
 
 pub mod advise;
+pub mod agent;
+pub mod agents_options;
 pub mod answer;
 pub mod coverage;
 pub mod foreign;

@@ -2,6 +2,7 @@
 //!
 //! In: a plan and an address. Out: a run in its folder. What the server is (tier, cache) is asked of the server.
 
+use crate::commands::agents_options::AgentsOptions;
 use crate::commands::foreign;
 use crate::commands::target_options::TargetOptions;
 use crate::error::RunError;
@@ -38,6 +39,8 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
+    /// Agents that send in their place.
+    pub agents: AgentsOptions,
     /// Which of several hosts this is, from 0; absent where it is the only one.
     pub host: Option<u32>,
     /// Where the self-check's certificate is kept.
@@ -56,6 +59,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
             plan.file.display()
         )));
     }
+    let agents = options.agents.open()?;
     let earlier = options
         .resume
         .as_deref()
@@ -87,7 +91,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
         &scrape,
     );
     environment.shared_cores = vec![
-        Senders::note(options.workers),
+        Senders::note(options.workers, options.agents.len()),
         "whatever else runs on this machine".into(),
     ];
     let mut configs = vec![plan.file.as_path()];
@@ -111,7 +115,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError
     };
     let senders = Senders {
         alone: options.host.is_none(),
-        ..Senders::new(&plan, options.workers, options.host.unwrap_or(0)).await?
+        ..Senders::new(&plan, options.workers, agents, options.host.unwrap_or(0)).await?
     };
     let runner = Runner {
         plan: &plan,

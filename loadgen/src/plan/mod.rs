@@ -7,6 +7,7 @@ mod arrivals;
 mod check;
 mod columns;
 mod driven;
+mod files;
 mod inputs;
 mod keys;
 mod lab;

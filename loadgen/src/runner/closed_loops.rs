@@ -98,8 +98,8 @@ impl Runner<'_> {
 
     /// What only one process can send is refused where several would.
     pub(super) fn refuse_several(&self, key: &str, why: &str) -> Result<(), RunError> {
-        let what = if self.senders.workers.is_some() {
-            "--workers"
+        let what = if let Some(flag) = self.senders.several() {
+            flag
         } else if !self.senders.alone {
             "--host"
         } else {

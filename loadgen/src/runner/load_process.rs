@@ -1,39 +1,129 @@
-//! A load process: takes orders on stdin, sends its share, and hands its samples over on stdout. Ends when stdin does,
-//! and so with the run that started it, however that ended.
+//! A load process: takes orders over a link, sends its share, and hands its samples over. Ends when the link does, and so with the run
+//! at the other end, however that ended.
 
 use super::check_reply::check_reply;
 use super::send::Requests;
+use super::sent_files;
 use super::target::{Content, Target};
 use crate::error::RunError;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanError};
 use crate::server::control::Control;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io::{self, BufRead, BufWriter, Write};
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
-use tierlab_load::driver::{self, Finished};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tierlab_load::driver::{self, DriverError, Finished};
+use tierlab_load::endpoint::TargetSpec;
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::live::Watch;
-use tierlab_load::workers::message::{self, Ready, SentSample, Setup, Start, StepDone, StepOrder};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tierlab_load::workers;
+use tierlab_load::workers::clock::WallClock;
+use tierlab_load::workers::frame::{FrameError, Kind};
+use tierlab_load::workers::link::{self, Link, LinkError, Mouth, Orders};
+use tierlab_load::workers::message::{self, Done, Failed, Pong, Ready, Setup, Start, StepOrder};
+use tierlab_load::workers::samples;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Serves a run until stdin closes, which ends the process.
+/// How much of an error's text goes to the run: far less than a message may have.
+const MOST_WORDS: usize = 4_000;
+
+/// Where the plan's files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// Where the plan says: the run is on this host.
+    Here,
+    /// They are sent, and kept in a folder of this process until the run ends.
+    Sent,
+}
+
+/// Serves the run on this host that has started this process.
+///
+/// # Errors
+/// See [`serve`].
+pub async fn serve_here() -> Result<(), RunError> {
+    let at = Path::new("stdin and stdout, which the run makes pipes of");
+    let pipes = || -> io::Result<(Receiver, Sender)> {
+        let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+        let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok((Receiver::from_owned_fd(stdin)?, Sender::from_owned_fd(stdout)?))
+    };
+    let (stdin, stdout) = pipes().map_err(RunError::io(at))?;
+    let link = Link::new("the run".into(), true, Box::new(stdin), Box::new(stdout));
+    serve(link, &WallClock::off_by(0), Files::Here).await
+}
+
+/// Serves a run until its link ends. What goes wrong is said to the run.
 ///
 /// # Errors
 /// What is said makes no sense, the server does not answer, or a step cannot be driven.
-pub async fn serve() -> Result<Infallible, RunError> {
-    let mut orders = listen();
-    let setup: Setup = next(&mut orders).await?;
-    let plan = Plan::parse(&setup.file, &setup.plan)?;
-    let mut known: Option<Target> = None;
+pub async fn serve(link: Link, clock: &WallClock, files: Files) -> Result<(), RunError> {
+    let (reader, mut mouth) = link.halves();
+    let (orders_in, mut orders) = link::orders();
+    let worked = tokio::select! {
+        // A link that ended is seen in the middle of a step.
+        ended = link::pump(reader, orders_in) => Err(Stopped::Link(ended.into())),
+        worked = work(&mut orders, &mut mouth, clock, files) => worked,
+    };
+    let error = match worked {
+        Ok(never) => match never {},
+        Err(Stopped::Link(error)) if error.is_gone() => return Ok(()),
+        Err(Stopped::Link(error)) => RunError::Usage(error.to_string()),
+        Err(Stopped::Run(error)) => error,
+    };
+    let mut what = error.to_string();
+    what.truncate(what.floor_char_boundary(MOST_WORDS));
+    match mouth.say(&Failed { what }).await {
+        // The run says it.
+        Ok(()) if files == Files::Here => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Why there is nothing more to do.
+enum Stopped {
+    Link(LinkError),
+    Run(RunError),
+}
+
+impl From<RunError> for Stopped {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<PlanError> for Stopped {
+    fn from(error: PlanError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<DriverError> for Stopped {
+    fn from(error: DriverError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+enum Never {}
+
+fn gone(error: impl Into<LinkError>) -> Stopped {
+    Stopped::Link(error.into())
+}
+
+async fn work(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock, files: Files) -> Result<Never, Stopped> {
+    let setup: Setup = message::parse(&orders.expect(Kind::Setup).await.map_err(gone)?).map_err(gone)?;
+    if setup.of > workers::MOST || setup.share >= setup.of {
+        let what = format!("share {} of {} is none", setup.share, setup.of);
+        return Err(RunError::Usage(what).into());
+    }
+    let (plan, _folder) = plan_of(orders, &setup, files).await?;
+    let mut known: Option<(TargetSpec, Target)> = None;
     loop {
-        let order: StepOrder = next(&mut orders).await?;
+        let order: StepOrder = message::parse(&orders.expect(Kind::Order).await.map_err(gone)?).map_err(gone)?;
         let target = match known.take() {
-            Some(target) if *target.control.spec() == order.target => target,
-            _ => ask(&plan, &order).await?,
+            Some((spec, target)) if spec == order.target => target,
+            _ => ask(&plan, &relocated(&order.target, &plan, files)).await?,
         };
         let requests = Requests {
             plan: &plan,
@@ -44,23 +134,69 @@ pub async fn serve() -> Result<Infallible, RunError> {
         };
         let step = requests.step(&requests.schedule(), &Watch::default())?.step;
         let step = step.share(setup.share as usize, setup.of as usize);
-        known = Some(target);
+        let mut late = Duration::ZERO;
         let up = async {
-            say(&[Ready {}])?;
-            let start: Start = next(&mut orders).await?;
-            Ok::<_, RunError>(start.instant())
+            mouth.say(&Ready {}).await.map_err(gone)?;
+            let start = started(orders, mouth, clock).await?;
+            // The clock's zero is the moment that was told, on time or not: what is late shows in the samples too.
+            late = Instant::now().saturating_duration_since(start);
+            Ok::<_, Stopped>(start)
         };
         let interrupt = Interrupt::never();
-        if let Some(finished) = Box::pin(driver::run_from(step, up, &interrupt)).await? {
-            hand_over(&finished)?;
+        let finished = Box::pin(driver::run_from(step, up, &interrupt)).await?;
+        if let Some(finished) = finished {
+            hand_over(mouth, &finished, late).await.map_err(gone)?;
+        }
+        known = Some((order.target, target));
+    }
+}
+
+/// The plan, with the folder that holds its files for as long as it is needed.
+async fn plan_of(orders: &mut Orders, setup: &Setup, files: Files) -> Result<(Plan, Option<TempDir>), Stopped> {
+    if files == Files::Here {
+        return Ok((Plan::parse(&setup.file, &setup.plan)?, None));
+    }
+    let folder = sent_files::receive(orders, setup).await.map_err(|error| match error {
+        sent_files::Error::Link(error) => Stopped::Link(error),
+        sent_files::Error::Run(error) => Stopped::Run(error),
+    })?;
+    let file = sent_files::place(folder.path(), &setup.file).map_err(RunError::Usage)?;
+    let plan = Plan::parse(&file, &setup.plan)?;
+    Ok((plan, Some(folder)))
+}
+
+/// Bodies that a plan's `[target]` makes of a file are made of the file that was sent.
+fn relocated(spec: &TargetSpec, plan: &Plan, files: Files) -> TargetSpec {
+    let mut spec = spec.clone();
+    let own = plan.target.as_ref().and_then(|target| target.custom.as_ref());
+    if let (Files::Sent, Some(custom), Some(own)) = (files, &mut spec.custom, own) {
+        custom.body = own.body.clone();
+    }
+    spec
+}
+
+/// Says the time as often as it is asked, until it is told when to start.
+async fn started(orders: &mut Orders, mouth: &mut Mouth, clock: &WallClock) -> Result<Instant, Stopped> {
+    loop {
+        let (kind, body) = orders.hear().await.map_err(gone)?;
+        match kind {
+            Kind::Ping => {
+                let clock_ns = clock.now_ns();
+                mouth.say(&Pong { clock_ns }).await.map_err(gone)?;
+            }
+            Kind::Start => {
+                let start: Start = message::parse(&body).map_err(gone)?;
+                return Ok(clock.instant(start.clock_ns));
+            }
+            other => return Err(gone(FrameError::Unexpected(other))),
         }
     }
 }
 
 /// What a server is asked. Its tier and cache are the run's to know.
-async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
-    let control = Control::of(&order.target)?;
-    if let (Some(spec), Some(custom)) = (&order.target.custom, control.custom()) {
+async fn ask(plan: &Plan, spec: &TargetSpec) -> Result<Target, RunError> {
+    let control = Control::of(spec)?;
+    if let (Some(spec), Some(custom)) = (&spec.custom, control.custom()) {
         let content = Content::custom(plan, spec, custom);
         return Ok(Target::of(control, content, BTreeMap::new()));
     }
@@ -75,45 +211,18 @@ async fn ask(plan: &Plan, order: &StepOrder) -> Result<Target, RunError> {
     Ok(target)
 }
 
-fn hand_over(finished: &Finished) -> Result<(), RunError> {
-    let began = finished.window_began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    say(&[StepDone {
-        limit_hit: finished.observed.limit_hit,
-        mean_in_flight: finished.observed.mean_in_flight,
-        window_began_unix_us: u64::try_from(began.as_micros()).unwrap_or(u64::MAX),
-        samples: finished.samples.len(),
-        examples: finished.examples.clone().into_iter().collect(),
-    }])?;
-    say(finished.samples.iter().map(SentSample::from))
-}
-
-fn say<M: Serialize>(messages: impl IntoIterator<Item = M>) -> Result<(), RunError> {
-    let mut stdout = BufWriter::new(io::stdout().lock());
-    let write = || -> io::Result<()> {
-        for message in messages {
-            writeln!(stdout, "{}", message::line(&message))?;
-        }
-        stdout.flush()
-    };
-    write().map_err(RunError::io(Path::new("stdout")))
-}
-
-/// Lines of stdin, read by a thread, so that its end is seen in the middle of a step.
-fn listen() -> UnboundedReceiver<String> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-        std::process::exit(0);
-    });
-    receiver
-}
-
-async fn next<M: DeserializeOwned>(orders: &mut UnboundedReceiver<String>) -> Result<M, RunError> {
-    // The channel ends with the process.
-    let line = orders.recv().await.unwrap_or_default();
-    message::parse(&line).map_err(RunError::Usage)
+async fn hand_over(mouth: &mut Mouth, finished: &Finished, late: Duration) -> Result<(), LinkError> {
+    mouth
+        .say(&Done {
+            limit_hit: finished.observed.limit_hit,
+            mean_in_flight: finished.observed.mean_in_flight,
+            late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
+            samples: finished.samples.len(),
+            examples: finished.examples.clone().into_iter().collect(),
+        })
+        .await?;
+    for body in samples::encode(&finished.samples) {
+        mouth.say_bytes(Kind::Samples, &body).await?;
+    }
+    Ok(())
 }

@@ -82,8 +82,10 @@ pub(super) fn expected(plan: &Plan, target: &Target) -> Vec<Factors> {
 impl Runner<'_> {
     /// Every mix at every rate against every target, once; with a later attempt those whose step was disturbed.
     pub(super) async fn mixes(&mut self, repeat: u32, attempt: u32, ledger: &mut Ledger) -> Result<(), RunError> {
-        if self.senders.workers.is_some() && !self.plan.mixes.is_empty() {
-            let what = "`mix`: a mix is sent by one process; leave out --workers, or the mix".to_owned();
+        if let Some(flag) = self.senders.several()
+            && !self.plan.mixes.is_empty()
+        {
+            let what = format!("`mix`: a mix is sent by one process; leave out {flag}, or the mix");
             return Err(self.plan.refuse(what).into());
         }
         let steps: usize = self.plan.mixes.iter().map(|mix| mix.rates.len()).sum();

@@ -60,6 +60,8 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         machine: None,
         disturbed: None,
         disturbed_before: Vec::new(),
+        agents: Vec::new(),
+        lost_before: Vec::new(),
         seed: label.seed,
         started_at: crate::store::time::rfc3339(finished.window_began),
         window_s: schedule.window_s(),

@@ -10,7 +10,7 @@ use crate::server::delta::Between;
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::{Sample, SentRequests, ServerDelta};
+use tierlab_analysis::record::{AgentStart, Sample, SentRequests, ServerDelta};
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
 use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
@@ -23,7 +23,7 @@ use tierlab_load::reply::Limit;
 use tierlab_load::schedule::Schedule;
 use tierlab_load::wire::Protocol;
 use tierlab_load::workers::message::StepOrder;
-use tierlab_load::workers::{PlanText, Workers};
+use tierlab_load::workers::{Agents, Workers};
 use tokio::sync::Barrier;
 
 /// Between the last part's readiness and the common zero.
@@ -39,7 +39,7 @@ const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 /// Who sends the requests of a run.
 #[derive(Debug)]
 pub struct Senders {
-    /// Processes on this host, where it is more than this one.
+    /// Processes on this host, where it is more than this one, or agents.
     pub workers: Option<Workers>,
     /// Which of several hosts this is, whose runs are merged: each has arrivals of its own.
     pub host: u32,
@@ -48,18 +48,18 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// This process, or `workers` of them, on the only host.
+    /// The agents, or this process, or `workers` of them, on the only host.
     ///
     /// # Errors
-    /// A process cannot be started.
-    pub async fn new(plan: &Plan, workers: u32, host: u32) -> Result<Self, RunError> {
-        let text = PlanText {
-            file: &plan.file,
-            text: &plan.text,
-        };
-        let workers = match workers {
-            0 | 1 => None,
-            more => Some(Workers::start(more, &text, plan.step_limit()).await?),
+    /// A process cannot be started, or an agent is not reached.
+    pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>, host: u32) -> Result<Self, RunError> {
+        let workers = match (agents, workers) {
+            (Some(agents), _) => {
+                let text = plan.text_elsewhere().map_err(RunError::io(&plan.file))?;
+                Some(Workers::connect(agents, text, plan.step_limit()).await?)
+            }
+            (None, 0 | 1) => None,
+            (None, more) => Some(Workers::start(more, plan.text_here(), plan.step_limit()).await?),
         };
         Ok(Self {
             workers,
@@ -68,10 +68,18 @@ impl Senders {
         })
     }
 
+    /// The flag by which several send, where they do.
+    #[must_use]
+    pub(super) fn several(&self) -> Option<&'static str> {
+        let workers = self.workers.as_ref()?;
+        Some(if workers.are_agents() { "--agents" } else { "--workers" })
+    }
+
     /// In words, for the result.
     #[must_use]
-    pub fn note(workers: u32) -> String {
+    pub fn note(workers: u32, agents: usize) -> String {
         match workers {
+            _ if agents > 0 => format!("load generator (it conducts; {agents} agents send)"),
             0 | 1 => "load generator".into(),
             more => format!("load generator ({more} processes)"),
         }
@@ -243,6 +251,8 @@ pub struct Measured {
     pub server: Option<ServerDelta>,
     /// Whether the server should have said what it counted, and did not.
     pub is_unread: bool,
+    /// How well agents began together, where such sent it.
+    pub agents: Vec<AgentStart>,
 }
 
 impl Measured {
@@ -314,8 +324,10 @@ pub(super) async fn measure_with(
     };
     let models = [requests.model];
     let around = Around::begin(&target.control, &models).await;
-    let finished = match (step, workers) {
-        (Some(step), _) => driver::run(step, interrupt).await?,
+    let sent_by = match (step, workers) {
+        (Some(step), _) => driver::run(step, interrupt)
+            .await?
+            .map(|finished| (finished, Vec::new())),
         (None, None) => None,
         (None, Some(workers)) => {
             watch.sent_by(workers.size());
@@ -325,12 +337,12 @@ pub(super) async fn measure_with(
                 seed,
             };
             tokio::select! {
-                finished = workers.run(&order) => Some(finished?),
+                sent = workers.run(&order, &schedule) => Some(sent?),
                 () = interrupt.raised() => None,
             }
         }
     };
-    let Some(finished) = finished else {
+    let Some((finished, agents)) = sent_by else {
         return Ok(None);
     };
     let answered = finished.samples.iter().filter(|sample| sample.is_ok()).count();
@@ -341,6 +353,7 @@ pub(super) async fn measure_with(
         sent,
         server,
         is_unread,
+        agents,
     }))
 }
 
@@ -365,6 +378,7 @@ pub(super) async fn measure_part(
         sent,
         server: None,
         is_unread: false,
+        agents: Vec::new(),
     }))
 }
 

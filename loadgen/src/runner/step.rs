@@ -22,7 +22,8 @@ use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
-use tierlab_load::schedule::host_seed;
+use tierlab_load::schedule::{host_seed, split_mix};
+use tierlab_load::workers::WorkerError;
 
 /// How often a server that did not answer is asked again.
 const ASKED_AGAIN: u32 = 3;
@@ -87,21 +88,36 @@ impl Runner<'_> {
             ledger.progress.skip();
             return Ok(());
         }
-        (self.alive)()?;
-        (self.prepare)(target)?;
-        let watch = ledger.progress.begin(&name(&factors));
-        let seed = host_seed(seed, self.senders.host);
-        let requests = Requests {
-            plan: self.plan,
-            target,
-            load,
-            model: &self.plan.model,
-            seed,
-        };
-        let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
-        let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
-        let Some(measured) = Box::pin(step).await? else {
-            return Err(RunError::Interrupted(self.folder.clone()));
+        let mut seed = host_seed(seed, self.senders.host);
+        let mut lost_before = Vec::new();
+        let (measured, machine) = loop {
+            let target = &self.targets[position.target];
+            (self.alive)()?;
+            (self.prepare)(target)?;
+            let watch = ledger.progress.begin(&name(&factors));
+            let requests = Requests {
+                plan: self.plan,
+                target,
+                load,
+                model: &self.plan.model,
+                seed,
+            };
+            let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
+            let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
+            let sent = Box::pin(step).await;
+            match sent {
+                Ok(Some(measured)) => break (measured, machine),
+                Ok(None) => return Err(RunError::Interrupted(self.folder.clone())),
+                Err(RunError::Workers(WorkerError::Lost(what))) => {
+                    self.senders
+                        .regain(what, &mut lost_before, &self.interrupt, &self.folder)
+                        .await?;
+                    ledger.progress.more(1);
+                    // A cache has what the lost attempt asked for.
+                    seed = split_mix(seed);
+                }
+                Err(error) => return Err(error),
+            }
         };
         let watched = machine.and_then(|machine| machine.end(measured.finished.window_began, self.plan.window));
         if measured.is_unread || measured.is_unanswered() {
@@ -117,6 +133,8 @@ impl Runner<'_> {
             attempt,
             purpose,
             sent: Some(measured.sent),
+            agents: measured.agents,
+            lost_before,
             ..recorder::record(label, &measured.finished, &measured.schedule, measured.server)
         };
         let earlier = ledger.points.step(&factors, index);

@@ -1,5 +1,6 @@
 //! The commands that measure, through the real binary.
 
+mod agents;
 mod attribution;
 mod certificate;
 mod disturbed;

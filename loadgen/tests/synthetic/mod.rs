@@ -276,6 +276,8 @@ fn repeat(factors: &Factors, tier: &Tier, slowdown: f64, index: u32) -> Repeat {
         machine: None,
         disturbed: None,
         disturbed_before: Vec::new(),
+        agents: Vec::new(),
+        lost_before: Vec::new(),
         seed,
         started_at: format!("2026-11-20T12:0{index}:00Z"),
         window_s: WINDOW_S,

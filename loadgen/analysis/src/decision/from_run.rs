@@ -175,7 +175,7 @@ fn judged(question: &Question, limits: &Limits, point: &Point, repeat: &Repeat, 
         .iter()
         .any(|one| at(latency, one.percentile.quantile()) >= one.limit_us);
     let late = has(Fault::Late) && !has(Fault::InFlight) && broken;
-    if has(Fault::Device) || has(Fault::Schedule) || repeat.scheduled == 0 {
+    if has(Fault::Device) || has(Fault::Skew) || has(Fault::Schedule) || repeat.scheduled == 0 {
         return Judged::of_nothing(verdict.to_string());
     }
     if late {

@@ -2,7 +2,7 @@
 
 use super::defaults::independent;
 use super::{
-    Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary,
+    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary,
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -173,6 +173,12 @@ pub struct Repeat {
     /// What disturbed the earlier attempts at it, which this one was made in place of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed_before: Vec<String>,
+    /// How well the agents that sent it began together; none where one host sent it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentStart>,
+    /// Agents that were lost in the middle of earlier attempts at it, of which nothing was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_before: Vec<String>,
     /// File of the histograms, relative to the run's folder.
     pub hdr_file: String,
     /// The histograms; kept in `hdr_file`, not in `run.json`.
@@ -235,6 +241,8 @@ impl Repeat {
             machine: None,
             disturbed: None,
             disturbed_before: Vec::new(),
+            agents: Vec::new(),
+            lost_before: Vec::new(),
             hdr_file: String::new(),
             histograms: Histograms::default(),
         }

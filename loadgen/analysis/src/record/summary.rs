@@ -146,6 +146,8 @@ pub enum Fault {
     InFlight,
     /// Sent late.
     Late,
+    /// Agents may not have begun together.
+    Skew,
     /// The latency did not stay what it was.
     Drift,
     /// Too few samples.
@@ -169,6 +171,9 @@ pub struct Limits {
     pub foreign_cpu_share: f64,
     /// A hypervisor that gives more than this share of all cores' time to others does so too. 1 is no limit.
     pub steal_share: f64,
+    /// Agents that may have begun a step further than this many microseconds from the common start make it invalid: the
+    /// uncertainty of an agent's clock and what it says of its own lateness together.
+    pub start_skew_us: u64,
     /// The latency limit of the plan's objective, in microseconds: a send lag within the same share of it is none that
     /// matters. Absent without an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,6 +194,8 @@ impl Default for Limits {
             // Half of that: stolen time is always taken from a core that has something to run, what foreign processes use
             // may be of one that has not.
             steal_share: 0.05,
+            // Within it the shares of two agents interleave as they should at 500 requests per second.
+            start_skew_us: 2_000,
             objective_us: None,
         }
     }

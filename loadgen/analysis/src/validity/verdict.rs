@@ -3,7 +3,7 @@
 //! In: what the repeats of a point counted. Out: a [`Verdict`]. Pure: one rule, one function, one test or more.
 //! Knows nothing of histograms, of how things were measured, nor of other points.
 
-use crate::record::{ClosedLoopFigures, Fault, Interval, Limits, Repeat, Verdict};
+use crate::record::{ClosedLoopFigures, Fault, Interval, Limits, Repeat, Verdict, worst_start};
 use crate::statistics::percentile::samples_needed;
 
 /// How many standard deviations chance may explain: about one healthy point in 16,000 lies outside.
@@ -51,6 +51,8 @@ pub struct StepEvidence {
     pub device_shortfall: Option<String>,
     /// What foreign thing disturbed it.
     pub disturbed: Option<String>,
+    /// Of several agents the one that may have begun furthest from the common start, and by how many microseconds.
+    pub start_skew: Option<(String, f64)>,
 }
 
 impl From<&Repeat> for StepEvidence {
@@ -73,6 +75,7 @@ impl From<&Repeat> for StepEvidence {
                 .as_ref()
                 .and_then(|server| server.device_reads.as_ref()?.shortfall()),
             disturbed: repeat.disturbed.clone(),
+            start_skew: worst_start(&repeat.agents).map(|worst| (worst.agent.clone(), worst.skew_us())),
         }
     }
 }
@@ -112,10 +115,13 @@ pub fn judge(evidence: &Evidence, limits: &Limits) -> (Verdict, Vec<Fault>) {
     let generator_late = late.is_some() && limit_hit.is_none();
     let device = device_shortfall(evidence);
     let disturbed = disturbed(evidence);
-    let saturated = backlog.is_some() && !generator_late && device.is_none() && disturbed.is_none();
+    let skewed = start_skew(evidence, limits);
+    let sound = device.is_none() && disturbed.is_none() && skewed.is_none();
+    let saturated = backlog.is_some() && !generator_late && sound;
     let (faults, reasons): (Vec<Fault>, Vec<String>) = [
         (Fault::Disturbed, disturbed),
         (Fault::Device, device),
+        (Fault::Skew, skewed),
         (Fault::Schedule, schedule_error(evidence, limits)),
         (Fault::Backlog, backlog),
         (Fault::Replies, reply_error(evidence, limits)),
@@ -231,6 +237,20 @@ fn disturbed(evidence: &Evidence) -> Option<String> {
     disturbed
         .first()
         .map(|by| format!("disturbed in {} of {repeats} repeats: {by}", disturbed.len()))
+}
+
+/// One schedule sent by several agents is the plan's only where they began it together.
+fn start_skew(evidence: &Evidence, limits: &Limits) -> Option<String> {
+    let starts = evidence.steps.iter().filter_map(|step| step.start_skew.as_ref());
+    let over: Vec<_> = starts.filter(|(_, us)| *us > limits.start_skew_us as f64).collect();
+    let (agent, us) = over.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!(
+        "agents may not have begun together in {} of {} repeats: {agent} began within {:.1} ms of the common start (limit {:.1} ms)",
+        over.len(),
+        evidence.steps.len(),
+        us / 1e3,
+        limits.start_skew_us as f64 / 1e3
+    ))
 }
 
 /// The schedule itself must have offered the rate. A Poisson schedule of `n` expected arrivals holds `n ± sqrt(n)`, so
@@ -373,6 +393,7 @@ mod tests {
             },
             device_shortfall: None,
             disturbed: None,
+            start_skew: None,
         };
         Evidence {
             offered_rps: 200.0,
@@ -404,6 +425,14 @@ mod tests {
         lo: 45_000.0,
         hi: 55_000.0,
     };
+
+    #[test]
+    fn agents_that_may_not_have_begun_together_make_a_point_invalid() {
+        let skewed = |us: f64| move |e: &mut Evidence| e.steps[1].start_skew = Some(("agent b:1".to_owned(), us));
+        assert_eq!(judge(skewed(2_000.0)), Verdict::Valid);
+        let found = judge(skewed(2_001.0));
+        assert_invalid(&found, "in 1 of 3 repeats: agent b:1 began within 2.0 ms");
+    }
 
     #[test]
     fn a_healthy_point_is_valid() {

@@ -137,7 +137,11 @@ impl AccessSpec {
 }
 
 impl TokenSource {
-    fn header(&self) -> Result<HeaderValue, String> {
+    /// The token itself: the first line of what is named.
+    ///
+    /// # Errors
+    /// A variable or a file that is not there or holds none. No value is in the message.
+    pub fn read(&self) -> Result<String, String> {
         let (text, from) = match self {
             Self::Env(name) => {
                 let text = std::env::var(name).map_err(|_| {
@@ -153,9 +157,18 @@ impl TokenSource {
         if token.is_empty() {
             return Err(format!("{from} is empty, and should hold the token"));
         }
+        Ok(token.to_owned())
+    }
+
+    fn header(&self) -> Result<HeaderValue, String> {
+        let token = self.read()?;
+        let from = match self {
+            Self::Env(name) => format!("the variable {name}"),
+            Self::File(path) => path.display().to_string(),
+        };
         let bearer = token
             .strip_prefix("Bearer ")
-            .map_or_else(|| format!("Bearer {token}"), |_| token.to_owned());
+            .map_or_else(|| format!("Bearer {token}"), |_| token.clone());
         let mut value = HeaderValue::from_str(&bearer)
             .map_err(|_| format!("{from} holds no token: it has characters that no header may have"))?;
         value.set_sensitive(true);

@@ -16,7 +16,7 @@ mod stream;
 mod target;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tls;
+pub(crate) mod tls;
 
 pub use access::{Access, AccessSpec, Header, Identity, TokenSource};
 pub use address::Address;

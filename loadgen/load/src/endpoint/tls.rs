@@ -80,7 +80,7 @@ impl Tls {
     }
 }
 
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
+pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca {
         for certificate in certificates(path)? {
@@ -99,7 +99,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| at(path, "certificates", &error))?;
     let certificates = read
         .collect::<Result<Vec<_>, _>>()
@@ -110,6 +110,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
+pub(crate) fn at(path: &Path, what: &str, error: &dyn fmt::Display) -> String {
     format!("{} ({what}): {error}", path.display())
 }

@@ -1,15 +1,73 @@
-//! What a run and its load processes say to each other: one line of JSON each, over the processes' stdin and stdout.
-//! First comes one [`Setup`]; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, a [`Start`],
-//! and [`StepDone`] with as many [`SentSample`] as it says.
+//! What a run and its load processes say to each other, on this host over pipes and on others over TCP. First comes one [`Setup`],
+//! with the plan's files behind it; then for each step a [`StepOrder`], answered by [`Ready`] once every user is up, some [`Ping`]s,
+//! a [`Start`], and [`Done`] with the samples behind it. [`Failed`] may stand in place of any answer. Over TCP the handshake goes
+//! before all of it. Each message is one frame; but for samples and files its body is JSON.
 
+use super::frame::{FrameError, Kind};
 use crate::endpoint::TargetSpec;
 use crate::load::Load;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tierlab_analysis::record::{Failure, Outcome, Sample};
-use tierlab_protocol::timing::StageTimings;
+use tierlab_analysis::record::Failure;
+
+/// Changes with every change to these messages: the two sides must be of one build.
+pub const PROTOCOL: u32 = 2;
+
+/// A message, and the kind of its frame.
+pub trait Message: Serialize + DeserializeOwned {
+    /// That kind.
+    const KIND: Kind;
+}
+
+macro_rules! messages {
+    ($($name:ident),*) => { $(impl Message for $name { const KIND: Kind = Kind::$name; })* };
+}
+messages!(
+    Challenge, Hello, Welcome, Refused, Setup, Ready, Ping, Pong, Start, Done, Failed
+);
+
+impl Message for StepOrder {
+    const KIND: Kind = Kind::Order;
+}
+
+/// The first word of an agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Challenge {
+    /// See [`PROTOCOL`].
+    pub protocol: u32,
+    /// A number used once, in hex.
+    pub nonce: String,
+    /// Whether it wants a token proven.
+    pub token: bool,
+}
+
+/// The answer of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// See [`PROTOCOL`].
+    pub protocol: u32,
+    /// Which run it is: one that comes anew takes the place of its own lost connection.
+    pub run: String,
+    /// A number used once, in hex.
+    pub nonce: String,
+    /// That it knows the token, which itself is never sent.
+    pub proof: Option<String>,
+}
+
+/// An agent is at a run's service.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// That it knows the token too.
+    pub proof: Option<String>,
+}
+
+/// An agent is not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Refused {
+    /// Why.
+    pub why: String,
+}
 
 /// Who the process is, and the plan, whose file may be changed while the run goes on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,10 +76,21 @@ pub struct Setup {
     pub file: PathBuf,
     /// The plan's text.
     pub plan: String,
+    /// Files that follow, which requests are made of; none to a process of this host, which reads them where they lie.
+    pub files: Vec<FileHead>,
     /// Which of the processes this is, from 0.
     pub share: u32,
     /// How many there are.
     pub of: u32,
+}
+
+/// A file whose bytes follow in [`Kind::File`] frames.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileHead {
+    /// Where it lies at the run's, absolute and without `..`.
+    pub path: PathBuf,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// A step: this load, against this server, with this seed.
@@ -39,125 +108,94 @@ pub struct StepOrder {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {}
 
-/// When the step's clock starts, on the clock that the processes of one host share.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Start {
-    unix_ns: u64,
+/// Asks for the time.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ping {}
+
+/// The time of who was asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Pong {
+    /// Nanoseconds since 1970, on its own clock.
+    pub clock_ns: i64,
 }
 
-impl Start {
-    /// A moment of the system's clock.
-    #[must_use]
-    pub fn at(time: SystemTime) -> Self {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// The same moment on the monotonic clock.
-    #[must_use]
-    pub fn instant(self) -> Instant {
-        let at = UNIX_EPOCH + Duration::from_nanos(self.unix_ns);
-        Instant::now() + at.duration_since(SystemTime::now()).unwrap_or_default()
-    }
+/// When the step's clock starts.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// Nanoseconds since 1970, on the clock of who is told.
+    pub clock_ns: i64,
 }
 
 /// A step is over.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct StepDone {
+pub struct Done {
     /// Whether every user was busy at some time.
     pub limit_hit: bool,
     /// Requests in flight on average.
     pub mean_in_flight: f64,
-    /// When the measured window began, in microseconds since 1970.
-    pub window_began_unix_us: u64,
+    /// By how many microseconds the pacer was late to begin.
+    pub late_us: u64,
     /// How many samples follow.
     pub samples: usize,
     /// Of failures whose kind does not say all, the first one in words.
     pub examples: Vec<(Failure, String)>,
 }
 
-/// A [`Sample`].
+/// The step cannot be done.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SentSample(u64, u64, u64, Outcome, Option<String>);
-
-impl From<&Sample> for SentSample {
-    fn from(sample: &Sample) -> Self {
-        let timings = sample.timings.as_ref().map(StageTimings::to_header);
-        Self(sample.due_us, sample.sent_us, sample.done_us, sample.outcome, timings)
-    }
+pub struct Failed {
+    /// Why, in words.
+    pub what: String,
 }
 
-impl From<SentSample> for Sample {
-    fn from(SentSample(due_us, sent_us, done_us, outcome, timings): SentSample) -> Self {
-        Self {
-            due_us,
-            sent_us,
-            done_us,
-            outcome,
-            timings: timings.and_then(|header| StageTimings::parse_header(&header).ok()),
-        }
-    }
-}
-
-/// A message as its line.
-pub fn line(message: &impl Serialize) -> String {
-    // Of these types none has a key that JSON cannot have, nor a value.
-    serde_json::to_string(message).unwrap_or_default()
-}
-
-/// A message of a line.
+/// A message's body.
 ///
 /// # Errors
-/// The line is no such message; quotes its start.
-pub fn parse<M: DeserializeOwned>(line: &str) -> Result<M, String> {
-    serde_json::from_str(line).map_err(|error| {
-        let start: String = line.chars().take(80).collect();
-        format!("`{start}` was not expected ({error})")
-    })
+/// Never for messages of this file: none has a key or a value that JSON cannot have.
+pub fn body<M: Message>(message: &M) -> Result<Vec<u8>, FrameError> {
+    serde_json::to_vec(message).map_err(|error| bad::<M>(error.to_string()))
+}
+
+/// A message of a body.
+///
+/// # Errors
+/// Another body.
+pub fn parse<M: Message>(body: &[u8]) -> Result<M, FrameError> {
+    serde_json::from_slice(body).map_err(|error| bad::<M>(error.to_string()))
+}
+
+fn bad<M: Message>(what: String) -> FrameError {
+    FrameError::Bad { kind: M::KIND, what }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierlab_protocol::timing::Stage;
 
     proptest! {
         #[test]
-        fn a_sample_comes_over_as_it_is(due in 0_u64..1 << 40, lag in 0_u64..1 << 30, service in 0_u64..1 << 30,
-                                        infer_us in 0_u64..1 << 30, timed: bool, outcome in 0_usize..4) {
-            let mut timings = StageTimings::default();
-            timings.add(Stage::Infer, Duration::from_micros(infer_us));
-            let sample = Sample {
-                due_us: due,
-                sent_us: due + lag,
-                done_us: due + lag + service,
-                outcome: [
-                    Outcome::Ok,
-                    Outcome::Failed(Failure::Status(503)),
-                    Outcome::Failed(Failure::DrainLimit),
-                    Outcome::Failed(Failure::Connect),
-                ][outcome],
-                timings: timed.then_some(timings),
-            };
-            let sent: SentSample = parse(&line(&SentSample::from(&sample))).unwrap();
-            prop_assert_eq!(Sample::from(sent), sample);
-        }
-
-        #[test]
-        fn any_line_is_taken_or_refused(text: String) {
-            let _ = parse::<SentSample>(&text);
-            let _ = parse::<StepDone>(&text);
+        fn any_body_is_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            for refused in [parse::<Done>(&bytes).err(), parse::<Hello>(&bytes).err()].into_iter().flatten() {
+                prop_assert!(matches!(refused, FrameError::Bad { .. }));
+            }
         }
     }
 
     #[test]
-    fn a_start_is_the_same_moment_on_both_clocks() {
-        let ahead = Duration::from_secs(3);
-        let start: Start = parse(&line(&Start::at(SystemTime::now() + ahead))).unwrap();
-        let left = start.instant().saturating_duration_since(Instant::now());
-        assert!(left <= ahead && left > ahead / 2, "{left:?}");
+    fn a_message_comes_over_as_it_is() {
+        let done = Done {
+            limit_hit: true,
+            mean_in_flight: 3.25,
+            late_us: 17,
+            samples: 4,
+            examples: vec![(Failure::WrongReply, "no output".into())],
+        };
+        let found: Done = parse(&body(&done).unwrap()).unwrap();
+        assert_eq!(
+            (found.limit_hit, found.mean_in_flight, found.late_us, found.samples),
+            (true, 3.25, 17, 4)
+        );
+        assert_eq!(found.examples, done.examples);
     }
 }

@@ -1,71 +1,72 @@
-//! Several load processes on this host, for rates that one cannot hold. In: a step. Out: its samples, all processes'
-//! together, as one process would have left them.
+//! Several load processes, for rates that one cannot hold: on this host, or as agents on others. In: a step. Out: its samples, all
+//! processes' together, as one process would have left them.
 //!
 //! Each process takes an interleaved share of the one schedule (of N, process k sends requests k, k + N, k + 2N …), and
-//! all start their clocks at one moment. Their samples are put together before anything is calculated, so that a
-//! result does not depend on how many processes sent it. Knows nothing of statistics.
+//! all start their clocks at one moment, told to each on its own clock. Their samples are put together before anything is calculated, so
+//! that a result does not depend on how many processes sent it. Knows nothing of statistics.
+//!
+//! - [`message`], [`frame`], [`samples`]: what is said, and how it lies in bytes; [`link`]: a way to the other side
+//! - [`clock`]: how far another clock is from this one
+//! - `worker`: one of them, as a run sees it; `local`: processes of this host; `remote`: agents as a run sees them; [`listen`]: an agent's own door; [`handshake`], [`secure`]:
+//!   who may give orders
 
+pub mod clock;
+pub mod frame;
+pub mod handshake;
+pub mod link;
+pub mod listen;
+mod local;
 pub mod message;
+mod remote;
+pub mod samples;
+pub mod secure;
+mod worker;
+
+pub use remote::Agents;
+pub use worker::WorkerError;
 
 use crate::driver::Finished;
 use crate::pacer::Observed;
-use message::{Ready, SentSample, Setup, Start, StepDone, StepOrder};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use crate::schedule::Schedule;
+use clock::WallClock;
+use message::{FileHead, Ready, Setup, Start, StepOrder};
+use remote::SendError;
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+use tierlab_analysis::record::AgentStart;
+use worker::{Share, Worker};
 
 /// The most processes of one run.
 pub const MOST: u32 = 64;
-/// From the word to start until it: enough for every process to have read it.
+/// From the word to start until it: enough for every process to have read it, beside what the way takes.
 const LEAD: Duration = Duration::from_millis(50);
+/// The longest way that is waited for.
+const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// How long a process may take to make a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Beyond the step itself, how long it may take to hand over its samples.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 
 /// The plan of a run, as its load processes are told it.
-#[derive(Debug, Clone, Copy)]
-pub struct PlanText<'a> {
+#[derive(Debug, Clone)]
+pub struct PlanText {
     /// What errors name, and what its paths are relative to.
-    pub file: &'a Path,
+    pub file: PathBuf,
     /// Its text: the file may be changed while the run goes on.
-    pub text: &'a str,
+    pub text: String,
+    /// What requests are made of, sent to agents: absolute paths without `..`, as is `file` then.
+    pub files: Vec<PathBuf>,
 }
 
-/// Why load processes could not do their work.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    /// One ended, timed out, or sent an unexpected message; the text names it.
-    #[error("{0}")]
-    Failed(String),
-    /// One could not be started.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The program.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl WorkerError {
-    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, source }
-    }
-}
-
-/// The load processes of a run. They end with it.
+/// The load processes of a run. Those of this host end with it.
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
+    plan: PlanText,
     step_limit: Duration,
+    agents: Option<Agents>,
+    clock: WallClock,
 }
 
 impl Workers {
@@ -73,20 +74,50 @@ impl Workers {
     ///
     /// # Errors
     /// One cannot be started.
-    pub async fn start(size: u32, plan: &PlanText<'_>, step_limit: Duration) -> Result<Self, WorkerError> {
+    pub async fn start(size: u32, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut workers = Vec::new();
         for number in 0..size {
-            let mut worker = Worker::start(number, size)?;
-            let setup = Setup {
-                file: plan.file.to_owned(),
-                plan: plan.text.to_owned(),
-                share: number,
-                of: size,
-            };
-            worker.say(&setup).await?;
-            workers.push(worker);
+            workers.push(local::start(number, size)?);
         }
-        Ok(Self { workers, step_limit })
+        let mut all = Self {
+            workers,
+            plan,
+            step_limit,
+            agents: None,
+            clock: WallClock::off_by(0),
+        };
+        all.set_up().await?;
+        Ok(all)
+    }
+
+    /// Connects to agents.
+    ///
+    /// # Errors
+    /// One is not there, refuses, or cannot be sent the plan.
+    pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
+        let mut all = Self {
+            workers: agents.connect(Duration::ZERO).await?,
+            plan,
+            step_limit,
+            agents: Some(agents),
+            clock: WallClock::off_by(0),
+        };
+        all.set_up().await?;
+        Ok(all)
+    }
+
+    /// Connects to all agents anew after one was lost; each is waited for as long as was said.
+    ///
+    /// # Errors
+    /// One does not come back.
+    pub async fn reconnect(&mut self) -> Result<(), WorkerError> {
+        let Some(agents) = &self.agents else {
+            return Err(WorkerError::Failed("processes of this host are not started again".to_owned()));
+        };
+        // Whatever the others are doing, they end it with their connection.
+        self.workers.clear();
+        self.workers = agents.connect(agents.wait).await?;
+        self.set_up().await
     }
 
     /// How many they are.
@@ -95,143 +126,106 @@ impl Workers {
         self.workers.len()
     }
 
-    /// Runs one step with all of them.
+    /// Whether they are agents.
+    #[must_use]
+    pub const fn are_agents(&self) -> bool {
+        self.agents.is_some()
+    }
+
+    async fn set_up(&mut self) -> Result<(), WorkerError> {
+        let heads: Vec<FileHead> = match &self.agents {
+            None => Vec::new(),
+            Some(_) => self.plan.files.iter().map(|file| remote::head_of(file)).collect::<Result<_, _>>()?,
+        };
+        let of = self.workers.len() as u32;
+        for (share, worker) in (0..).zip(&mut self.workers) {
+            let setup = Setup {
+                file: self.plan.file.clone(),
+                plan: self.plan.text.clone(),
+                files: heads.clone(),
+                share,
+                of,
+            };
+            let said = worker.link.say(&setup).await;
+            worker.check(said).await?;
+            for head in &heads {
+                match remote::send_file(&mut worker.link, head).await {
+                    Ok(()) => {}
+                    Err(SendError::File(path, source)) => return Err(WorkerError::Io { path, source }),
+                    Err(SendError::Link(error)) => worker.check(Err(error)).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one step, whose schedule is this, with all of them. Returns also how well each agent's start is known.
     ///
     /// # Errors
     /// One of them failed, ended or timed out; the error names it.
-    pub async fn run(&mut self, order: &StepOrder) -> Result<Finished, WorkerError> {
+    pub async fn run(
+        &mut self,
+        order: &StepOrder,
+        schedule: &Schedule,
+    ) -> Result<(Finished, Vec<AgentStart>), WorkerError> {
         for worker in &mut self.workers {
-            worker.say(order).await?;
+            worker.may_be_told(order)?;
+            let said = worker.link.say(order).await;
+            worker.check(said).await?;
         }
         for worker in &mut self.workers {
-            let Ready {} = worker.hear(PREPARE_LIMIT).await?;
+            let ready = worker.link.hear::<Ready>(PREPARE_LIMIT).await;
+            worker.check(ready).await?;
         }
-        let start = Start::at(SystemTime::now() + LEAD);
-        for worker in &mut self.workers {
-            worker.say(&start).await?;
+        let clock = self.clock;
+        let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
+        let known = futures::future::try_join_all(known).await?;
+        let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
+        let lead = LEAD + slowest.min(LONGEST_WAY);
+        let start_ns = clock.now_ns().saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
+        for (worker, known) in self.workers.iter_mut().zip(&known) {
+            let clock_ns = start_ns.saturating_add(known.offset.ns);
+            let said = worker.link.say(&Start { clock_ns }).await;
+            worker.check(said).await?;
         }
-        let limit = self.step_limit + HAND_OVER_LIMIT;
-        let shares = self.workers.iter_mut().map(|worker| worker.finished(limit));
-        Ok(together(futures::future::try_join_all(shares).await?))
+        let to_window = clock.instant(start_ns).saturating_duration_since(Instant::now());
+        let window_began = SystemTime::now() + to_window + Duration::from_micros(schedule.window_start_us);
+        let of = self.workers.len();
+        let limit = lead + self.step_limit + HAND_OVER_LIMIT;
+        let shares = self.workers.iter_mut().enumerate();
+        let shares = shares.map(|(number, worker)| worker.finished(schedule.share(number, of), limit));
+        let shares = futures::future::try_join_all(shares).await?;
+        let starts = self.workers.iter().zip(&known).zip(&shares);
+        let starts = starts.map(|((worker, known), share)| AgentStart {
+            agent: worker.link.name.clone(),
+            offset_us: known.offset.ns as f64 / 1e3,
+            uncertainty_us: known.offset.uncertainty_ns as f64 / 1e3,
+            late_us: share.late_us as f64,
+            requests: share.samples.len() as u64,
+        });
+        let starts = if self.agents.is_some() { starts.collect() } else { Vec::new() };
+        Ok((together(shares, window_began), starts))
     }
 }
 
 /// What several processes saw, as one would have seen it.
-fn together(shares: Vec<Finished>) -> Finished {
+fn together(shares: Vec<Share>, window_began: SystemTime) -> Finished {
     let mut all = Finished {
         samples: Vec::new(),
         observed: Observed {
             limit_hit: false,
             mean_in_flight: 0.0,
         },
-        window_began: UNIX_EPOCH,
+        window_began,
         examples: BTreeMap::new(),
     };
     for mut share in shares {
         all.samples.append(&mut share.samples);
         all.observed.limit_hit |= share.observed.limit_hit;
         all.observed.mean_in_flight += share.observed.mean_in_flight;
-        all.window_began = all.window_began.max(share.window_began);
         for (failure, says) in share.examples {
             all.examples.entry(failure).or_insert(says);
         }
     }
     all
-}
-
-/// One process, as the run sees it.
-#[derive(Debug)]
-struct Worker {
-    name: String,
-    process: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Worker {
-    fn start(number: u32, of: u32) -> Result<Self, WorkerError> {
-        let executable = Path::new("/proc/self/exe");
-        let program = std::env::current_exe().map_err(WorkerError::io(executable))?;
-        let mut process = Command::new(&program)
-            .arg("load-process")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C is for the run, which ends its processes.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(WorkerError::io(&program))?;
-        let name = format!(
-            "load process {} of {of} (id {})",
-            number + 1,
-            process.id().unwrap_or_default()
-        );
-        let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(WorkerError::Failed(format!("{name} has no pipes")));
-        };
-        Ok(Self {
-            name,
-            process,
-            stdin,
-            lines: BufReader::new(stdout).lines(),
-        })
-    }
-
-    async fn say(&mut self, message: &impl Serialize) -> Result<(), WorkerError> {
-        let mut line = message::line(message);
-        line.push('\n');
-        match self.stdin.write_all(line.as_bytes()).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.ended().await),
-        }
-    }
-
-    async fn hear<M: DeserializeOwned>(&mut self, limit: Duration) -> Result<M, WorkerError> {
-        let line = match tokio::time::timeout(limit, self.lines.next_line()).await {
-            Ok(Ok(Some(line))) => line,
-            Ok(Ok(None) | Err(_)) => return Err(self.ended().await),
-            Err(_) => {
-                return Err(WorkerError::Failed(format!(
-                    "{} sent no answer for {} s",
-                    self.name,
-                    limit.as_secs()
-                )));
-            }
-        };
-        message::parse(&line).map_err(|what| WorkerError::Failed(format!("{}: {what}", self.name)))
-    }
-
-    async fn finished(&mut self, limit: Duration) -> Result<Finished, WorkerError> {
-        let done: StepDone = self.hear(limit).await?;
-        let mut samples = Vec::with_capacity(done.samples);
-        for _ in 0..done.samples {
-            samples.push(SentSample::into(self.hear(limit).await?));
-        }
-        Ok(Finished {
-            samples,
-            observed: Observed {
-                limit_hit: done.limit_hit,
-                mean_in_flight: done.mean_in_flight,
-            },
-            window_began: UNIX_EPOCH + Duration::from_micros(done.window_began_unix_us),
-            examples: done.examples.into_iter().collect(),
-        })
-    }
-
-    /// Why it is gone. Its own words, if it had any, are on stderr already.
-    async fn ended(&mut self) -> WorkerError {
-        use std::os::unix::process::ExitStatusExt;
-        let how = match tokio::time::timeout(Duration::from_secs(5), self.process.wait()).await {
-            Ok(Ok(status)) => match (status.code(), status.signal()) {
-                (Some(code), _) => format!("with exit code {code}"),
-                (None, Some(signal)) => format!("by signal {signal}"),
-                (None, None) => "for an unknown reason".to_owned(),
-            },
-            _ => "its output, but it still runs".to_owned(),
-        };
-        WorkerError::Failed(format!(
-            "{} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)",
-            self.name
-        ))
-    }
 }

@@ -3,6 +3,7 @@
 //! In: a summarised run. Out: a sentence for each thing to beware of, points that are not valid with their reasons among
 //! them. Knows nothing of markup.
 
+use super::agents;
 use super::counters;
 use super::instrument::Instrument;
 use super::percentiles;
@@ -58,6 +59,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
             run.environment.shared_cores.join(", ")
         ));
     }
+    cautions.extend(agents::sentences(&run.points, &run.limits));
     cautions.extend(disturbed(&run.points));
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));

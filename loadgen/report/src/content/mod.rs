@@ -5,8 +5,9 @@
 //! - `best`, `percentiles`: which point and which percentile stand for a curve
 //! - `requests`: what was sent, for the heading
 //! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`: tables
-//! - `words`, `reach`, `costs`, `cautions`, `instrument`: sentences; `cold_starts`, `gpus`, `driven`: tables
+//! - `words`, `reach`, `costs`, `cautions`, `agents`, `instrument`: sentences; `cold_starts`, `gpus`, `driven`: tables
 
+mod agents;
 pub(crate) mod answer;
 mod answer_sentence;
 pub(crate) mod best;

@@ -305,6 +305,8 @@ fn repeat(index: u32, window_s: f64, sent: &[Sample]) -> Repeat {
         machine: None,
         disturbed: None,
         disturbed_before: Vec::new(),
+        agents: Vec::new(),
+        lost_before: Vec::new(),
         seed: 0,
         started_at: String::new(),
         window_s,

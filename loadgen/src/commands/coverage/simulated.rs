@@ -21,6 +21,8 @@ pub(super) fn repeat(index: usize, latencies_us: &[f64], rps: f64) -> Repeat {
         machine: None,
         disturbed: None,
         disturbed_before: Vec::new(),
+        agents: Vec::new(),
+        lost_before: Vec::new(),
         seed: index as u64,
         started_at: String::new(),
         window_s,

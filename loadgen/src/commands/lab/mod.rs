@@ -15,6 +15,7 @@ mod running;
 mod servers;
 mod stage;
 
+use crate::commands::agents_options::AgentsOptions;
 use crate::error::RunError;
 use crate::plan::{LabPlan, Origin, Plan, PlanError, VariantPlan};
 use crate::runner::check_reply::check_reply;
@@ -48,6 +49,8 @@ pub struct Options {
     pub search_limit_s: Option<u32>,
     /// Load processes on this host.
     pub workers: u32,
+    /// Agents that send in their place.
+    pub agents: AgentsOptions,
     /// Whether to run the self-check whatever the plan says.
     pub selfcheck: bool,
     /// Where the self-check's certificate is kept.
@@ -67,6 +70,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
             plan.file.display()
         )));
     };
+    let agents = options.agents.open()?;
     let earlier = options
         .resume
         .as_deref()
@@ -97,7 +101,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     let locations = locations::open(&context)?;
     data::publish(&context, &prepared, &locations)?;
     let mut environment = environment::inspect(&locations.folders);
-    environment.shared_cores = shared_cores(&lab, options.workers);
+    environment.shared_cores = shared_cores(&lab, options);
     let mut running = servers::Servers::new(locations);
     let mut targets = Vec::new();
     let mut variants = Vec::new();
@@ -149,7 +153,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         variants,
         cold_starts,
     };
-    let senders = Senders::new(&plan, options.workers, 0).await?;
+    let senders = Senders::new(&plan, options.workers, agents, 0).await?;
     let ended = {
         let runner = Runner {
             plan: &plan,
@@ -283,9 +287,9 @@ fn origin_note(origin: Origin) -> String {
     }
 }
 
-fn shared_cores(lab: &LabPlan, workers: u32) -> Vec<String> {
+fn shared_cores(lab: &LabPlan, options: &Options) -> Vec<String> {
     let servers = lab.variants.iter().filter(|variant| variant.target.is_none()).count();
-    let mut shared = vec![Senders::note(workers)];
+    let mut shared = vec![Senders::note(options.workers, options.agents.len())];
     if servers > 0 {
         shared.push(format!("{servers} servers, all but the one measured idle"));
     }

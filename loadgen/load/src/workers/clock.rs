@@ -1,0 +1,138 @@
+//! The clocks of several machines: how far one is from another, and how well that is known.
+//!
+//! In: round trips. Out: an offset and its uncertainty. The other side reads its clock between the question and the answer, so that
+//! its reading belongs to some moment of the trip: the middle, give or take half of it (as in NTP, RFC 5905, section 8). The
+//! shortest of several trips says most.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A clock that shows the time of day as it was when it was made, and from then on goes with the monotonic clock: setting the
+/// system's clock in the middle of a run moves nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct WallClock {
+    began: Instant,
+    began_ns: i64,
+}
+
+impl WallClock {
+    /// The system's time, off by so many milliseconds. Other than 0 for tests only.
+    #[must_use]
+    pub fn off_by(ms: i64) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ns = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        Self {
+            began: Instant::now(),
+            began_ns: now_ns.saturating_add(ms.saturating_mul(1_000_000)),
+        }
+    }
+
+    /// Nanoseconds since 1970.
+    #[must_use]
+    pub fn now_ns(&self) -> i64 {
+        self.began_ns.saturating_add(nanos(self.began.elapsed()))
+    }
+
+    /// The moment at which it shows as much, on the monotonic clock; one long before the clock was made is that of its making.
+    #[must_use]
+    pub fn instant(&self, ns: i64) -> Instant {
+        let ahead = ns.saturating_sub(self.began_ns);
+        let apart = Duration::from_nanos(ahead.unsigned_abs());
+        let moved = if ahead < 0 {
+            self.began.checked_sub(apart)
+        } else {
+            self.began.checked_add(apart)
+        };
+        moved.unwrap_or(self.began)
+    }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A question and its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trip {
+    /// When it was asked, on the clock of who asked.
+    pub asked_ns: i64,
+    /// What the other clock showed.
+    pub there_ns: i64,
+    /// When the answer was there.
+    pub back_ns: i64,
+}
+
+impl Trip {
+    /// How long it took.
+    #[must_use]
+    pub const fn took_ns(&self) -> u64 {
+        self.back_ns.abs_diff(self.asked_ns)
+    }
+}
+
+/// How far another clock is ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// By so much; negative where it is behind.
+    pub ns: i64,
+    /// Give or take so much, whatever the ways there and back took.
+    pub uncertainty_ns: u64,
+}
+
+/// What trips say together; nothing without one.
+#[must_use]
+pub fn offset(trips: &[Trip]) -> Option<Offset> {
+    let best = trips.iter().min_by_key(|trip| trip.took_ns())?;
+    let took = best.took_ns();
+    let middle = best
+        .asked_ns
+        .saturating_add(i64::try_from(took / 2).unwrap_or(i64::MAX));
+    Some(Offset {
+        ns: best.there_ns.saturating_sub(middle),
+        uncertainty_ns: took.div_ceil(2),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_truth_lies_within_the_uncertainty(ahead in -10_000_000_000_i64..10_000_000_000,
+                                                  ways in prop::collection::vec((0_i64..50_000_000, 0_i64..50_000_000), 1..20)) {
+            let trips: Vec<Trip> = (0..).zip(&ways).map(|(at, (there, back))| {
+                let asked_ns = at * 1_000_000_000;
+                Trip { asked_ns, there_ns: asked_ns + there + ahead, back_ns: asked_ns + there + back }
+            }).collect();
+            let found = offset(&trips).unwrap();
+            prop_assert!(found.ns.abs_diff(ahead) <= found.uncertainty_ns, "{:?}, truth {}", found, ahead);
+            let shortest = ways.iter().map(|(there, back)| there + back).min().unwrap();
+            prop_assert_eq!(found.uncertainty_ns, (shortest as u64).div_ceil(2));
+        }
+
+        #[test]
+        fn any_readings_give_an_offset(readings in any::<(i64, i64, i64)>()) {
+            let (asked_ns, there_ns, back_ns) = readings;
+            let _ = offset(&[Trip { asked_ns, there_ns, back_ns }]);
+            let _ = WallClock::off_by(there_ns).instant(asked_ns);
+        }
+    }
+
+    #[test]
+    fn no_trip_says_nothing() {
+        assert_eq!(offset(&[]), None);
+    }
+
+    #[test]
+    fn a_clock_goes_to_moments_and_back() {
+        let clock = WallClock::off_by(-3_600_000);
+        let now_ns = clock.now_ns();
+        let later = clock.instant(now_ns + 5_000_000_000) - clock.instant(now_ns);
+        assert_eq!(later, Duration::from_secs(5));
+        assert_eq!(
+            clock.instant(now_ns) - clock.instant(now_ns - 7),
+            Duration::from_nanos(7)
+        );
+    }
+}

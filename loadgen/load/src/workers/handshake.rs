@@ -1,0 +1,230 @@
+//! Who may give orders to an agent. In: a connection, and a token if there is one. Out: that both sides know it, or a refusal.
+//!
+//! Each side sends a number used once and gets back an HMAC-SHA-256 (RFC 2104) of both numbers under the token, with the name of the
+//! side in it, so that no answer serves for the other side or a second time. The token itself is never sent. What follows is not
+//! protected by it: that takes TLS.
+
+use super::link::{Link, LinkError};
+use super::message::{Challenge, Hello, PROTOCOL, Refused, Welcome};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use std::fmt;
+use std::time::Duration;
+
+/// How long the whole may take.
+pub const LIMIT: Duration = Duration::from_secs(10);
+/// Shorter tokens can be found by trying, from one handshake that was listened to.
+const SHORTEST_TOKEN: usize = 16;
+
+/// What both sides know. Not printed.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Token {
+    /// Of a text.
+    ///
+    /// # Errors
+    /// One that is too short to keep anybody out.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.len() < SHORTEST_TOKEN {
+            return Err(format!(
+                "the agents' token is shorter than {SHORTEST_TOKEN} characters; make one with `openssl rand -hex 32`"
+            ));
+        }
+        Ok(Self(text.as_bytes().to_vec()))
+    }
+
+    fn mac(&self, side: &str, agent_nonce: &str, run_nonce: &str) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        for part in ["tierlab agent", side, agent_nonce, run_nonce] {
+            mac.update(part.as_bytes());
+            mac.update(&[0]);
+        }
+        Some(mac)
+    }
+
+    fn proof(&self, side: &str, agent_nonce: &str, run_nonce: &str) -> Option<String> {
+        let mac = self.mac(side, agent_nonce, run_nonce)?;
+        Some(hex(mac.finalize().into_bytes().as_slice()))
+    }
+
+    fn is_proven(&self, side: &str, agent_nonce: &str, run_nonce: &str, proof: Option<&str>) -> bool {
+        let mac = self.mac(side, agent_nonce, run_nonce);
+        let proof = proof.and_then(unhex);
+        // In constant time.
+        mac.zip(proof)
+            .is_some_and(|(mac, proof)| mac.verify_slice(&proof).is_ok())
+    }
+}
+
+/// A number used once.
+#[must_use]
+pub fn nonce() -> String {
+    hex(&rand::random::<[u8; 16]>())
+}
+
+/// An agent's side. Returns which run it is, once `admit` has let it in.
+///
+/// # Errors
+/// Another token or build, no message of ours, or `admit`'s reason; the other side has been told.
+pub async fn receive(
+    link: &mut Link,
+    token: Option<&Token>,
+    admit: impl FnOnce(&str) -> Result<(), String>,
+) -> Result<String, LinkError> {
+    let own = nonce();
+    link.say(&Challenge {
+        protocol: PROTOCOL,
+        nonce: own.clone(),
+        token: token.is_some(),
+    })
+    .await?;
+    let hello: Hello = link.hear(LIMIT).await?;
+    let known = match token {
+        Some(token) if !token.is_proven("run", &own, &hello.nonce, hello.proof.as_deref()) => Err(
+            "the token is not the agent's: give the same to both (--agents-token-env, --agents-token-file)".to_owned(),
+        ),
+        _ if hello.protocol != PROTOCOL => Err(format!(
+            "the agent speaks version {PROTOCOL} of the protocol and the run version {}: install the same build",
+            hello.protocol
+        )),
+        _ => admit(&hello.run),
+    };
+    if let Err(why) = known {
+        link.say(&Refused { why: why.clone() }).await?;
+        return Err(LinkError::Says(why));
+    }
+    let proof = token.and_then(|token| token.proof("agent", &own, &hello.nonce));
+    link.say(&Welcome { proof }).await?;
+    Ok(hello.run)
+}
+
+/// A run's side.
+///
+/// # Errors
+/// An agent that refuses, that is none, or that does not know the token.
+pub async fn introduce(link: &mut Link, token: Option<&Token>, run: &str) -> Result<(), LinkError> {
+    let challenge: Challenge = link.hear(LIMIT).await?;
+    if challenge.protocol != PROTOCOL {
+        return Err(LinkError::Says(format!(
+            "it speaks version {} of the protocol and this run version {PROTOCOL}: install the same build",
+            challenge.protocol
+        )));
+    }
+    if challenge.token && token.is_none() {
+        return Err(LinkError::Says(
+            "it wants a token: name where it is by --agents-token-env NAME or --agents-token-file FILE".to_owned(),
+        ));
+    }
+    let own = nonce();
+    let proof = token.and_then(|token| token.proof("run", &challenge.nonce, &own));
+    link.say(&Hello {
+        protocol: PROTOCOL,
+        run: run.to_owned(),
+        nonce: own.clone(),
+        proof,
+    })
+    .await?;
+    let welcome: Welcome = link.hear(LIMIT).await?;
+    match token {
+        Some(token) if !token.is_proven("agent", &challenge.nonce, &own, welcome.proof.as_deref()) => Err(
+            LinkError::Says("it does not know the token: it is not the agent that it should be".to_owned()),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits?;
+    let pairs = digits.chunks_exact(2);
+    pairs
+        .remainder()
+        .is_empty()
+        .then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    /// Both sides of one handshake.
+    fn handshake(agent: Option<&Token>, run: Option<&Token>) -> (Result<String, String>, Result<(), String>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (a, b) = tokio::io::duplex(4096);
+            let link = |stream: tokio::io::DuplexStream| {
+                let (reader, writer) = tokio::io::split(stream);
+                Link::new("peer".into(), true, Box::new(reader), Box::new(writer))
+            };
+            let (mut a, mut b) = (link(a), link(b));
+            let (received, introduced) = tokio::join!(
+                async {
+                    let ended = receive(&mut a, agent, |_| Ok(())).await;
+                    drop(a);
+                    ended
+                },
+                async {
+                    let ended = introduce(&mut b, run, "r1").await;
+                    drop(b);
+                    ended
+                }
+            );
+            (
+                received.map_err(|e| e.to_string()),
+                introduced.map_err(|e| e.to_string()),
+            )
+        })
+    }
+
+    #[test]
+    fn the_same_token_lets_in_and_no_other() {
+        let (right, wrong) = (token("0123456789abcdef"), token("0123456789abcdeF"));
+        let (received, introduced) = handshake(Some(&right), Some(&right));
+        assert_eq!((received, introduced), (Ok("r1".to_owned()), Ok(())));
+        let (received, introduced) = handshake(Some(&right), Some(&wrong));
+        assert!(received.unwrap_err().contains("not the agent's"));
+        assert!(introduced.unwrap_err().contains("not the agent's"));
+        let (_, introduced) = handshake(Some(&right), None);
+        assert!(introduced.unwrap_err().contains("wants a token"));
+        // An agent that lets in everybody is not the one that shares the token.
+        let (_, introduced) = handshake(None, Some(&right));
+        assert!(introduced.unwrap_err().contains("does not know the token"));
+        assert_eq!(handshake(None, None).1, Ok(()));
+    }
+
+    #[test]
+    fn a_proof_serves_one_side_and_one_handshake() {
+        let token = token("0123456789abcdef");
+        let proof = token.proof("run", "a", "b").unwrap();
+        assert!(token.is_proven("run", "a", "b", Some(&proof)));
+        for (side, a, b) in [
+            ("agent", "a", "b"),
+            ("run", "b", "a"),
+            ("run", "a", "c"),
+            ("run", "ab", ""),
+        ] {
+            assert!(!token.is_proven(side, a, b, Some(&proof)), "{side} {a} {b}");
+        }
+        assert!(!token.is_proven("run", "a", "b", None) && !token.is_proven("run", "a", "b", Some("zz")));
+        assert!(Token::new("short").unwrap_err().contains("openssl"));
+        assert!(!format!("{token:?}").contains("0123"));
+    }
+}

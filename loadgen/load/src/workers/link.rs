@@ -1,0 +1,204 @@
+//! A way to the other side of the protocol: a process's pipes, or a connection. In: messages. Out: messages, each within a time.
+//! Knows nothing of what they mean.
+
+use super::frame::{self, FrameError, Kind};
+use super::message::{self, Failed, Message, Refused};
+use std::fmt;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::timeout;
+
+/// The longest that writing a message may take: beyond that nobody reads.
+pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// Messages that wait to be looked at, at most.
+const WAITING: usize = 16;
+/// What a run says once it is let in.
+const OF_RUNS: [Kind; 5] = [Kind::Setup, Kind::File, Kind::Order, Kind::Ping, Kind::Start];
+
+/// Bytes of the other side.
+pub type Reader = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
+
+/// Why the other side did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Bytes that are not what was expected, or none.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Nothing came.
+    #[error("no answer for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It says why.
+    #[error("{0}")]
+    Says(String),
+}
+
+impl LinkError {
+    /// Whether the other side is gone, rather than wrong.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        match self {
+            Self::Frame(error) => error.is_gone(),
+            Self::Silent(_) => true,
+            Self::Says(_) => false,
+        }
+    }
+}
+
+/// The sending half.
+pub struct Mouth(Box<dyn AsyncWrite + Send + Unpin>);
+
+impl Mouth {
+    /// Says something.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
+        self.say_bytes(M::KIND, &message::body(message)?).await
+    }
+
+    /// Says something that is bytes already.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
+        let frame = frame::encode(kind, body)?;
+        let write = async {
+            self.0.write_all(&frame).await?;
+            self.0.flush().await
+        };
+        match timeout(WRITE_LIMIT, write).await {
+            Ok(written) => written.map_err(|error| FrameError::Io(error).into()),
+            Err(_) => Err(LinkError::Silent(WRITE_LIMIT)),
+        }
+    }
+}
+
+/// Both halves.
+pub struct Link {
+    /// Who is at the other end, for messages.
+    pub name: String,
+    /// Whether nobody else can read what goes over it.
+    pub is_private: bool,
+    reader: Reader,
+    mouth: Mouth,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Of two streams.
+    #[must_use]
+    pub fn new(
+        name: String,
+        is_private: bool,
+        reader: Box<dyn AsyncRead + Send + Unpin>,
+        writer: Box<dyn AsyncWrite + Send + Unpin>,
+    ) -> Self {
+        Self {
+            name,
+            is_private,
+            reader: BufReader::new(reader),
+            mouth: Mouth(writer),
+        }
+    }
+
+    /// See [`Mouth::say`].
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub async fn say<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
+        self.mouth.say(message).await
+    }
+
+    /// See [`Mouth::say_bytes`].
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub async fn say_bytes(&mut self, kind: Kind, body: &[u8]) -> Result<(), LinkError> {
+        self.mouth.say_bytes(kind, body).await
+    }
+
+    /// Waits for one message.
+    ///
+    /// # Errors
+    /// Another one, none in time, or the other side's reason for not sending it.
+    pub async fn hear<M: Message>(&mut self, limit: Duration) -> Result<M, LinkError> {
+        Ok(message::parse(&self.hear_bytes(M::KIND, limit).await?)?)
+    }
+
+    /// The same, as its bytes.
+    ///
+    /// # Errors
+    /// See [`Link::hear`].
+    pub async fn hear_bytes(&mut self, kind: Kind, limit: Duration) -> Result<Vec<u8>, LinkError> {
+        let taken = [kind, Kind::Failed, Kind::Refused];
+        let read = timeout(limit, frame::read(&mut self.reader, &taken)).await;
+        let (found, body) = read.map_err(|_| LinkError::Silent(limit))??;
+        match found {
+            Kind::Failed if kind != Kind::Failed => Err(LinkError::Says(message::parse::<Failed>(&body)?.what)),
+            Kind::Refused if kind != Kind::Refused => Err(LinkError::Says(message::parse::<Refused>(&body)?.why)),
+            _ => Ok(body),
+        }
+    }
+
+    /// Its halves, for who has to see its end while doing something else.
+    #[must_use]
+    pub fn halves(self) -> (Reader, Mouth) {
+        (self.reader, self.mouth)
+    }
+}
+
+/// Messages of a run, read beside the work, so that the end of the link is seen in the middle of a step.
+#[derive(Debug)]
+pub struct Orders(Receiver<(Kind, Vec<u8>)>);
+
+/// Where they come from: see [`pump`].
+#[derive(Debug)]
+pub struct OrdersIn(Sender<(Kind, Vec<u8>)>);
+
+/// A line of messages, bounded.
+#[must_use]
+pub fn orders() -> (OrdersIn, Orders) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    (OrdersIn(sender), Orders(receiver))
+}
+
+/// Reads messages until the link ends, and says how it did.
+pub async fn pump(mut reader: Reader, orders: OrdersIn) -> FrameError {
+    loop {
+        match frame::read(&mut reader, &OF_RUNS).await {
+            Ok(message) => {
+                if orders.0.send(message).await.is_err() {
+                    return FrameError::Ended;
+                }
+            }
+            Err(error) => return error,
+        }
+    }
+}
+
+impl Orders {
+    /// The next message.
+    ///
+    /// # Errors
+    /// There is none any more.
+    pub async fn hear(&mut self) -> Result<(Kind, Vec<u8>), LinkError> {
+        self.0.recv().await.ok_or(LinkError::Frame(FrameError::Ended))
+    }
+
+    /// The next message, which must be of a kind.
+    ///
+    /// # Errors
+    /// It is another, or there is none.
+    pub async fn expect(&mut self, kind: Kind) -> Result<Vec<u8>, LinkError> {
+        match self.hear().await? {
+            (found, body) if found == kind => Ok(body),
+            (other, _) => Err(FrameError::Unexpected(other).into()),
+        }
+    }
+}

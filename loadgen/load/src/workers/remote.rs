@@ -1,0 +1,149 @@
+//! Agents on other hosts, as a run sees them. In: addresses, and what proves who is who. Out: links to all of them, the plan's files
+//! sent. Knows nothing of steps.
+
+use super::frame::Kind;
+use super::handshake::{self, Token};
+use super::link::{Link, LinkError};
+use super::message::FileHead;
+use super::worker::{Worker, WorkerError};
+use rustls_pki_types::ServerName;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Between two attempts to reach an agent.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Bytes of a file in one message.
+const PIECE: usize = 1 << 20;
+
+/// The agents of a run.
+#[derive(Clone)]
+pub struct Agents {
+    /// `HOST:PORT` of each.
+    pub addresses: Vec<String>,
+    /// What they and the run know.
+    pub token: Option<Token>,
+    /// With it they are spoken to over TLS.
+    pub tls: Option<TlsConnector>,
+    /// How long one that is lost is waited for.
+    pub wait: Duration,
+    /// Which run it is, the same over all connections.
+    pub run: String,
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agents")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Agents {
+    /// Connects to all of them, each asked again until `limit` has passed where it is not there.
+    ///
+    /// # Errors
+    /// One that is not reached by then, or refuses.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<Vec<Worker>, WorkerError> {
+        let until = Instant::now() + limit;
+        let links = self.addresses.iter().map(|address| self.connect_one(address, until));
+        futures::future::try_join_all(links).await
+    }
+
+    async fn connect_one(&self, address: &str, until: Instant) -> Result<Worker, WorkerError> {
+        loop {
+            match self.attempt(address).await {
+                Ok(link) => return Ok(Worker { link, process: None }),
+                Err(error) if error.is_gone() && Instant::now() < until => tokio::time::sleep(AGAIN_AFTER).await,
+                Err(error) if error.is_gone() => {
+                    return Err(WorkerError::Lost(format!("agent {address} is not reached: {error}")));
+                }
+                Err(error) => return Err(WorkerError::Failed(format!("agent {address}: {error}"))),
+            }
+        }
+    }
+
+    async fn attempt(&self, address: &str) -> Result<Link, LinkError> {
+        let gone = |error: std::io::Error| LinkError::from(super::frame::FrameError::Io(error));
+        let silent = |_| LinkError::Silent(CONNECT_LIMIT);
+        let stream = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(address))
+            .await
+            .map_err(silent)?
+            .map_err(gone)?;
+        stream.set_nodelay(true).map_err(gone)?;
+        let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let name = format!("agent {address}");
+        let mut link = match &self.tls {
+            None => {
+                let (reader, writer) = stream.into_split();
+                Link::new(name, is_here, Box::new(reader), Box::new(writer))
+            }
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let server = ServerName::try_from(host)
+                    .map_err(|_| LinkError::Says("its address has no name that a certificate can have".to_owned()))?;
+                let stream = tokio::time::timeout(CONNECT_LIMIT, tls.connect(server, stream))
+                    .await
+                    .map_err(silent)?
+                    .map_err(tls_error)?;
+                let (reader, writer) = tokio::io::split(stream);
+                Link::new(name, true, Box::new(reader), Box::new(writer))
+            }
+        };
+        handshake::introduce(&mut link, self.token.as_ref(), &self.run).await?;
+        Ok(link)
+    }
+}
+
+/// A certificate that is refused is no broken connection: asking again does not help.
+fn tls_error(error: std::io::Error) -> LinkError {
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        return LinkError::Says(format!("TLS: {error} (--agents-ca, --agents-cert and --agents-key)"));
+    }
+    super::frame::FrameError::Io(error).into()
+}
+
+/// What is said of a file before it is sent.
+///
+/// # Errors
+/// A file that is not there.
+pub(super) fn head_of(path: &Path) -> Result<FileHead, WorkerError> {
+    let about = std::fs::metadata(path).map_err(WorkerError::io(path))?;
+    Ok(FileHead {
+        path: path.to_owned(),
+        bytes: about.len(),
+    })
+}
+
+/// Sends a file's bytes: as many as its head says, whatever has become of it since.
+pub(super) async fn send_file(link: &mut Link, head: &FileHead) -> Result<(), SendError> {
+    let at = |error| SendError::File(head.path.clone(), error);
+    let mut file = std::fs::File::open(&head.path).map_err(at)?;
+    let mut left = head.bytes;
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(&mut piece[..most]).map_err(at)?;
+        if read == 0 {
+            return Err(at(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        link.say_bytes(Kind::File, &piece[..read])
+            .await
+            .map_err(SendError::Link)?;
+        left -= read as u64;
+    }
+    Ok(())
+}
+
+/// Why a file was not sent.
+pub(super) enum SendError {
+    /// The file.
+    File(PathBuf, std::io::Error),
+    /// The agent.
+    Link(LinkError),
+}

@@ -1,0 +1,207 @@
+//! One load process, as the run sees it, wherever it is. In: a link. Out: the time there, samples of its share, checked. Knows nothing of
+//! how the link was made.
+
+use super::clock::{self, Offset, Trip, WallClock};
+use super::frame::Kind;
+use super::link::{Link, LinkError};
+use super::message::{Done, Failed, Ping, Pong, StepOrder};
+use super::samples;
+use crate::pacer::Observed;
+use crate::schedule::Schedule;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_analysis::record::{Failure, Sample};
+use tokio::process::Child;
+
+/// Questions for the time before each step.
+const TRIPS: usize = 16;
+/// How long an answer to one may take.
+const TRIP_LIMIT: Duration = Duration::from_secs(10);
+/// How long the last words of a process that is gone are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why load processes could not do their work.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// One ended, timed out, refused, or sent an unexpected message; the text names it.
+    #[error("{0}")]
+    Failed(String),
+    /// The connection to an agent is lost; the text names it.
+    #[error("{0}")]
+    Lost(String),
+    /// One could not be started, or a file not be sent.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The program, or the file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl WorkerError {
+    pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// What one process saw.
+pub(super) struct Share {
+    pub(super) samples: Vec<Sample>,
+    pub(super) observed: Observed,
+    pub(super) late_us: u64,
+    pub(super) examples: Vec<(Failure, String)>,
+}
+
+/// What is known of a process's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) offset: Offset,
+    /// The longest trip.
+    pub(super) slowest: Duration,
+}
+
+/// One process, as the run sees it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) link: Link,
+    /// Where it is one of this host.
+    pub(super) process: Option<Child>,
+}
+
+impl Worker {
+    /// An error of its link, with its name and what became of it.
+    pub(super) async fn check<T>(&mut self, heard: Result<T, LinkError>) -> Result<T, WorkerError> {
+        let error = match heard {
+            Ok(message) => return Ok(message),
+            Err(error) => error,
+        };
+        // Who ends a connection may have said why before.
+        if error.is_gone()
+            && let Ok(failed) = self.link.hear::<Failed>(LAST_WORDS).await
+        {
+            return Err(WorkerError::Failed(format!("{}: {}", self.link.name, failed.what)));
+        }
+        let name = &self.link.name;
+        Err(match &mut self.process {
+            Some(process) if matches!(&error, LinkError::Frame(error) if error.is_gone()) => {
+                let how = how_it_ended(process).await;
+                WorkerError::Failed(format!(
+                    "{name} ended {how} while it was needed; the step under way is lost, finished ones are kept (resume with --resume)"
+                ))
+            }
+            None if error.is_gone() => WorkerError::Lost(format!("{name} is lost: {error}")),
+            _ => WorkerError::Failed(format!("{name}: {error}")),
+        })
+    }
+
+    /// Values of headers may be secret.
+    pub(super) fn may_be_told(&self, order: &StepOrder) -> Result<(), WorkerError> {
+        if self.link.is_private || order.target.access.headers.is_empty() {
+            return Ok(());
+        }
+        Err(WorkerError::Failed(format!(
+            "{}: requests carry headers, whose values may be secret, and the way to the agent can be read by others: speak to agents \
+             over TLS (--agents-ca FILE), or leave the headers out; a token is read by each agent from its own variable or file",
+            self.link.name
+        )))
+    }
+
+    pub(super) async fn ask_the_time(&mut self, clock: &WallClock) -> Result<Known, WorkerError> {
+        let mut trips = Vec::with_capacity(TRIPS);
+        for _ in 0..TRIPS {
+            let asked_ns = clock.now_ns();
+            let said = self.link.say(&Ping {}).await;
+            self.check(said).await?;
+            let heard = self.link.hear::<Pong>(TRIP_LIMIT).await;
+            let back_ns = clock.now_ns();
+            let Pong { clock_ns } = self.check(heard).await?;
+            trips.push(Trip {
+                asked_ns,
+                there_ns: clock_ns,
+                back_ns,
+            });
+        }
+        let slowest = trips.iter().map(Trip::took_ns).max().unwrap_or_default();
+        let offset = clock::offset(&trips).unwrap_or(Offset {
+            ns: 0,
+            uncertainty_ns: u64::MAX,
+        });
+        Ok(Known {
+            offset,
+            slowest: Duration::from_nanos(slowest),
+        })
+    }
+
+    pub(super) async fn finished(&mut self, schedule: Schedule, limit: Duration) -> Result<Share, WorkerError> {
+        let heard = match tokio::time::timeout(limit, self.hear_samples(&schedule, limit)).await {
+            Ok(heard) => heard,
+            Err(_) => Err(LinkError::Silent(limit)),
+        };
+        let share = self.check(heard).await?;
+        check_share(&share, &schedule, limit)
+            .map_err(|what| WorkerError::Failed(format!("{}: {what}", self.link.name)))?;
+        Ok(share)
+    }
+
+    async fn hear_samples(&mut self, schedule: &Schedule, limit: Duration) -> Result<Share, LinkError> {
+        let done: Done = self.link.hear(limit).await?;
+        let most = schedule.due_us.len();
+        if done.samples != most {
+            return Err(LinkError::Says(format!(
+                "it has {} samples where its share of the schedule has {most}: its files or its build are others",
+                done.samples
+            )));
+        }
+        let mut all = Vec::with_capacity(most);
+        while all.len() < most {
+            let body = self.link.hear_bytes(Kind::Samples, limit).await?;
+            samples::decode(&body, most, &mut all)?;
+        }
+        Ok(Share {
+            samples: all,
+            observed: Observed {
+                limit_hit: done.limit_hit,
+                mean_in_flight: done.mean_in_flight,
+            },
+            late_us: done.late_us,
+            examples: done.examples,
+        })
+    }
+}
+
+/// Whether samples are those of a share: due when it says, and over before anybody stopped waiting.
+fn check_share(share: &Share, schedule: &Schedule, limit: Duration) -> Result<(), String> {
+    let mut due_us: Vec<u64> = share.samples.iter().map(|sample| sample.due_us).collect();
+    due_us.sort_unstable();
+    if due_us != schedule.due_us {
+        return Err("its samples are of another schedule: its files or its build are others".to_owned());
+    }
+    let last_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    if share
+        .samples
+        .iter()
+        .any(|sample| sample.done_us.max(sample.sent_us) > last_us)
+    {
+        return Err("its samples say of requests that they ended after the step".to_owned());
+    }
+    if !share.observed.mean_in_flight.is_finite() || share.observed.mean_in_flight < 0.0 {
+        return Err("it says that a number of requests was in flight that is none".to_owned());
+    }
+    Ok(())
+}
+
+/// How a process ended that was needed.
+async fn how_it_ended(process: &mut Child) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match tokio::time::timeout(Duration::from_secs(5), process.wait()).await {
+        Ok(Ok(status)) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("with exit code {code}"),
+            (None, Some(signal)) => format!("by signal {signal}"),
+            (None, None) => "for an unknown reason".to_owned(),
+        },
+        _ => "its output, but it still runs".to_owned(),
+    }
+}

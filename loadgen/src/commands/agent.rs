@@ -1,0 +1,115 @@
+//! The `agent` command: sends shares of the steps of runs that other hosts conduct, one run at a time, until it is ended.
+
+use super::agents_options::token;
+use crate::error::RunError;
+use crate::runner::load_process;
+use clap::Args;
+use serde_json::json;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierlab_load::endpoint::Identity;
+use tierlab_load::interrupt::Interrupt;
+use tierlab_load::workers::clock::WallClock;
+use tierlab_load::workers::listen::{self, Door, Served};
+use tierlab_load::workers::secure;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// What `agent` is told.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// The address; port 0 takes a free one, said on stdout
+    #[arg(long, default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// The variable that holds the token, which runs have to know; it is never sent
+    #[arg(long, value_name = "NAME", conflicts_with = "token_file")]
+    token_env: Option<String>,
+    /// The file whose first line is the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The agent's certificate, a PEM file: runs are spoken to over TLS
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The CA of the certificates that runs must have, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_ca: Option<PathBuf>,
+    /// Sets the agent's clock off by so many milliseconds: for tests
+    #[arg(long, hide = true, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-86_400_000..=86_400_000))]
+    clock_offset_ms: i64,
+}
+
+impl Options {
+    fn door(&self) -> Result<Door, RunError> {
+        let own = self.cert.clone().zip(self.key.clone());
+        let tls = own.map(|(cert, key)| secure::acceptor(&Identity { cert, key }, self.client_ca.as_deref()));
+        let door = Door {
+            token: token(self.token_env.as_ref(), self.token_file.as_ref())?,
+            tls: tls.transpose().map_err(RunError::Usage)?,
+            wants_certificate: self.client_ca.is_some(),
+        };
+        door.check(self.listen).map_err(RunError::Usage)?;
+        Ok(door)
+    }
+}
+
+/// Serves runs until it is interrupted.
+///
+/// # Errors
+/// An address that is taken or must not be open, a token or a certificate that cannot be read.
+pub async fn run(options: &Options, interrupt: Interrupt) -> Result<(), RunError> {
+    let door = options.door()?;
+    let at = PathBuf::from(format!("--listen {}", options.listen));
+    let listener = TcpListener::bind(options.listen).await.map_err(RunError::io(&at))?;
+    // Accepted connections have it from here: a run whose host is gone without a word ends its session.
+    keep_alive(&listener).map_err(RunError::io(&at))?;
+    let address = listener.local_addr().map_err(RunError::io(&at))?;
+    writeln!(std::io::stdout(), "{}", json!({ "listen": address.to_string() }))
+        .map_err(RunError::io(Path::new("stdout")))?;
+    let clock = WallClock::off_by(options.clock_offset_ms);
+    let served = Served::default();
+    let (sender, mut runs) = mpsc::channel(1);
+    let listening = tokio::spawn(listen::listen(listener, door, served.clone(), sender));
+    let mut next = None;
+    loop {
+        let (run, link) = match next.take() {
+            Some(known) => known,
+            None => tokio::select! {
+                Some(known) = runs.recv() => known,
+                () = interrupt.raised() => break,
+            },
+        };
+        // Where its last connection has ended since it was let in, it still is the one.
+        served.set(Some(&run));
+        let name = link.name.clone();
+        eprintln!("{name}: begins");
+        tokio::select! {
+            ended = Box::pin(load_process::serve(link, &clock, load_process::Files::Sent)) => {
+                served.set(None);
+                match ended {
+                    Ok(()) => eprintln!("{name}: ended"),
+                    Err(error) => eprintln!("{name}: ended: {error}"),
+                }
+            }
+            // The same run, which has lost this connection.
+            Some(again) = runs.recv() => next = Some(again),
+            () = interrupt.raised() => break,
+        }
+    }
+    listening.abort();
+    Ok(())
+}
+
+/// After 20 s of silence the other host is asked whether it is there, four times in 20 s.
+fn keep_alive(listener: &TcpListener) -> std::io::Result<()> {
+    let asked = TcpKeepalive::new()
+        .with_time(Duration::from_secs(20))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(4);
+    SockRef::from(listener).set_tcp_keepalive(&asked)
+}

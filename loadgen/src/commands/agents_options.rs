@@ -1,0 +1,94 @@
+//! The flags that name agents. In: the command line. Out: their addresses, and what proves who is who.
+
+use crate::error::RunError;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+use tierlab_load::endpoint::{Identity, TokenSource};
+use tierlab_load::workers::handshake::{Token, nonce};
+use tierlab_load::workers::{Agents, MOST, secure};
+
+/// Agents on other hosts, which send a run's requests.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Agents")]
+pub struct AgentsOptions {
+    /// Agents that send every step together, each its interleaved share: HOST:PORT of every `tierlab-loadgen agent`, apart by commas
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', conflicts_with = "workers")]
+    agents: Vec<String>,
+    /// The variable that holds the agents' token
+    #[arg(long, value_name = "NAME", conflicts_with = "agents_token_file", requires = "agents")]
+    agents_token_env: Option<String>,
+    /// The file whose first line is the agents' token
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    agents_token_file: Option<PathBuf>,
+    /// The CA of the agents' certificates, a PEM file: they are spoken to over TLS
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    agents_ca: Option<PathBuf>,
+    /// This run's own certificate for agents that want one, a PEM file
+    #[arg(long, value_name = "FILE", requires_all = ["agents_key", "agents_ca"])]
+    agents_cert: Option<PathBuf>,
+    /// Its key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "agents_cert")]
+    agents_key: Option<PathBuf>,
+    /// Seconds that an agent which was lost is waited for, before the run ends with what is finished
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    agents_wait_s: u32,
+}
+
+impl AgentsOptions {
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// Whether this host sends all by itself.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
+    /// The agents, if there are any, with what they are asked to prove.
+    ///
+    /// # Errors
+    /// An address twice or without a port, a token or a certificate that cannot be read.
+    pub fn open(&self) -> Result<Option<Agents>, RunError> {
+        if self.agents.is_empty() {
+            return Ok(None);
+        }
+        for (index, address) in self.agents.iter().enumerate() {
+            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none() {
+                return Err(RunError::Usage(format!("--agents: `{address}` is no HOST:PORT")));
+            }
+            if self.agents[..index].contains(address) {
+                return Err(RunError::Usage(format!("--agents: {address} stands there twice")));
+            }
+        }
+        if self.agents.len() > MOST as usize {
+            return Err(RunError::Usage(format!("--agents: more than {MOST} agents")));
+        }
+        let token = token(self.agents_token_env.as_ref(), self.agents_token_file.as_ref())?;
+        let own = self.agents_cert.clone().zip(self.agents_key.clone());
+        let own = own.map(|(cert, key)| Identity { cert, key });
+        let tls = self.agents_ca.as_deref().map(|ca| secure::connector(ca, own.as_ref()));
+        Ok(Some(Agents {
+            addresses: self.agents.clone(),
+            token,
+            tls: tls.transpose().map_err(RunError::Usage)?,
+            wait: Duration::from_secs(self.agents_wait_s.into()),
+            run: nonce(),
+        }))
+    }
+}
+
+/// A token of a variable or a file.
+///
+/// # Errors
+/// One that is not there, or too short.
+pub(super) fn token(env: Option<&String>, file: Option<&PathBuf>) -> Result<Option<Token>, RunError> {
+    let source = env.cloned().map(TokenSource::Env);
+    let source = source.or_else(|| file.cloned().map(TokenSource::File));
+    let token = source.map(|source| Token::new(&source.read()?));
+    token.transpose().map_err(RunError::Usage)
+}

@@ -1,0 +1,42 @@
+//! Agents that are lost in the middle of a step. In: what was lost. Out: all agents again, or the end of the run with what is finished.
+
+use super::send::Senders;
+use crate::error::RunError;
+use std::path::Path;
+use tierlab_load::interrupt::Interrupt;
+
+/// How often one step is begun anew after an agent was lost.
+const BEGUN_ANEW: usize = 3;
+
+impl Senders {
+    /// Connects to all agents anew, after one was lost; notes it. The step that it was lost in is to be begun anew.
+    ///
+    /// # Errors
+    /// An agent that does not come back, or that is lost again and again.
+    pub(super) async fn regain(
+        &mut self,
+        lost: String,
+        lost_before: &mut Vec<String>,
+        interrupt: &Interrupt,
+        folder: &Path,
+    ) -> Result<(), RunError> {
+        let end = |why: String| {
+            RunError::AgentLost(format!(
+                "{why}\nThat step is dropped, what was finished before is in {}; start the agent again and resume with --resume {0}",
+                folder.display()
+            ))
+        };
+        let Some(workers) = &mut self.workers else {
+            return Err(end(lost));
+        };
+        lost_before.push(lost.clone());
+        if lost_before.len() > BEGUN_ANEW {
+            return Err(end(format!("{lost}, for the {}th time in one step", lost_before.len())));
+        }
+        eprintln!("{lost}; the step under way is dropped, and begun anew when the agent is back");
+        tokio::select! {
+            back = workers.reconnect() => back.map_err(|error| end(format!("{lost}, and did not come back: {error}"))),
+            () = interrupt.raised() => Err(RunError::Interrupted(folder.to_owned())),
+        }
+    }
+}

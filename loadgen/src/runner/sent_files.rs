@@ -1,0 +1,95 @@
+//! The files of a plan that a run has sent. In: messages. Out: a folder that holds them as they lie at the run's, removed when it is
+//! dropped.
+
+use crate::error::RunError;
+use std::io::Write as _;
+use std::path::{Component, Path, PathBuf};
+use tempfile::TempDir;
+use tierlab_load::workers::frame::{FrameError, Kind};
+use tierlab_load::workers::link::{LinkError, Orders};
+use tierlab_load::workers::message::Setup;
+
+/// Files of one plan, at most, and bytes in them.
+const MOST_FILES: usize = 10_000;
+const MOST_BYTES: u64 = 2 << 30;
+
+/// Why files did not come.
+pub(super) enum Error {
+    /// The link ended, or said something else.
+    Link(LinkError),
+    /// They cannot be kept.
+    Run(RunError),
+}
+
+/// Takes what a setup says will follow.
+pub(super) async fn receive(orders: &mut Orders, setup: &Setup) -> Result<TempDir, Error> {
+    let refuse = |what: String| Error::Run(RunError::Usage(what));
+    let bytes: u64 = setup.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+    if setup.files.len() > MOST_FILES || bytes > MOST_BYTES {
+        return Err(refuse(format!(
+            "the plan has {} files of {bytes} bytes; an agent takes {MOST_FILES} of {MOST_BYTES}",
+            setup.files.len()
+        )));
+    }
+    let folder = tempfile::tempdir().map_err(|error| Error::Run(RunError::io(&std::env::temp_dir())(error)))?;
+    for head in &setup.files {
+        let path = place(folder.path(), &head.path).map_err(refuse)?;
+        let at = |error| Error::Run(RunError::io(&path)(error));
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(at)?;
+        }
+        let mut file = std::fs::File::create(&path).map_err(at)?;
+        let mut left = head.bytes;
+        while left > 0 {
+            let piece = orders.expect(Kind::File).await.map_err(Error::Link)?;
+            let short = u64::try_from(piece.len())
+                .ok()
+                .filter(|bytes| (1..=left).contains(bytes));
+            let Some(length) = short else {
+                return Err(Error::Link(
+                    FrameError::Bad {
+                        kind: Kind::File,
+                        what: "a file is not as long as was said".to_owned(),
+                    }
+                    .into(),
+                ));
+            };
+            file.write_all(&piece).map_err(at)?;
+            left -= length;
+        }
+    }
+    Ok(folder)
+}
+
+/// Where a path of the run's host lies below a folder of this one.
+///
+/// # Errors
+/// A path that would lead out of it.
+pub(super) fn place(folder: &Path, path: &Path) -> Result<PathBuf, String> {
+    let mut placed = folder.to_owned();
+    for part in path.components() {
+        match part {
+            Component::RootDir => {}
+            Component::Normal(name) => placed.push(name),
+            _ => return Err(format!("{}: no absolute path without detours", path.display())),
+        }
+    }
+    Ok(placed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_leads_out_of_the_folder() {
+        let folder = Path::new("/tmp/agent");
+        assert_eq!(
+            place(folder, Path::new("/home/a/b.npy")).unwrap(),
+            Path::new("/tmp/agent/home/a/b.npy")
+        );
+        for path in ["/home/../../etc/x", "../x", "./x"] {
+            assert!(place(folder, Path::new(path)).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! `agent` and `--agents` through the real binary: several agents as one, lost ones, slow links, wrong clocks, strangers.
+
+use crate::program::{BINARY, Ended, NullEndpoint, Workdir, read_json, run, run_until};
+use hdrhistogram::Histogram;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use tierlab_analysis::record::{Fault, Run, Verdict};
+use tierlab_loadgen::store::folder;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+// Other tests run beside it: how late an agent is must not decide, but for where it is tried.
+const PLAN: &str = "name = \"agents\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.2\nstep_s = 1.0\n\
+    drain_s = 0.5\nmax_in_flight = 64\n[limits]\nforeign_cpu_share = 1\nsteal_share = 1\nlag_us = 1000000\n\
+    start_skew_us = 900000\n[[load]]\nmode = \"realtime\"\nrates = [300]\n";
+
+/// An agent that ends with the test.
+struct Agent {
+    process: Child,
+    address: String,
+}
+
+impl Agent {
+    fn start(more: &[&str]) -> Self {
+        Self::at("127.0.0.1:0", more)
+    }
+
+    fn at(listen: &str, more: &[&str]) -> Self {
+        let mut process = Command::new(BINARY)
+            .args(["agent", "--listen", listen, "--token-env", "AGENTS_TOKEN"])
+            .args(more)
+            .env("AGENTS_TOKEN", TOKEN)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        let address = ready["listen"].as_str().unwrap().to_owned();
+        Self { process, address }
+    }
+
+    /// What it said on stderr, after it has been ended.
+    fn end(mut self) -> String {
+        self.process.kill().unwrap();
+        let mut said = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn sweep(place: &Workdir, url: &str, name: &str, agents: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.arg("sweep").arg(place.path("plan.toml")).args(["--url", url]);
+    command.arg("--out").arg(place.path("results")).args(["--name", name]);
+    if !agents.is_empty() {
+        command.args(["--agents", &agents.join(","), "--agents-token-env", "AGENTS_TOKEN"]);
+    }
+    command
+        .env("AGENTS_TOKEN", TOKEN)
+        .env_remove("TIERLAB_CERTIFICATE")
+        .env("XDG_STATE_HOME", place.path("state"));
+    command
+}
+
+fn load(place: &Workdir, name: &str) -> Run {
+    folder::load(&place.path("results").join(name)).unwrap()
+}
+
+/// How many requests of each time block were due: the schedule, as far as a result keeps it.
+fn due(run: &Run) -> Vec<Vec<u64>> {
+    let repeats = run.points.iter().flat_map(|point| &point.repeats);
+    repeats
+        .map(|repeat| repeat.histograms.latency.iter().map(Histogram::len).collect())
+        .collect()
+}
+
+#[test]
+fn two_agents_with_wrong_clocks_send_one_schedule() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let ended = run(sweep(&place, &endpoint.url, "one", &[]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let (ahead, behind) = (
+        Agent::start(&["--clock-offset-ms", "5000"]),
+        Agent::start(&["--clock-offset-ms", "-7000"]),
+    );
+    let ended = run(sweep(&place, &endpoint.url, "two", &[&ahead.address, &behind.address]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let (one, two) = (load(&place, "one"), load(&place, "two"));
+    assert_eq!(due(&one), due(&two));
+    for (a, b) in one.points[0].repeats.iter().zip(&two.points[0].repeats) {
+        assert_eq!((a.seed, a.scheduled), (b.seed, b.scheduled));
+        assert_eq!((b.completed, b.errors.len()), (300, 0));
+        assert!(a.agents.is_empty() && b.lost_before.is_empty());
+        let offsets: Vec<f64> = b.agents.iter().map(|start| (start.offset_us / 1e6).round()).collect();
+        assert_eq!(offsets, [5.0, -7.0], "{:?}", b.agents);
+        // Warm-up included: 360 requests, every second one.
+        let requests: Vec<u64> = b.agents.iter().map(|start| start.requests).collect();
+        assert_eq!(requests, [180, 180]);
+    }
+    assert!(
+        two.environment.shared_cores[0].contains("2 agents"),
+        "{:?}",
+        two.environment.shared_cores
+    );
+    let report = std::fs::read_to_string(place.path("results/two/report.md")).unwrap();
+    assert!(report.contains("Sent by 2 agents"), "{report}");
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_an_open_agent_does_not_start() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let agent = Agent::start(&[]);
+    for (token, says) in [
+        (Some("another-token-0123456789"), "not the agent's"),
+        (None, "wants a token"),
+    ] {
+        let mut command = sweep(&place, &endpoint.url, "r", &[]);
+        command.args(["--agents", &agent.address]);
+        if let Some(token) = token {
+            command
+                .args(["--agents-token-env", "AGENTS_TOKEN"])
+                .env("AGENTS_TOKEN", token);
+        }
+        let ended = run(command);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&agent.address) && ended.stderr.contains(says),
+            "{}",
+            ended.stderr
+        );
+        assert!(!ended.stderr.contains("another-token"), "{}", ended.stderr);
+    }
+    let said = agent.end();
+    assert!(said.contains("not let in") && !said.contains(TOKEN), "{said}");
+    let mut open = Command::new(BINARY);
+    open.args(["agent", "--listen", "0.0.0.0:0"]);
+    let ended = run(open);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.contains("--token-env") && ended.stderr.contains("--client-ca"),
+        "{}",
+        ended.stderr
+    );
+}
+
+fn kill_agent(agent: &mut Agent) {
+    agent.process.kill().unwrap();
+    // Its port is free once it is gone.
+    agent.process.wait().unwrap();
+}
+
+#[test]
+fn an_agent_that_is_killed_ends_the_step_and_one_that_comes_back_goes_on() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&PLAN.replace("repeats = 2", "repeats = 4"));
+    let (stays, mut dies) = (Agent::start(&[]), Agent::start(&[]));
+    let mut command = sweep(&place, &endpoint.url, "r", &[&stays.address, &dies.address]);
+    command.args(["--agents-wait-s", "120"]);
+    let mut back = None;
+    let ended: Ended = run_until(command, "[1/4]", |_| {
+        kill_agent(&mut dies);
+        back = Some(Agent::at(&dies.address, &[]));
+    });
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&format!("agent {} is lost", dies.address)),
+        "{}",
+        ended.stderr
+    );
+    let run = load(&place, "r");
+    let repeats = &run.points[0].repeats;
+    assert!(repeats.len() == 4 && repeats.iter().all(|repeat| repeat.scheduled == 300));
+    let lost: Vec<&String> = repeats.iter().flat_map(|repeat| &repeat.lost_before).collect();
+    assert!(!lost.is_empty() && lost[0].contains(&dies.address), "{lost:?}");
+    let report = std::fs::read_to_string(place.path("results/r/report.md")).unwrap();
+    assert!(
+        report.contains("An agent was lost in the middle of 1 of 4 steps"),
+        "{report}"
+    );
+}
+
+#[test]
+fn an_agent_that_stays_away_ends_the_run_with_what_is_finished() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&PLAN.replace("repeats = 2", "repeats = 4"));
+    let (stays, mut dies) = (Agent::start(&[]), Agent::start(&[]));
+    let mut command = sweep(&place, &endpoint.url, "r", &[&stays.address, &dies.address]);
+    command.args(["--agents-wait-s", "1"]);
+    let ended: Ended = run_until(command, "[1/4]", |_| kill_agent(&mut dies));
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("did not come back") && ended.stderr.contains("--resume"),
+        "{}",
+        ended.stderr
+    );
+    let run = load(&place, "r");
+    assert!(run.interrupted && !run.points[0].repeats.is_empty());
+}
+
+/// Passes a connection on, each way so much later.
+fn slow_link(to: &str, delay: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = to.to_owned();
+    thread::spawn(move || {
+        for from in listener.incoming().map_while(Result::ok) {
+            let Ok(onward) = TcpStream::connect(&to) else { continue };
+            let ways = [(from.try_clone().unwrap(), onward.try_clone().unwrap()), (onward, from)];
+            for (mut from, mut to) in ways {
+                thread::spawn(move || {
+                    let mut bytes = vec![0; 1 << 16];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        thread::sleep(delay);
+                        if to.write_all(&bytes[..read]).is_err() {
+                            return;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_slow_link_is_uncertainty_and_too_much_of_it_makes_steps_invalid() {
+    let endpoint = NullEndpoint::start();
+    let agent = Agent::start(&[]);
+    let slow = slow_link(&agent.address, Duration::from_millis(20));
+    let place = Workdir::new(&PLAN.replace("start_skew_us = 900000", "start_skew_us = 15000"));
+    let ended = run(sweep(&place, &endpoint.url, "r", &[&slow]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let run = load(&place, "r");
+    let summary = run.points[0].summary.as_ref().unwrap();
+    assert!(summary.faults.contains(&Fault::Skew), "{:?}", summary.faults);
+    assert!(
+        matches!(&summary.verdict, Verdict::Invalid(reasons) if reasons.iter().any(|why| why.contains("begun together"))),
+        "{}",
+        summary.verdict
+    );
+    for start in run.points[0].repeats.iter().flat_map(|repeat| &repeat.agents) {
+        // Both ways take 20 ms at least, so that the truth may lie 20 ms off.
+        assert!(start.uncertainty_us >= 20_000.0, "{start:?}");
+        assert!(start.offset_us.abs() <= start.uncertainty_us + 1_000.0, "{start:?}");
+    }
+    let report = std::fs::read_to_string(place.path("results/r/report.md")).unwrap();
+    assert!(
+        report.contains("agents may not have begun together in 2 of 2 repeats"),
+        "{report}"
+    );
+}
+
+#[test]
+fn strangers_at_the_door_are_named_and_runs_go_on() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let agent = Agent::start(&[]);
+    let huge = [&u32::MAX.to_le_bytes()[..], &[2]].concat();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &huge[..], &[0; 64][..]] {
+        let mut stranger = TcpStream::connect(&agent.address).unwrap();
+        stranger.write_all(bytes).unwrap();
+        let mut said = Vec::new();
+        // The agent closes; a reset is an end too.
+        let _ = stranger.read_to_end(&mut said);
+        assert!(said.len() < 4_096);
+    }
+    let ended = run(sweep(&place, &endpoint.url, "r", &[&agent.address]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let said = agent.end();
+    for words in [
+        "no message of the load generator's",
+        "4294967295 bytes, where 1024 is the most",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// A listener that says these bytes to whoever comes, over and over if it is `endless`.
+fn hostile(bytes: Vec<u8>, endless: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            while stream.write_all(&bytes).is_ok() && endless {}
+        }
+    });
+    address
+}
+
+#[test]
+fn a_hostile_agent_ends_the_run_with_an_error_that_names_it() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(PLAN);
+    let huge = [&u32::MAX.to_le_bytes()[..], &[1]].concat();
+    let liar = [&4_u32.to_le_bytes()[..], &[1], b"{\"a\""].concat();
+    for (bytes, endless, says) in [
+        (huge, false, "4294967295 bytes, where 1024 is the most"),
+        (vec![0xff; 64], false, "no message of the load generator's"),
+        (vec![b'a'; 1 << 16], true, "no message of the load generator's"),
+        (liar, true, "cannot be read"),
+    ] {
+        let address = hostile(bytes, endless);
+        let ended = run(sweep(&place, &endpoint.url, "r", &[&address]));
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&address) && ended.stderr.contains(says),
+            "{says}: {}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn an_agent_is_sent_the_files_that_requests_are_made_of() {
+    let endpoint = NullEndpoint::start();
+    let place = Workdir::new(&PLAN.replace(
+        "[[load]]",
+        "[keys]\ndistribution = \"file\"\nfile = \"keys.csv\"\ncolumn = \"id\"\n[[load]]",
+    ));
+    std::fs::write(place.path("keys.csv"), "id\n1\n2\n3\n").unwrap();
+    let agent = Agent::start(&[]);
+    let ended = run(sweep(&place, &endpoint.url, "r", &[&agent.address]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(
+        read_json(&place.path("results/r/run.json"))["points"][0]["repeats"][0]["completed"],
+        300
+    );
+}
