@@ -1,6 +1,6 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::single;
+use crate::{calibrate, single};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -32,6 +32,18 @@ Examples:
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";
 
+const AFTER_CALIBRATE: &str = "\
+Each size is read at each depth, again and again in turn, by a closed loop: as many callers as the depth, each waiting for its own
+read. The data is made by a seeded generator and removed at the end. With the flags as they are it takes about five minutes.
+
+Examples:
+  tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1, c7gn.xlarge' --out bucket.toml
+  tierlab-storage-bench calibrate --tier configs/tiers/nfs.toml --place 'office filer, 10 GbE' --blocks 4KiB,64KiB,1MiB,8MiB --out filer.toml
+  tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1' --rounds 24 --every 1h --out day.toml
+  tierlab-storage-bench --tier configs/tiers/memory.toml --set root= --set emulated.profile=bucket.toml --depth 8
+
+Exit codes: 0 success, 2 bad usage or config, 1 anything else, an interrupt included.";
+
 /// Measure what a storage tier does to reads: one point by flags, or a plan of many
 #[derive(Debug, Parser)]
 #[command(
@@ -54,6 +66,9 @@ pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
     Run(RunOptions),
+    /// Record a tier into a profile that `emulated.profile` replays anywhere
+    #[command(after_help = AFTER_CALIBRATE)]
+    Calibrate(calibrate::Options),
 }
 
 /// Of `run`.
@@ -99,5 +114,8 @@ mod tests {
             Some(Command::Run(_))
         ));
         assert!(parse("b --tier x run plan.toml").is_err());
+        let calibrate = parse("b calibrate --tier x --out p.toml --place here --depths 1,2").unwrap();
+        assert!(matches!(calibrate.command, Some(Command::Calibrate(_))));
+        assert!(parse("b calibrate --tier x --out p.toml").is_err());
     }
 }

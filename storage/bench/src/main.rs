@@ -1,5 +1,6 @@
 //! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
 
+mod calibrate;
 mod cli;
 mod content;
 mod drive;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
 fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
+        (Some(Command::Calibrate(options)), _) => calibrate::call(options),
         (None, Some(options)) => single::call(options),
         (None, None) => Err(plan::bad_usage(
             "--tier",

@@ -42,6 +42,8 @@ pub(crate) struct Access {
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
+    /// Whether errors that may pass are counted, and do not end a repeat.
+    pub(crate) tolerates_faults: bool,
 }
 
 /// What flags change.
@@ -135,6 +137,7 @@ fn access(raw: &RawPlan, changes: &Changes) -> Result<Access, String> {
         stride: raw.stride.max(1),
         write_share: within("write_share", raw.write_share, 1.0)?,
         arrivals: raw.arrivals,
+        tolerates_faults: false,
     })
 }
 

@@ -5,6 +5,7 @@ mod journal;
 mod progress;
 mod station;
 
+pub(crate) use progress::Progress;
 pub(crate) use station::Station;
 
 use crate::cli::RunOptions;
@@ -18,7 +19,6 @@ use crate::stop::Stop;
 use crate::summary::{Summary, Verdict, summaries};
 use anyhow::{Context, Result, bail};
 use journal::Journal;
-use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
