@@ -1,6 +1,6 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::{calibrate, single};
+use crate::{calibrate, doctor, single};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -44,6 +44,17 @@ Examples:
 
 Exit codes: 0 success, 2 bad usage or config, 1 anything else, an interrupt included.";
 
+const AFTER_DOCTOR: &str = "\
+Nothing is changed. Where the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a second in each of
+five ways, and removed; --no-measure leaves that out.
+
+Examples:
+  tierlab-storage-bench doctor
+  tierlab-storage-bench doctor --tier configs/tiers/nvme.toml --set root=/data
+  tierlab-storage-bench doctor --tier configs/tiers/nfs.toml --no-measure --json
+
+Exit codes: 0 success, whatever it found, 2 bad usage or config, 1 anything else.";
+
 /// Measure what a storage tier does to reads: one point by flags, or a plan of many
 #[derive(Debug, Parser)]
 #[command(
@@ -69,6 +80,9 @@ pub(crate) enum Command {
     /// Record a tier into a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),
+    /// Look at this machine and a tier for what would slow a run, and say how to change it
+    #[command(after_help = AFTER_DOCTOR)]
+    Doctor(doctor::Options),
 }
 
 /// Of `run`.
@@ -116,6 +130,6 @@ mod tests {
         assert!(parse("b --tier x run plan.toml").is_err());
         let calibrate = parse("b calibrate --tier x --out p.toml --place here --depths 1,2").unwrap();
         assert!(matches!(calibrate.command, Some(Command::Calibrate(_))));
-        assert!(parse("b calibrate --tier x --out p.toml").is_err());
+        assert!(parse("b calibrate --tier x --out p.toml").is_err() && parse("b doctor --set a=1").is_err());
     }
 }

@@ -3,6 +3,7 @@
 mod calibrate;
 mod cli;
 mod content;
+mod doctor;
 mod drive;
 mod machine;
 mod peers;
@@ -50,6 +51,7 @@ fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
         (Some(Command::Calibrate(options)), _) => calibrate::call(options),
+        (Some(Command::Doctor(options)), _) => doctor::call(options),
         (None, Some(options)) => single::call(options),
         (None, None) => Err(plan::bad_usage(
             "--tier",

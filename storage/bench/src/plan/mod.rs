@@ -67,6 +67,11 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
     Ok(TierConfig::parse_with(&name, &text, set)?)
 }
 
+/// A tier's TOML that was made here.
+pub(crate) fn tier_config_of(text: &str) -> Result<TierConfig> {
+    Ok(TierConfig::parse("tier", text)?)
+}
+
 impl Plan {
     /// Reads a plan and the tiers that it names.
     ///
