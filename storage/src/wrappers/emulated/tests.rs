@@ -209,7 +209,7 @@ async fn a_replay_draws_by_size_and_by_reads_in_flight() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replay_hides_what_the_tier_below_takes() {
+async fn what_the_tier_below_a_replay_takes_is_a_part_of_its_time() {
     let folder = tempfile::tempdir().unwrap();
     let recorded = replayed(folder.path(), "");
     // Below it a tier that takes 2 ms by itself.
@@ -219,13 +219,17 @@ async fn a_replay_hides_what_the_tier_below_takes() {
         inner: Arc::new(slow),
         ..recorded
     };
+    let started = Instant::now();
     let read = tier.read(&object, 0..4096).await.unwrap();
+    let whole = started.elapsed();
     assert_eq!(read.bytes, content(1, 0..4096));
-    // The parts of the read's time are those of both, and sum to the recorded time and what waking takes, not to 5 ms.
-    let all = read.cost.queue + read.cost.device;
-    assert!(all >= Duration::from_micros(2800), "{all:?}");
-    let added = tier.draw(1, 1, std::iter::once(4096)).requests[0].latency;
-    assert_eq!(added, Duration::from_millis(3));
+    assert!(whole >= Duration::from_micros(2999), "{whole:?}");
+    // What the tier below took is a part of that, and is not counted twice.
+    let parts = read.cost.queue + read.cost.device;
+    assert!(
+        parts >= Duration::from_micros(1999) && parts <= whole,
+        "{parts:?} of {whole:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
