@@ -32,6 +32,16 @@ Examples:
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";
 
+const AFTER_LAYOUTS: &str = "\
+The table is made of a seed: 13 floats and 26 integers a row. Each layout holds the same rows, every row that is read is held
+against them, and all is removed at the end. Rounds go through tiers and layouts in an order drawn anew.
+
+Examples:
+  tierlab-storage-bench layouts configs/storage/layouts.toml --scratch /data
+  tierlab-storage-bench layouts configs/storage/layouts.toml --rows 5000 --repeats 3 --out results/layouts
+
+Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+
 const AFTER_CALIBRATE: &str = "\
 Each size is read at each depth, again and again in turn, by a closed loop: as many callers as the depth, each waiting for its own
 read. The data is made by a seeded generator and removed at the end. With the flags as they are it takes about five minutes.
@@ -77,12 +87,35 @@ pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
     Run(RunOptions),
+    /// Measure what a layout does to reads: one table as files, shards, Parquet and rows, looked up and scanned on each tier
+    #[command(after_help = AFTER_LAYOUTS)]
+    Layouts(LayoutOptions),
     /// Record a tier into a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),
     /// Look at this machine and a tier for what would slow a run, and say how to change it
     #[command(after_help = AFTER_DOCTOR)]
     Doctor(doctor::Options),
+}
+
+/// Of `layouts`.
+#[derive(Debug, Args)]
+pub(crate) struct LayoutOptions {
+    /// The plan's TOML
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// A folder on the disk that local tiers measure, in the place of the plan's
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Where results go [default: results/NAME-DATE]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// Rounds, in the place of the plan's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+    /// Rows of the table, in the place of the plan's
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub(crate) rows: Option<u64>,
 }
 
 /// Of `run`.

@@ -198,7 +198,9 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
 
 /// A profile as results name it: of a file its name, wherever it lies here; what it was recorded of stands in the tier's notes.
 fn shown(profile: &str) -> String {
-    let file = Path::new(profile).file_name().map(|name| name.to_string_lossy().into_owned());
+    let file = Path::new(profile)
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
     file.unwrap_or_else(|| profile.to_owned())
 }
 

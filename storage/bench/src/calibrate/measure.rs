@@ -2,9 +2,9 @@
 //! each size meets each depth once, in an order drawn anew, so that what changes with time meets all alike.
 
 use super::options::Settings;
+use crate::chance::Random;
 use crate::drive::{Driven, Faults};
 use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way};
-use crate::random::Random;
 use crate::runner::{Progress, Station};
 use crate::stop::Stop;
 use crate::units::bytes_text;

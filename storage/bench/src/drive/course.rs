@@ -3,9 +3,9 @@
 
 use super::schedule::due_times;
 use super::tally::{Faults, Tally};
+use crate::chance::Random;
 use crate::picker::{Pick, Picker};
 use crate::plan::{Access, Point};
-use crate::random::Random;
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

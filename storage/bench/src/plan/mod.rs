@@ -5,7 +5,7 @@ mod point;
 mod raw;
 
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
-pub(crate) use raw::Arrivals;
+pub(crate) use raw::{Arrivals, RawTier, Size};
 
 use anyhow::Result;
 use cross::Place;

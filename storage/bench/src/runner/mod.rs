@@ -6,13 +6,13 @@ mod progress;
 mod station;
 
 pub(crate) use progress::Progress;
-pub(crate) use station::Station;
+pub(crate) use station::{Station, local_root, notes_of};
 
+use crate::chance::Random;
 use crate::cli::RunOptions;
 use crate::machine::Environment;
 use crate::peers::Peers;
 use crate::plan::{Changes, Plan, Point};
-use crate::random::Random;
 use crate::record::{Entry, Measured};
 use crate::report::{self, Kept};
 use crate::stop::Stop;
@@ -99,7 +99,7 @@ fn end(points: &[Summary], folder: &Path, plan: &Plan, interrupted: bool) -> Res
     Ok(())
 }
 
-fn results_folder(name: &str) -> PathBuf {
+pub(crate) fn results_folder(name: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
     PathBuf::from(format!(
