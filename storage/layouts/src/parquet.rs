@@ -84,7 +84,8 @@ pub(crate) async fn metadata(
     let mut decoding = Duration::ZERO;
     let decoder = ParquetMetaDataPushDecoder::try_new(object.size).map_err(bad)?;
     let mut decoder = decoder.with_page_index_policy(PageIndexPolicy::Optional);
-    let mut wanted = vec![object.size.saturating_sub(TAIL_BYTES)..object.size];
+    let tail = object.size.saturating_sub(TAIL_BYTES)..object.size;
+    let mut wanted = Vec::from_iter([tail]);
     loop {
         if wanted
             .iter()

@@ -97,12 +97,12 @@ async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, St
     let first = source.header.ids().start;
     let mut bytes = Vec::new();
     for (id, row) in source.rows(first..first + 1).await? {
-        sample::push(framing, &source.header, id, &row, &mut bytes).map_err(unfit)?;
+        sample::push(framing, &source.header, id, &row, &mut bytes).map_err(|e| unfit(&e))?;
     }
     Ok((options.shard_bytes / (bytes.len() as u64).max(1)).max(1))
 }
 
-fn unfit(what: tierlab_formats::shards::ShardError) -> StorageError {
+fn unfit(what: &tierlab_formats::shards::ShardError) -> StorageError {
     let what = format!("the layout cannot hold it: {what}");
     StorageError::new(ErrorKind::Unsupported, "the table", what)
 }
@@ -161,7 +161,9 @@ async fn shard(
     if framing == Framing::Tar {
         tar::finish(&mut bytes);
     }
-    let index = ShardIndex::new(bytes.len() as u64, samples).map_err(unfit)?.encode();
+    let index = ShardIndex::new(bytes.len() as u64, samples)
+        .map_err(|e| unfit(&e))?
+        .encode();
     let crc = crc32c::crc32c(&index);
     to.tier.put(&path, Body::Bytes(bytes.into())).await?;
     let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
@@ -176,9 +178,9 @@ fn push(
     bytes: &mut Vec<u8>,
 ) -> Result<Sample, StorageError> {
     let start = bytes.len();
-    sample::push(framing, &source.header, id, row, bytes).map_err(unfit)?;
+    sample::push(framing, &source.header, id, row, bytes).map_err(|e| unfit(&e))?;
     let written = &bytes[start..];
-    let back = sample::row(framing, &source.header, id, written, start as u64).map_err(unfit)?;
+    let back = sample::row(framing, &source.header, id, written, start as u64).map_err(|e| unfit(&e))?;
     if back != row {
         let what = "it holds bytes between its columns, which the layout cannot keep: write the table again";
         return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &LayoutOptions) -> Result<()> {
         .collect();
     // Whatever came of it, nothing of ours stays on the tiers.
     let removed: Vec<Result<()>> = sittings.into_values().map(Sitting::remove).collect();
-    let (laid_out, repeats) = measured?;
+    let measured = measured?;
     removed.into_iter().collect::<Result<()>>()?;
     let kept = Kept {
         schema_version: 1,
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &LayoutOptions) -> Result<()> {
         batch_rows: asked.batch_rows,
         scan_depth: asked.scan_depth,
         repeats: asked.repeats,
-        statements: statements(&laid_out, &repeats),
+        statements: statements(&measured.laid_out, &measured.repeats),
         plan: asked.text.clone(),
     };
     write(&kept, &folder)?;
@@ -77,11 +77,13 @@ pub(crate) fn run(options: &LayoutOptions) -> Result<()> {
     Ok(())
 }
 
-fn rounds(
-    asked: &Asked,
-    sittings: &BTreeMap<String, Sitting>,
-    stop: &Stop,
-) -> Result<(BTreeMap<Place, LaidOut>, BTreeMap<Place, Vec<Repeat>>)> {
+/// What was laid out, and what each repeat of it took.
+struct Measured {
+    laid_out: BTreeMap<Place, LaidOut>,
+    repeats: BTreeMap<Place, Vec<Repeat>>,
+}
+
+fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> Result<Measured> {
     let places: Vec<Place> = asked
         .tiers
         .keys()
@@ -124,7 +126,7 @@ fn rounds(
         }
     }
     bar.finish_and_clear();
-    Ok((laid_out, repeats))
+    Ok(Measured { laid_out, repeats })
 }
 
 fn write(kept: &Kept, folder: &Path) -> Result<()> {
