@@ -1,8 +1,7 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::{calibrate, doctor, single};
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use crate::{calibrate, doctor, layouts, runner, single};
+use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
@@ -86,63 +85,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
-    Run(RunOptions),
+    Run(runner::Options),
     /// Measure what a layout does to reads: one table as files, shards, Parquet and rows, looked up and scanned on each tier
     #[command(after_help = AFTER_LAYOUTS)]
-    Layouts(LayoutOptions),
+    Layouts(layouts::Options),
     /// Record a tier into a profile that `emulated.profile` replays anywhere
     #[command(after_help = AFTER_CALIBRATE)]
     Calibrate(calibrate::Options),
     /// Look at this machine and a tier for what would slow a run, and say how to change it
     #[command(after_help = AFTER_DOCTOR)]
     Doctor(doctor::Options),
-}
-
-/// Of `layouts`.
-#[derive(Debug, Args)]
-pub(crate) struct LayoutOptions {
-    /// The plan's TOML
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: PathBuf,
-    /// A folder on the disk that local tiers measure, in the place of the plan's
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) scratch: Option<PathBuf>,
-    /// Where results go [default: results/NAME-DATE]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) out: Option<PathBuf>,
-    /// Rounds, in the place of the plan's
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeats: Option<u32>,
-    /// Rows of the table, in the place of the plan's
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
-    pub(crate) rows: Option<u64>,
-}
-
-/// Of `run`.
-#[derive(Debug, Args)]
-pub(crate) struct RunOptions {
-    /// The plan's TOML
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: PathBuf,
-    /// A folder on the disk that local tiers measure; a folder of the run is made in it and removed at the end. Goes
-    /// before the plan's `scratch`; without either, the system's temporary folder
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) scratch: Option<PathBuf>,
-    /// Where results go [default: results/NAME-DATE]
-    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
-    pub(crate) out: Option<PathBuf>,
-    /// Go on with a run that was interrupted
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) resume: Option<PathBuf>,
-    /// Repeats of each point, in the place of the plan's
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeats: Option<u32>,
-    /// Seconds of each repeat, in the place of the plan's
-    #[arg(long)]
-    pub(crate) seconds: Option<f64>,
-    /// Measure no peers (fio and others), even where they are installed
-    #[arg(long)]
-    pub(crate) no_peers: bool,
 }
 
 #[cfg(test)]

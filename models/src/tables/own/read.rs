@@ -5,7 +5,7 @@ use super::batch::{Batch, Numbers};
 use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
 use super::request::{CsvOptions, FileForm};
-use super::shards::{RecordFile, TarFile, begins_as_one};
+use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{Schema, SchemaRef};
@@ -45,8 +45,7 @@ pub(super) enum Opened {
     IpcStream(SchemaRef),
     Csv(CsvFile),
     Cifar(CifarFile),
-    Tar(TarFile),
-    Records(RecordFile),
+    Shard(ShardFile),
 }
 
 /// Looks at a file. Where a schema is given, CSV and shards are read as it says.
@@ -90,9 +89,11 @@ fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<O
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
         _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
-            TarFile::open(path, known).map(Opened::Tar)
+            ShardFile::open(path, ShardFormat::Tar, known).map(Opened::Shard)
         }
-        _ if ending.starts_with("tfrec") || begins_as_one(&head) => RecordFile::open(path, known).map(Opened::Records),
+        _ if ending.starts_with("tfrec") || begins_as_one(&head) => {
+            ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
+        }
         _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }
@@ -104,8 +105,7 @@ impl Opened {
             Self::IpcFile(schema) | Self::IpcStream(schema) => Arc::clone(schema),
             Self::Csv(file) => file.schema(),
             Self::Cifar(file) => file.schema(),
-            Self::Tar(file) => file.schema(),
-            Self::Records(file) => file.schema(),
+            Self::Shard(file) => file.schema(),
         }
     }
 
@@ -169,8 +169,7 @@ impl Opened {
         match self {
             Self::Csv(csv) => csv.read(path, columns, each),
             Self::Cifar(cifar) => cifar.read(path, columns, each),
-            Self::Tar(archive) => archive.read(path, columns, each),
-            Self::Records(records) => records.read(path, columns, each),
+            Self::Shard(shard) => shard.read(path, columns, each),
             Self::Parquet(metadata) => {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
                 let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));

@@ -1,14 +1,11 @@
 //! A profile as a person reads it at the end of `calibrate`. In: a profile. Out: text.
 
+use crate::report::STYLE;
 use crate::units::{bytes_text, digits3, time_text};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use std::path::Path;
 use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
 
-/// A rule below the header and at the end, as every table of the programs has.
-const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
 /// Reads from which on a 99th percentile is printed, as everywhere.
 const P99_SAMPLES: u64 = 368;
 /// From so much on a change from round to round is told.

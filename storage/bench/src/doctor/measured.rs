@@ -207,7 +207,7 @@ fn large(past: &Shown, through: &Shown) -> Finding {
             100.0 * through.mb_per_s / past.mb_per_s
         ),
         "files that are read in order through the page cache take longer",
-        "direct reads with several in flight, or a larger read-ahead",
+        "direct reads with several in flight",
     )
     .measured(figures)
 }

@@ -1,6 +1,6 @@
 //! The plan of a comparison of layouts. In: TOML, and flags over it. Out: what is measured, checked.
 
-use crate::cli::LayoutOptions;
+use super::options::Options;
 use crate::plan::{RawTier, Size, bad_usage, tier_config};
 use anyhow::Result;
 use serde::Deserialize;
@@ -79,7 +79,7 @@ impl Asked {
     ///
     /// # Errors
     /// The file and the key, and what it should be.
-    pub(super) fn read(options: &LayoutOptions) -> Result<Self> {
+    pub(super) fn read(options: &Options) -> Result<Self> {
         let file = &options.plan;
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;

@@ -5,27 +5,33 @@ mod asked;
 mod kept;
 mod made;
 mod measure;
+mod options;
 mod page;
 mod statements;
 
+pub(crate) use options::Options;
+
 use crate::chance::Random;
-use crate::cli::LayoutOptions;
 use crate::machine::Environment;
+use crate::runner::Progress;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use asked::Asked;
-use indicatif::{ProgressBar, ProgressStyle};
 use kept::Kept;
 use measure::{LaidOut, Place, Repeat, Sitting};
 use statements::statements;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What one of them takes, before any has ended: on emulated cloud storage, where most of the time goes.
+const EXPECTED: Duration = Duration::from_secs(5);
 
 /// Runs a plan.
 ///
 /// # Errors
 /// A plan that makes no sense, a tier that fails, rows that are not those that were laid out, an interrupt.
-pub(crate) fn run(options: &LayoutOptions) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let asked = Asked::read(options)?;
     let stop = Stop::on_signal()?;
     let folder = options
@@ -89,20 +95,19 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
         .keys()
         .flat_map(|tier| asked.layouts.iter().map(|layout| (tier.clone(), *layout)))
         .collect();
-    let bar = ProgressBar::new(places.len() as u64 * u64::from(asked.repeats + 1));
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let todo = places.len() as u64 * u64::from(asked.repeats + 1);
+    let mut progress = Progress::new(todo, EXPECTED);
     let source = made::Source::new(asked.rows, asked.seed)?;
     let mut laid_out = BTreeMap::new();
     for (tier, layout) in &places {
         if stop.is_asked() {
             break;
         }
-        bar.set_message(format!("laying out {layout} on {tier}"));
+        progress.begin(&format!("laying out {layout} on {tier}"));
         let table = sittings[tier].lay_out(&source, *layout, asked.shard_bytes);
         let table = table.with_context(|| format!("cannot lay the table out as {layout} on {tier}"))?;
         laid_out.insert((tier.clone(), *layout), table);
-        bar.inc(1);
+        progress.end();
     }
     let mut repeats: BTreeMap<Place, Vec<Repeat>> = BTreeMap::new();
     for round in 0..asked.repeats {
@@ -112,7 +117,7 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
             let Some(table) = laid_out.get(&place).filter(|_| !stop.is_asked()) else {
                 continue;
             };
-            bar.set_message(format!(
+            progress.begin(&format!(
                 "round {} of {}, {} on {}",
                 round + 1,
                 asked.repeats,
@@ -122,10 +127,10 @@ fn rounds(asked: &Asked, sittings: &BTreeMap<String, Sitting>, stop: &Stop) -> R
             let one = sittings[&place.0].measure(table, asked, &source, round);
             let one = one.with_context(|| format!("{} on {}", place.1, place.0))?;
             repeats.entry(place).or_default().push(one);
-            bar.inc(1);
+            progress.end();
         }
     }
-    bar.finish_and_clear();
+    progress.clear();
     Ok(Measured { laid_out, repeats })
 }
 

@@ -2,14 +2,15 @@
 //! kept at once.
 
 mod journal;
+mod options;
 mod progress;
 mod station;
 
+pub(crate) use options::Options;
 pub(crate) use progress::Progress;
 pub(crate) use station::{Station, local_root, notes_of};
 
 use crate::chance::Random;
-use crate::cli::RunOptions;
 use crate::machine::Environment;
 use crate::peers::Peers;
 use crate::plan::{Changes, Plan, Point};
@@ -30,7 +31,7 @@ const BESIDE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A plan that makes no sense, a tier that does not open, a point that failed, an interrupt.
-pub(crate) fn run(options: &RunOptions) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let changes = Changes {
         repeats: options.repeats,
         seconds: options.seconds,

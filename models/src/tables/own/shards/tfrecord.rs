@@ -1,9 +1,7 @@
-//! `TFRecord` files of `tf.train.Example`s as batches: a column for each feature. In: a file. Out: batches. Knows nothing of tables.
+//! `TFRecord` files of `tf.train.Example`s as samples: a value for each feature. In: a file. Out: samples.
 
-use super::super::batch::Batch;
-use super::samples::{self, Making, SAMPLED, Sample, Value};
+use super::samples::{Sample, Value};
 use super::window::Window;
-use arrow_schema::{Schema, SchemaRef};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,69 +9,18 @@ use tierlab_formats::shards::example::{Example, Kind};
 use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
 use tierlab_protocol::tensor::DataType;
 
-/// A file that was looked at.
-#[derive(Debug)]
-pub(in super::super) struct RecordFile {
-    schema: SchemaRef,
-}
-
-impl RecordFile {
-    /// Takes the columns from what is known, or from the first records.
-    pub(in super::super) fn open(path: &Path, known: Option<&Schema>) -> Result<Self, String> {
-        if let Some(known) = known {
-            return Ok(Self {
-                schema: SchemaRef::new(known.clone()),
-            });
-        }
-        let mut samples = Vec::new();
-        each_sample::<String>(path, &|_| true, &mut |sample, _| {
-            samples.push(sample);
-            Ok(samples.len() < SAMPLED)
-        })?;
-        if samples.is_empty() {
-            return Err("it is empty".to_owned());
-        }
-        Ok(Self {
-            schema: samples::schema(&samples),
-        })
-    }
-
-    pub(in super::super) fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-
-    /// Hands all rows to `each`.
-    pub(in super::super) fn read<E: From<String>>(
-        &self,
-        path: &Path,
-        columns: &[&str],
-        each: &mut dyn FnMut(Batch) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut making = Making::new(&self.schema, columns)?;
-        let mut taken = 0;
-        let end = each_sample::<E>(path, &|name| columns.contains(&name), &mut |sample, end| {
-            making.push(sample);
-            if making.is_full() {
-                each(making.finish(end - taken)?)?;
-                taken = end;
-            }
-            Ok(true)
-        })?;
-        each(making.finish(end - taken)?)
-    }
-}
-
 /// Whether a file begins with a record.
 pub(in super::super) fn begins_as_one(head: &[u8]) -> bool {
     length(head, 0).is_ok()
 }
 
 /// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped.
-fn each_sample<E: From<String>>(
+pub(super) fn each_sample<E: From<String>>(
     path: &Path,
-    wanted: &dyn Fn(&str) -> bool,
+    columns: Option<&[&str]>,
     each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
+    let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
     let mut file = Window::open(path)?;
     let mut at = 0;
     while at < file.len() {

@@ -1,13 +1,11 @@
-//! Tar archives of samples, named as `WebDataset` has it: `KEY.EXTENSION`, a sample's files one after another. In: a file. Out: batches with a
-//! column for each extension, and the key as `__key__`. Knows nothing of tables.
+//! Tar archives of samples, named as `WebDataset` has it: `KEY.EXTENSION`, a sample's files one after another. In: a file. Out: samples with a
+//! value for each extension, and the key as `__key__`.
 //!
 //! Source of names and of what extensions hold: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
 
-use super::super::batch::Batch;
-use super::samples::{self, Making, SAMPLED, Sample, Value};
+use super::samples::{Sample, Value};
 use super::window::Window;
-use arrow_schema::{Schema, SchemaRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tierlab_formats::npy;
 use tierlab_formats::shards::tar::{BLOCK, Step, Walk};
@@ -21,73 +19,19 @@ const INTS: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];
 /// Files of one sample at most.
 const MAX_FILES: usize = 10_000;
 
-/// An archive that was looked at.
-#[derive(Debug)]
-pub(in super::super) struct TarFile {
-    schema: SchemaRef,
-}
-
-impl TarFile {
-    /// Takes the columns from what is known, or from the first samples.
-    pub(in super::super) fn open(path: &Path, known: Option<&Schema>) -> Result<Self, String> {
-        if let Some(known) = known {
-            return Ok(Self {
-                schema: SchemaRef::new(known.clone()),
-            });
-        }
-        let mut samples = Vec::new();
-        each_sample::<String>(path, &|_| true, &mut |sample, _| {
-            samples.push(sample);
-            Ok(samples.len() < SAMPLED)
-        })?;
-        if samples.is_empty() {
-            return Err("there is no sample in it: no file is named as KEY.EXTENSION".to_owned());
-        }
-        Ok(Self {
-            schema: samples::schema(&samples),
-        })
-    }
-
-    pub(in super::super) fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-
-    /// Hands all rows to `each`.
-    pub(in super::super) fn read<E: From<String>>(
-        &self,
-        path: &Path,
-        columns: &[&str],
-        each: &mut dyn FnMut(Batch) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut making = Making::new(&self.schema, columns)?;
-        let mut taken = 0;
-        // What no column needs is not read from the disk.
-        let wanted = |extension: &str| {
-            let part_of = |column: &&str| {
-                column
-                    .strip_prefix(extension)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            };
-            columns.iter().any(part_of)
-        };
-        let end = each_sample::<E>(path, &wanted, &mut |sample, end| {
-            making.push(sample);
-            if making.is_full() {
-                each(making.finish(end - taken)?)?;
-                taken = end;
-            }
-            Ok(true)
-        })?;
-        each(making.finish(end - taken)?)
-    }
-}
-
-/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped.
-fn each_sample<E: From<String>>(
+/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped. What no column needs is not read from
+/// the disk.
+pub(super) fn each_sample<E: From<String>>(
     path: &Path,
-    wanted: &dyn Fn(&str) -> bool,
+    columns: Option<&[&str]>,
     each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
+    let is_part = |column: &&str, extension: &str| {
+        let rest = column.strip_prefix(extension);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let wanted =
+        |extension: &str| columns.is_none_or(|columns| columns.iter().any(|column| is_part(column, extension)));
     let mut file = Window::open(path)?;
     let mut walk = Walk::new(file.len());
     let mut making: Option<Files> = None;
@@ -127,7 +71,7 @@ fn each_sample<E: From<String>>(
 /// The files of one sample.
 struct Files {
     key: String,
-    seen: Vec<String>,
+    seen: BTreeSet<String>,
     bytes: u64,
     values: BTreeMap<String, Value>,
     /// The first file that could not be read.
@@ -138,7 +82,7 @@ impl Files {
     fn new(key: &str) -> Self {
         Self {
             key: key.to_owned(),
-            seen: Vec::new(),
+            seen: BTreeSet::new(),
             bytes: 0,
             values: BTreeMap::new(),
             wrong: None,
@@ -147,7 +91,7 @@ impl Files {
 
     fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
         let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
-        if self.seen.iter().any(|seen| seen == extension) {
+        if self.seen.contains(extension) {
             return fail(&format!(
                 "has two files `.{extension}`; are two samples of one key beside each other?"
             ));
@@ -156,7 +100,7 @@ impl Files {
         if self.seen.len() == MAX_FILES || self.bytes > MAX_SAMPLE_BYTES {
             return fail(&format!("more than {MAX_FILES} files or {MAX_SAMPLE_BYTES} bytes"));
         }
-        self.seen.push(extension.to_owned());
+        self.seen.insert(extension.to_owned());
         if is_wanted && let Err(what) = values(extension, bytes, &mut self.values) {
             self.wrong.get_or_insert_with(|| format!(".{extension}: {what}"));
         }
