@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab package check-package image check-deploy check-slurm
+.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab package check-package image check-deploy check-slurm check-spark
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -72,6 +72,11 @@ check-slurm: ## a real Slurm of three nodes on this host runs a sweep and merges
 	$(CARGO) build --release --workspace --bins --locked
 	scripts/check-slurm --bin $(BIN)
 
+check-spark: ## a real Spark job makes a feature table's rows, two processes import them, a server looks them up
+	scripts/setup onnxruntime python spark
+	$(CARGO) build --release --workspace --bins --locked
+	scripts/check-spark --bin $(BIN)
+
 lint: ## structure, formatting and clippy
 	python3 -m unittest discover -q -s scripts/tests
 	scripts/check-structure
@@ -120,6 +125,10 @@ bench-storage-flight: ## the Flight tier beside pyarrow's client; results go to 
 	scripts/setup python
 	$(CARGO) build --release --workspace --bins --locked
 	scripts/bench/flight $(BENCH_OUT)
+
+bench-calibrate: ## how close replays of recorded tiers come to them, 40 minutes; results go to BENCH_OUT
+	$(CARGO) build --release --workspace --bin tierlab-storage-bench --locked
+	scripts/bench/calibrate --out $(BENCH_OUT)
 
 bench-server: ## the server's overhead beside other servers, requests per CPU second; results go to results/server-<date>
 	scripts/setup onnxruntime wrk peers triton

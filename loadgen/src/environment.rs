@@ -31,6 +31,7 @@ pub fn inspect(data: &[PathBuf]) -> Environment {
         git_commit: BUILD_COMMIT.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         shared_cores: Vec::new(),
+        machine_warnings: Vec::new(),
         origins: BTreeMap::new(),
     }
 }

@@ -67,7 +67,7 @@ pub enum Command {
     /// on another, config.toml says `max_batch_size`; otherwise the model is imported without batching, what speaks
     /// against it is printed, and the exit code is 1.
     Import(ImportArgs),
-    /// Make a feature table of your own rows: Parquet, Arrow IPC, CSV, or a folder of parts
+    /// Make a feature table of your own rows: Parquet, Arrow IPC, CSV, shards of samples, or a folder of parts
     ///
     /// Keys are integers in any order, texts or UUIDs. Columns of numbers become columns, lists become vectors, and what
     /// has no place in a row is refused by name. Memory stays bounded at any size; a command that was cut off goes on when

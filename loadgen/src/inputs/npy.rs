@@ -1,34 +1,7 @@
-//! `.npy`: one array as NumPy saves it. In: bytes. Out: records, the slices along the first dimension. Format: NumPy's
-//! `numpy.lib.format`, versions 1 to 3. Arrays of Python objects are refused: they hold programs.
+//! `.npy`: one array as NumPy saves it. In: bytes. Out: records, the slices along the first dimension.
 
-use tierlab_load::inputs::element;
+use tierlab_formats::npy;
 use tierlab_load::inputs::{Records, Shapes};
-use tierlab_protocol::tensor::DataType;
-
-const MAGIC: &[u8] = b"\x93NUMPY";
-/// The most that a header takes.
-const HEADER_BYTES: usize = 64 << 10;
-/// The most dimensions.
-const RANK: usize = 16;
-
-/// What a header says.
-#[derive(Debug, PartialEq, Eq)]
-struct Header {
-    descr: String,
-    fortran_order: bool,
-    shape: Vec<usize>,
-}
-
-/// An element type as NumPy writes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// As the protocol has it, big-endian or not.
-    Number(DataType, bool),
-    /// Bytes, filled up with zeros.
-    Bytes(usize),
-    /// Characters of four bytes each, filled up with zeros.
-    Text(usize, bool),
-}
 
 /// Reads an array; `source` names it in errors and results.
 ///
@@ -39,218 +12,24 @@ pub fn read(source: &str, bytes: &[u8]) -> Result<Records, String> {
 }
 
 fn array(source: &str, bytes: &[u8]) -> Result<Records, String> {
-    let (header, data) = split(bytes)?;
-    let header = parse(header)?;
-    let kind = kind(&header.descr)?;
-    let count = header.shape.iter().try_fold(1_usize, |all, dim| all.checked_mul(*dim));
-    let size = match kind {
-        Kind::Number(dtype, _) => dtype.size().unwrap_or(1),
-        Kind::Bytes(size) => size,
-        Kind::Text(size, _) => size * 4,
-    };
-    let wanted = count.and_then(|count| count.checked_mul(size));
-    let (Some(count), Some(wanted)) = (count, wanted) else {
-        return Err(format!("shape {:?} is too large", header.shape));
-    };
-    if wanted != data.len() {
-        return Err(format!(
-            "shape {:?} of {} takes {wanted} bytes, there are {}",
-            header.shape,
-            header.descr,
-            data.len()
-        ));
-    }
-    let data = if header.fortran_order {
-        in_rows(data, &header.shape, size)
-    } else {
-        data.to_vec()
-    };
-    let (dtype, data) = typed(kind, data, count)?;
-    let (records, dims) = match header.shape.split_first() {
+    let array = npy::read(bytes)?;
+    let (records, dims) = match array.shape.split_first() {
         None => (1, Vec::new()),
         Some((first, rest)) => (*first, rest.iter().map(|dim| *dim as u64).collect()),
     };
-    Records::new(source.to_owned(), dtype, Shapes::Same(dims), records, data).map_err(|what| {
+    Records::new(source.to_owned(), array.dtype, Shapes::Same(dims), records, array.data).map_err(|what| {
         what.strip_prefix(source)
             .map_or_else(|| what.clone(), |rest| rest.trim_start_matches(": ").to_owned())
     })
-}
-
-/// The header's text and the data behind it.
-fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
-    let rest = bytes
-        .strip_prefix(MAGIC)
-        .ok_or("no .npy file: it does not begin as one")?;
-    let cut = || "cut off in the header".to_owned();
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-    let (len, rest) = match version[0] {
-        1 => rest
-            .split_first_chunk::<2>()
-            .map(|(len, rest)| (usize::from(u16::from_le_bytes(*len)), rest)),
-        2 | 3 => rest
-            .split_first_chunk::<4>()
-            .map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest)),
-        other => return Err(format!("version {other} of the format is not known")),
-    }
-    .ok_or_else(cut)?;
-    if len > HEADER_BYTES {
-        return Err(format!("a header of {len} bytes"));
-    }
-    let (header, data) = rest.split_at_checked(len).ok_or_else(cut)?;
-    let header = std::str::from_utf8(header).map_err(|_| "the header is no text".to_owned())?;
-    Ok((header, data))
-}
-
-/// The header, a Python dictionary of three keys.
-fn parse(text: &str) -> Result<Header, String> {
-    let value = |key: &str| {
-        [format!("'{key}'"), format!("\"{key}\"")]
-            .iter()
-            .find_map(|quoted| text.split_once(quoted.as_str()))
-            .and_then(|(_, rest)| rest.trim_start().strip_prefix(':'))
-            .map(str::trim_start)
-            .ok_or_else(|| format!("the header has no `{key}`"))
-    };
-    let descr = value("descr")?;
-    let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
-    let descr = quote.and_then(|quote| descr[1..].split_once(quote));
-    let Some((descr, _)) = descr else {
-        return Err("an array of records with fields: save one field at a time".into());
-    };
-    let order = value("fortran_order")?;
-    let fortran_order = match (order.starts_with("True"), order.starts_with("False")) {
-        (true, _) => true,
-        (_, true) => false,
-        _ => return Err("the header's `fortran_order` is neither True nor False".into()),
-    };
-    let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-    let Some((shape, _)) = shape else {
-        return Err("the header's `shape` is no tuple".into());
-    };
-    let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    let dims = dims.map(|dim| {
-        dim.trim_end_matches('L')
-            .parse()
-            .map_err(|_| format!("`{dim}` is no dimension"))
-    });
-    let shape: Vec<usize> = dims.take(RANK + 1).collect::<Result<_, _>>()?;
-    if shape.len() > RANK {
-        return Err(format!("more than {RANK} dimensions"));
-    }
-    Ok(Header {
-        descr: descr.to_owned(),
-        fortran_order,
-        shape,
-    })
-}
-
-fn kind(descr: &str) -> Result<Kind, String> {
-    let (order, rest) = match descr.chars().next() {
-        Some(order @ ('<' | '>' | '|' | '=')) => (order, &descr[1..]),
-        _ => ('|', descr),
-    };
-    let big = order == '>';
-    let dtype = match rest {
-        "b1" | "?" => DataType::Bool,
-        "i1" => DataType::Int8,
-        "i2" => DataType::Int16,
-        "i4" => DataType::Int32,
-        "i8" => DataType::Int64,
-        "u1" => DataType::Uint8,
-        "u2" => DataType::Uint16,
-        "u4" => DataType::Uint32,
-        "u8" => DataType::Uint64,
-        "f2" => DataType::Fp16,
-        "f4" => DataType::Fp32,
-        "f8" => DataType::Fp64,
-        _ => {
-            let sized = |kind: char| rest.strip_prefix(kind).and_then(|size| size.parse::<usize>().ok());
-            let bounded = |size: &usize| (1..=1 << 20).contains(size);
-            if let Some(size) = sized('S').filter(bounded) {
-                return Ok(Kind::Bytes(size));
-            }
-            if let Some(size) = sized('U').filter(bounded) {
-                return Ok(Kind::Text(size, big));
-            }
-            if rest.starts_with('O') {
-                return Err(
-                    "an array of Python objects, which only Python can read: give it a type before it is saved".into(),
-                );
-            }
-            return Err(format!("elements of type `{descr}` are none of the protocol's"));
-        }
-    };
-    Ok(Kind::Number(dtype, big))
-}
-
-/// Elements as the protocol has them.
-fn typed(kind: Kind, mut data: Vec<u8>, count: usize) -> Result<(DataType, Vec<u8>), String> {
-    match kind {
-        Kind::Number(dtype, big) => {
-            if big {
-                data.chunks_exact_mut(dtype.size().unwrap_or(1))
-                    .for_each(<[u8]>::reverse);
-            }
-            if dtype == DataType::Bool && data.iter().any(|byte| *byte > 1) {
-                return Err("a boolean that is neither 0 nor 1".into());
-            }
-            Ok((dtype, data))
-        }
-        Kind::Bytes(size) => {
-            let mut out = Vec::with_capacity(data.len() + count * 4);
-            for element in data.chunks_exact(size) {
-                let end = element.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                element::push_bytes(&element[..end], &mut out);
-            }
-            Ok((DataType::Bytes, out))
-        }
-        Kind::Text(size, big) => {
-            let mut out = Vec::with_capacity(data.len());
-            for element in data.chunks_exact(size * 4) {
-                let code = |bytes: &[u8; 4]| {
-                    if big {
-                        u32::from_be_bytes(*bytes)
-                    } else {
-                        u32::from_le_bytes(*bytes)
-                    }
-                };
-                let codes: Vec<u32> = element.as_chunks::<4>().0.iter().map(code).collect();
-                let end = codes.iter().rposition(|code| *code != 0).map_or(0, |last| last + 1);
-                let text: Option<String> = codes[..end].iter().map(|code| char::from_u32(*code)).collect();
-                let text = text.ok_or("a text that is no Unicode")?;
-                element::push_bytes(text.as_bytes(), &mut out);
-            }
-            Ok((DataType::Bytes, out))
-        }
-    }
-}
-
-/// Elements that were saved column by column, row by row.
-fn in_rows(data: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(data.len());
-    let mut place = vec![0_usize; shape.len()];
-    for _ in 0..data.len() / size.max(1) {
-        let (mut at, mut step) = (0, 1);
-        for (index, dim) in place.iter().zip(shape) {
-            at += index * step;
-            step *= dim;
-        }
-        out.extend_from_slice(&data[at * size..(at + 1) * size]);
-        for (index, dim) in place.iter_mut().zip(shape).rev() {
-            *index += 1;
-            if *index < *dim {
-                break;
-            }
-            *index = 0;
-        }
-    }
-    out
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tierlab_protocol::tensor::DataType;
+
+    const MAGIC: &[u8] = b"\x93NUMPY";
 
     pub(crate) fn file(descr: &str, fortran: bool, shape: &[usize], data: &[u8]) -> Vec<u8> {
         let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();

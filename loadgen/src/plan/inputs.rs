@@ -33,6 +33,9 @@ pub(super) struct RawInputs {
     #[serde(default)]
     tensor: BTreeMap<String, RawTensor>,
     check: Option<RawCheck>,
+    /// The same keys for another model that a mix asks: `[inputs.model.NAME]`, `[inputs.model.NAME.tensor.INPUT]`.
+    #[serde(default)]
+    model: BTreeMap<String, RawInputs>,
 }
 
 /// `inputs.order`.
@@ -136,7 +139,10 @@ struct RawText {
 /// What a plan says of inputs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InputsPlan {
+    /// Of the plan's model.
     pub(super) rules: InputRules,
+    /// Of other models, by name.
+    pub(super) of_others: BTreeMap<String, InputRules>,
     /// Every file that requests are made of.
     pub(super) files: Vec<PathBuf>,
 }
@@ -157,11 +163,44 @@ impl Files<'_> {
     }
 }
 
-pub(super) fn validate(raw: RawInputs, base: &Path) -> Result<InputsPlan, String> {
+/// Validates them; `others` are the models that may have inputs of their own.
+pub(super) fn validate(mut raw: RawInputs, others: &[&str], base: &Path) -> Result<InputsPlan, String> {
     let mut files = Files {
         base,
         named: Vec::new(),
     };
+    let mut of_others = BTreeMap::new();
+    for (name, mut raw) in std::mem::take(&mut raw.model) {
+        if !others.contains(&name.as_str()) {
+            return Err(format!(
+                "`inputs.model.{name}`: no part of a mix asks `{name}`, or it is the plan's own model"
+            ));
+        }
+        if !std::mem::take(&mut raw.model).is_empty() {
+            return Err(format!("`inputs.model.{name}.model`: a model has no models of its own"));
+        }
+        let rules = rules(raw, &mut files).map_err(|what| of_model(&name, &what))?;
+        of_others.insert(name, rules);
+    }
+    Ok(InputsPlan {
+        rules: rules(raw, &mut files)?,
+        of_others,
+        files: files.named,
+    })
+}
+
+/// What is said of `inputs` and its keys, said of another model's.
+pub(super) fn of_model(model: &str, what: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let key = match model.chars().all(is_bare) {
+        true => model.to_owned(),
+        false => toml::Value::from(model).to_string(),
+    };
+    let below = |open: &str| format!("{open}inputs.model.{key}.");
+    what.replace("`inputs.", &below("`")).replace("[inputs.", &below("["))
+}
+
+fn rules(raw: RawInputs, files: &mut Files<'_>) -> Result<InputRules, String> {
     let order = match (raw.order, raw.zipf_exponent) {
         (RawOrder::Sequential, None) => Order::Sequential,
         (RawOrder::Shuffled, None) => Order::Shuffled,
@@ -197,19 +236,16 @@ pub(super) fn validate(raw: RawInputs, base: &Path) -> Result<InputsPlan, String
     };
     let mut tensors = BTreeMap::new();
     for (name, tensor) in raw.tensor {
-        let rule = tensor_rule(&name, tensor, &mut files)?;
+        let rule = tensor_rule(&name, tensor, files)?;
         tensors.insert(name, rule);
     }
-    let check = raw.check.map(|check| check_rule(check, &mut files)).transpose()?;
-    Ok(InputsPlan {
-        rules: InputRules {
-            order,
-            rows_per_request: raw.rows_per_request,
-            tensors,
-            recorded,
-            check,
-        },
-        files: files.named,
+    let check = raw.check.map(|check| check_rule(check, files)).transpose()?;
+    Ok(InputRules {
+        order,
+        rows_per_request: raw.rows_per_request,
+        tensors,
+        recorded,
+        check,
     })
 }
 
@@ -470,7 +506,32 @@ mod tests {
 
     fn parse(text: &str) -> Result<InputRules, String> {
         let raw = toml::from_str(text).map_err(|error| error.to_string())?;
-        validate(raw, Path::new("")).map(|plan| plan.rules)
+        validate(raw, &[], Path::new("")).map(|plan| plan.rules)
+    }
+
+    #[test]
+    fn another_model_of_a_mix_has_inputs_of_its_own() {
+        let of = |text: &str, others: &[&str]| validate(toml::from_str(text).unwrap(), others, Path::new(""));
+        let text =
+            "[tensor.x]\nshape = [1]\n[model.\"ctr.2\".tensor.y]\nshape = [2]\n[model.b]\norder = \"shuffled\"\n";
+        let plan = of(text, &["ctr.2", "b"]).unwrap();
+        assert!(plan.rules.tensors.contains_key("x") && plan.of_others["ctr.2"].tensors.contains_key("y"));
+        assert_eq!(plan.of_others["b"].order, Order::Shuffled);
+        for (text, what) in [
+            (text, "no part of a mix asks `b`"),
+            (
+                "[model.\"ctr.2\".tensor.y]\nshape = [-1]",
+                "`inputs.model.\"ctr.2\".tensor.y.shape[0]` = -1",
+            ),
+            ("[model.\"ctr.2\".model.c]\norder = \"zipf\"", "no models of its own"),
+        ] {
+            let refused = of(text, &["ctr.2"]).expect_err(what);
+            assert!(refused.contains(what), "{refused}");
+        }
+        assert_eq!(
+            of_model("b", "add\n[inputs.tensor.x]\nto `inputs.order`"),
+            "add\n[inputs.model.b.tensor.x]\nto `inputs.model.b.order`"
+        );
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use variant::{NO_TIER, Stage, VariantPlan};
 
 use check::{below, within};
 use driven::DrivenPlan;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierlab_analysis::record::{Limits, Question};
@@ -96,8 +96,10 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// Which entities are asked for.
     pub keys: KeyDistribution,
-    /// What the inputs of requests are.
+    /// What the inputs of requests are, of its own model.
     pub inputs: InputRules,
+    /// And of other models that its mixes ask, by name.
+    pub inputs_of_others: BTreeMap<String, InputRules>,
     /// Every file that requests are made of.
     pub input_files: Vec<PathBuf>,
     /// Whether the same load is first measured on a null endpoint.
@@ -179,6 +181,25 @@ impl Plan {
         models.filter(|model| *model != self.model).collect()
     }
 
+    /// What it says of the inputs of a model.
+    #[must_use]
+    pub fn inputs_of(&self, model: &str) -> InputRules {
+        match model == self.model {
+            true => self.inputs.clone(),
+            false => self.inputs_of_others.get(model).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// An error of the inputs of a model, in the words of the plan.
+    #[must_use]
+    pub fn wrong_inputs(&self, model: &str, what: &str) -> String {
+        let what = match model == self.model {
+            true => what.to_owned(),
+            false => inputs::of_model(model, what),
+        };
+        format!("{}: {what}", self.file.display())
+    }
+
     /// An error of this plan, found out later; `what` begins with the key, between backticks.
     #[must_use]
     pub fn refuse(&self, what: String) -> PlanError {
@@ -242,7 +263,6 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         (_, encoding) => encoding.unwrap_or_default(),
     };
     let keys = keys::validate(raw.keys, base)?;
-    let inputs = inputs::validate(raw.inputs, base)?;
     let arrivals = arrivals::validate(raw.arrivals, raw.arrival, raw.shape, base)?;
     let prices = match (raw.prices, raw.instance) {
         (None, None) => None,
@@ -256,6 +276,10 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         base,
     };
     let mixes = mix::validate(raw.mix, frame)?;
+    let asked = mixes.iter().flat_map(|mix| &mix.parts);
+    let mut others: Vec<&str> = asked.filter_map(|part| part.model.as_deref()).collect();
+    others.retain(|model| *model != raw.model);
+    let inputs = inputs::validate(raw.inputs, &others, base)?;
     if raw.load.is_empty() && mixes.is_empty() && journeys.is_empty() && question.is_none() {
         return Err(
             "`[[load]]` is missing: a plan needs at least one load, or a `[[mix]]`, a `[[journey]]` or a `[question]`"
@@ -339,6 +363,7 @@ fn validate(mut raw: raw::RawPlan, file: &Path, text: &str) -> Result<Plan, Stri
         arrivals,
         keys,
         inputs: inputs.rules,
+        inputs_of_others: inputs.of_others,
         input_files: inputs.files,
         noise_floor: raw.noise_floor,
         selfcheck: raw.selfcheck,

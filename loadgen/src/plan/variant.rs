@@ -32,7 +32,7 @@ pub struct VariantPlan {
     pub tier: TierPlan,
     /// Its cache.
     pub cache: CacheState,
-    /// The profile of a remote service that is emulated over its tier.
+    /// The profile of a remote service that is emulated over its tier, or the file of a recorded one.
     pub emulated: Option<String>,
     /// Its copy on a local folder.
     pub staged: Option<Stage>,
@@ -247,7 +247,7 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
                             name,
                             tier: tier.clone(),
                             cache: cache_state(&at("cache"), cache.value.as_deref(), known)?,
-                            emulated: emulated.value.clone(),
+                            emulated: emulated.value.as_deref().map(|name| profile(known.base, name)),
                             staged: stage(staged.value, raw.staged_bytes),
                             sessions: sessions.value,
                             price: raw.price.clone(),
@@ -264,6 +264,15 @@ fn crossed(raw: &RawVariant, index: usize, known: &Known<'_>) -> Result<Vec<Vari
         check(variant, raw, index, known)?;
     }
     Ok(variants)
+}
+
+/// A profile's name as it is; the file of a recorded one from the plan's folder.
+fn profile(base: &Path, name: &str) -> String {
+    if name.ends_with(".toml") {
+        base.join(name).display().to_string()
+    } else {
+        name.to_owned()
+    }
 }
 
 fn known_tier(raw: &RawVariant, at: &str, known: &Known<'_>) -> Result<TierPlan, String> {
@@ -482,6 +491,16 @@ mod tests {
         );
         assert_eq!(all[4].cache.share, 0.0);
         assert_eq!(all[2].cache.share, 0.2);
+    }
+
+    #[test]
+    fn a_recorded_profile_lies_beside_the_plan() {
+        assert_eq!(profile(Path::new("plans"), "s3-express"), "s3-express");
+        assert_eq!(
+            profile(Path::new("plans"), "mine/bucket.toml"),
+            "plans/mine/bucket.toml"
+        );
+        assert_eq!(profile(Path::new("plans"), "/data/bucket.toml"), "/data/bucket.toml");
     }
 
     #[test]

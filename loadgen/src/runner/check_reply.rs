@@ -123,7 +123,7 @@ fn body(
         entities: population.map(|population| Entities { population, ids: &ids }),
     };
     let prepared = inputs.prepare(&wish);
-    let mut prepared = prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))?;
+    let mut prepared = prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(model, &what)))?;
     Ok(prepared.bodies.swap_remove(0))
 }
 

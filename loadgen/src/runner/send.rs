@@ -224,7 +224,7 @@ impl Requests<'_> {
                 })
             }
         };
-        prepared.map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))
+        prepared.map_err(|what| RunError::Usage(plan.wrong_inputs(self.model, &what)))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::server::control::Control;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierlab_load::custom::{Custom, CustomSpec};
-use tierlab_load::inputs::{Declared, InputRules, Inputs, Recorded};
+use tierlab_load::inputs::{Declared, Inputs, Recorded};
 use tierlab_load::keys::Population;
 use tierlab_load::reply::Expected;
 use tierlab_protocol::metadata::{ENTITY_ID, JoinedMetadata, ModelMetadata};
@@ -50,9 +50,7 @@ impl Content {
     /// # Errors
     /// Inputs that the plan says too little of, with the lines to add, or what the model does not take.
     pub fn of(plan: &Plan, model: &ModelMetadata) -> Result<Self, RunError> {
-        let none = InputRules::default();
-        // What a plan says of inputs is about its own model.
-        let rules = if model.name == plan.model { &plan.inputs } else { &none };
+        let rules = plan.inputs_of(&model.name);
         let joined = model.joined.as_ref().filter(|joined| joined.rows > 0);
         let (specs, joined) = match (joined, rules.recorded.as_deref()) {
             (Some(joined), Some(recorded)) => (recorded_inputs(model, joined, recorded), None),
@@ -76,8 +74,8 @@ impl Content {
             outputs: &model.outputs,
             batched: model.batched == Some(true) || population.is_some(),
         };
-        let inputs = Inputs::resolve(rules, &declared)
-            .map_err(|what| RunError::Usage(format!("{}: {what}", plan.file.display())))?;
+        let inputs = Inputs::resolve(&rules, &declared)
+            .map_err(|what| RunError::Usage(plan.wrong_inputs(&model.name, &what)))?;
         Ok(match population {
             Some(population) => Self::Mixed(population, inputs),
             None => Self::Inline(inputs),

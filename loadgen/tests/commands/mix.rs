@@ -1,9 +1,12 @@
 //! Mixes and traces through the real binary, against the null endpoint.
 
 use crate::program::{BINARY, NullEndpoint, Workdir, run};
-use serde_json::Value;
+use crate::site::{Asked, Reply, site};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 const HEAD: &str = "name = \"short\"\nmodel = \"m\"\nseed = 3\nrepeats = 2\nwarmup_s = 0.1\nstep_s = 0.5\ndrain_s = 0.5\n\
     max_in_flight = 8\n";
@@ -101,4 +104,70 @@ fn a_log_becomes_a_trace_that_a_plan_replays_with_its_batch_sizes() {
         "{}",
         ended.stderr
     );
+}
+
+/// Two models with free dimensions: `m` takes `x` [-1, -1], `other` takes `image` [-1, 3, -1, -1].
+fn two_models(asked: &Asked) -> Reply {
+    let about = |name: &str, input: &str, shape: &[i64]| {
+        let inputs = [json!({"name": input, "datatype": "FP32", "shape": shape})];
+        let outputs = [json!({"name": "y", "datatype": "FP32", "shape": [-1, 1]})];
+        json!({"name": name, "versions": ["1"], "platform": "p", "inputs": inputs, "outputs": outputs}).to_string()
+    };
+    let reply = |model: &str| {
+        let y = json!({"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [0.5]});
+        json!({"model_name": model, "model_version": "1", "outputs": [y]}).to_string()
+    };
+    match asked.path.as_str() {
+        "/v2/models/m" => (200, about("m", "x", &[-1, -1])),
+        "/v2/models/other" => (200, about("other", "image", &[-1, 3, -1, -1])),
+        "/v2/models/m/infer" => (200, reply("m")),
+        "/v2/models/other/infer" => (200, reply("other")),
+        _ => (404, "{\"error\":\"no such route\"}".to_owned()),
+    }
+}
+
+#[test]
+fn each_model_of_a_mix_is_sent_the_inputs_that_the_plan_gives_it() {
+    let shapes = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&shapes);
+    let port = site(move |asked| {
+        if asked.path.ends_with("/infer") {
+            let body: Value = serde_json::from_slice(asked.body.as_bytes()).unwrap();
+            let input = &body["inputs"][0];
+            // Before the load, two rows are sent to see which dimension they are.
+            if input["shape"][0] == 2 {
+                return two_models(asked);
+            }
+            seen.lock()
+                .unwrap()
+                .insert(format!("{} {}", input["name"], input["shape"]));
+        }
+        two_models(asked)
+    });
+    let url = format!("http://127.0.0.1:{port}");
+    let own = format!(
+        "{HEAD}encoding = \"json\"\n[limits]\nforeign_cpu_share = 1.0\nsteal_share = 1.0\nlag_us = 1000000\n\
+         [[mix]]\nrates = [60]\n[[mix.part]]\nweight = 2\nmode = \"realtime\"\n\
+         [[mix.part]]\nweight = 1\nmode = \"realtime\"\nmodel = \"other\"\n[inputs.tensor.x]\nshape = [\"rows\", 5]\n"
+    );
+    let place = Workdir::new(&own);
+    let mut sweep = place.sweep(&url);
+    sweep.arg("--no-metrics");
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("`other`") && ended.stderr.contains("[inputs.model.other.tensor.image]"),
+        "{}",
+        ended.stderr
+    );
+    let place = Workdir::new(&format!(
+        "{own}[inputs.model.other]\norder = \"shuffled\"\n[inputs.model.other.tensor.image]\n\
+         shape = [\"rows\", 3, {{ choices = [4, 6] }}, {{ same_as = 2 }}]\n"
+    ));
+    let mut sweep = place.sweep(&url);
+    sweep.arg("--no-metrics");
+    let ended = run(sweep);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let found: Vec<String> = shapes.lock().unwrap().iter().cloned().collect();
+    assert_eq!(found, [r#""image" [1,3,4,4]"#, r#""image" [1,3,6,6]"#, r#""x" [1,5]"#]);
 }

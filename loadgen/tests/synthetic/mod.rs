@@ -130,6 +130,7 @@ fn environment() -> Environment {
         onnxruntime: "1.31.1 (CPUExecutionProvider)".to_owned(),
         git_commit: "0123456789abcdef-dirty".to_owned(),
         version: "0.1.0".to_owned(),
+        machine_warnings: Vec::new(),
         shared_cores: vec!["load generator".to_owned(), "server".to_owned(), "origins".to_owned()],
         origins: BTreeMap::from([
             ("nvme".to_owned(), "real; O_DIRECT".to_owned()),

@@ -24,6 +24,7 @@ Examples:
   tierlab-models import-table big/ --key id --name big --part 1/4 --finish
   tierlab-models import-table train.txt --preset criteo --nulls zero --name clicks
   tierlab-models import-table data_batch_1.bin --preset cifar10 --name images
+  tierlab-models import-table shards/ --key __key__ --name train --columns cls,emb.npy      WebDataset
 
 In config.toml of a model, `[joined.dense]` with `table = \"users\"` has the server read the rows of `entity_id`.";
 

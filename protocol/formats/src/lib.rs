@@ -4,12 +4,14 @@
 //! of [`tierlab_protocol`]. This crate does no I/O, has no async code and knows nothing of tiers, sessions or load.
 //!
 //! - [`model`]: a model's `config.toml` and its manifest
+//! - [`npy`]: arrays as NumPy saves them
 //! - [`onnx`]: the messages of a model's graph
 //! - [`pbtxt`]: the text format of protocol buffers, and Triton's `config.pbtxt` in it
 //! - [`shards`]: tar archives and TFRecord files of samples, and their index
 //! - [`table`]: the feature-table file format
 
 pub mod model;
+pub mod npy;
 pub mod onnx;
 pub mod pbtxt;
 pub mod shards;

@@ -1,7 +1,7 @@
 //! Small messages that would be large in memory: the memory of the process is held against the bound of the configuration.
 
 use crate::attacks::messages;
-use crate::grpc::serve;
+use crate::grpc::{self, serve};
 use crate::harness::{Data, PATIENCE, Reply, Server, root, tensor, tool};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -220,8 +220,16 @@ async fn a_reply_that_can_never_fit_is_refused_with_the_key_and_nobody_else_is()
             }
         }
     }
+    let over_grpc = grpc::infer(&server, grpc::raw("zeros", wanted(80_000_000)))
+        .await
+        .unwrap_err();
+    assert_eq!(over_grpc.code(), tonic::Code::ResourceExhausted, "{over_grpc}");
+    assert!(
+        over_grpc.message().contains("`admission.max_buffered_bytes`"),
+        "{over_grpc}"
+    );
     let refused = "tierlab_refusals_total{reason=\"reply_too_large\"}";
-    assert_eq!(server.metric(refused).await, 4.0);
+    assert_eq!(server.metric(refused).await, 5.0);
 }
 
 #[tokio::test]

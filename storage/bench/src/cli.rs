@@ -1,8 +1,7 @@
 //! The command line. In: arguments. Out: which of the commands, with its options.
 
-use crate::single;
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use crate::{calibrate, doctor, layouts, runner, single};
+use clap::{Parser, Subcommand};
 
 const AFTER_HELP: &str = "\
 Reads go through the same code as the server's. Without a command the flags are one point, whose load is closed-loop:
@@ -32,6 +31,39 @@ Examples:
 
 Exit codes: 0 success, 2 bad usage or plan, 1 anything else, a point that failed or an interrupt included.";
 
+const AFTER_LAYOUTS: &str = "\
+The table is made of a seed: 13 floats and 26 integers a row. Each layout holds the same rows, every row that is read is held
+against them, and all is removed at the end. Rounds go through tiers and layouts in an order drawn anew.
+
+Examples:
+  tierlab-storage-bench layouts configs/storage/layouts.toml --scratch /data
+  tierlab-storage-bench layouts configs/storage/layouts.toml --rows 5000 --repeats 3 --out results/layouts
+
+Exit codes: 0 success, 2 bad usage or plan, 1 anything else, an interrupt included.";
+
+const AFTER_CALIBRATE: &str = "\
+Each size is read at each depth, again and again in turn, by a closed loop: as many callers as the depth, each waiting for its own
+read. The data is made by a seeded generator and removed at the end. With the flags as they are it takes about five minutes.
+
+Examples:
+  tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1, c7gn.xlarge' --out bucket.toml
+  tierlab-storage-bench calibrate --tier configs/tiers/nfs.toml --place 'office filer, 10 GbE' --blocks 4KiB,64KiB,1MiB,8MiB --out filer.toml
+  tierlab-storage-bench calibrate --tier configs/tiers/s3.toml --place 'eu-central-1' --rounds 24 --every 1h --out day.toml
+  tierlab-storage-bench --tier configs/tiers/memory.toml --set root= --set emulated.profile=bucket.toml --depth 8
+
+Exit codes: 0 success, 2 bad usage or config, 1 anything else, an interrupt included.";
+
+const AFTER_DOCTOR: &str = "\
+Nothing is changed. Where the tier is a local folder or a mount, a file of 128 MiB is written to it, read for half a second in each of
+five ways, and removed; --no-measure leaves that out.
+
+Examples:
+  tierlab-storage-bench doctor
+  tierlab-storage-bench doctor --tier configs/tiers/nvme.toml --set root=/data
+  tierlab-storage-bench doctor --tier configs/tiers/nfs.toml --no-measure --json
+
+Exit codes: 0 success, whatever it found, 2 bad usage or config, 1 anything else.";
+
 /// Measure what a storage tier does to reads: one point by flags, or a plan of many
 #[derive(Debug, Parser)]
 #[command(
@@ -53,34 +85,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure a plan: patterns, blocks, depths and ways of reading crossed, with a report
     #[command(after_help = AFTER_RUN)]
-    Run(RunOptions),
-}
-
-/// Of `run`.
-#[derive(Debug, Args)]
-pub(crate) struct RunOptions {
-    /// The plan's TOML
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: PathBuf,
-    /// A folder on the disk that local tiers measure; a folder of the run is made in it and removed at the end. Goes
-    /// before the plan's `scratch`; without either, the system's temporary folder
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) scratch: Option<PathBuf>,
-    /// Where results go [default: results/NAME-DATE]
-    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
-    pub(crate) out: Option<PathBuf>,
-    /// Go on with a run that was interrupted
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) resume: Option<PathBuf>,
-    /// Repeats of each point, in the place of the plan's
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) repeats: Option<u32>,
-    /// Seconds of each repeat, in the place of the plan's
-    #[arg(long)]
-    pub(crate) seconds: Option<f64>,
-    /// Measure no peers (fio and others), even where they are installed
-    #[arg(long)]
-    pub(crate) no_peers: bool,
+    Run(runner::Options),
+    /// Measure what a layout does to reads: one table as files, shards, Parquet and rows, looked up and scanned on each tier
+    #[command(after_help = AFTER_LAYOUTS)]
+    Layouts(layouts::Options),
+    /// Record a tier into a profile that `emulated.profile` replays anywhere
+    #[command(after_help = AFTER_CALIBRATE)]
+    Calibrate(calibrate::Options),
+    /// Look at this machine and a tier for what would slow a run, and say how to change it
+    #[command(after_help = AFTER_DOCTOR)]
+    Doctor(doctor::Options),
 }
 
 #[cfg(test)]
@@ -99,5 +113,8 @@ mod tests {
             Some(Command::Run(_))
         ));
         assert!(parse("b --tier x run plan.toml").is_err());
+        let calibrate = parse("b calibrate --tier x --out p.toml --place here --depths 1,2").unwrap();
+        assert!(matches!(calibrate.command, Some(Command::Calibrate(_))));
+        assert!(parse("b calibrate --tier x --out p.toml").is_err() && parse("b doctor --set a=1").is_err());
     }
 }

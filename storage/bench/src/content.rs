@@ -6,8 +6,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tierlab_storage::conformance::content;
-use tierlab_storage::{Body, Object, ObjectPath, Tier};
+use tierlab_storage::{Body, Object, ObjectPath, StorageError, Tier};
 
 /// Objects written at a time.
 const AT_A_TIME: usize = 16;
@@ -15,6 +16,11 @@ const AT_A_TIME: usize = 16;
 const PIECE: u64 = 1 << 20;
 /// The beginning of each access that is checked: enough to see a misplaced read, cheap enough for every one of them.
 const CHECKED: usize = 8;
+
+/// Tries of a call that fails for the moment: what is measured may be a tier that fails now and then.
+const TRIES: u32 = 8;
+/// The first pause between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Objects that are all as long as each other.
 #[derive(Debug, Clone)]
@@ -42,7 +48,8 @@ impl Data {
         let put = |number: u32| async move {
             let path = ObjectPath::new(&format!("{folder}/{number:06}.bin"))?;
             let body = body(scratch, number, seed, file_bytes)?;
-            let object = tier.put(&path, body).await.context("cannot write the data to measure");
+            let object = patiently(async || tier.put(&path, body.clone()).await).await;
+            let object = object.context("cannot write the data to measure");
             let _ = std::fs::remove_file(scratch.join(number.to_string()));
             object
         };
@@ -68,12 +75,29 @@ impl Data {
 
     /// Removes the objects. All are tried; the first error is told.
     pub(crate) async fn remove(&self, tier: &Arc<dyn Tier>) -> Result<()> {
-        let gone = stream::iter(self.objects.iter()).map(|object| tier.delete(&object.path));
+        let delete = |object: &Object| {
+            let path = object.path.clone();
+            async move { patiently(async || tier.delete(&path).await).await }
+        };
+        let gone = stream::iter(self.objects.iter()).map(delete);
         let gone: Vec<_> = gone.buffer_unordered(AT_A_TIME).collect().await;
         gone.into_iter()
             .collect::<Result<(), _>>()
             .context("cannot remove what was measured")
     }
+}
+
+/// Tries a call again while its error is one that may pass.
+async fn patiently<T>(call: impl AsyncFn() -> Result<T, StorageError>) -> Result<T, StorageError> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES {
+        match call().await {
+            Err(error) if error.kind().is_transient() => tokio::time::sleep(pause).await,
+            ended => return ended,
+        }
+        pause *= 2;
+    }
+    call().await
 }
 
 /// The content of an object: in memory where it is small, else as a temporary file.

@@ -1,13 +1,16 @@
 //! `tierlab-storage-bench`: what a tier does to reads. Parses the command line, runs one of its commands, tells how it ended.
 
+mod calibrate;
+mod chance;
 mod cli;
 mod content;
+mod doctor;
 mod drive;
+mod layouts;
 mod machine;
 mod peers;
 mod picker;
 mod plan;
-mod random;
 mod record;
 mod report;
 mod runner;
@@ -16,7 +19,6 @@ mod stop;
 mod summary;
 mod units;
 mod ways;
-mod zipf;
 
 use anyhow::Result;
 use clap::Parser;
@@ -48,6 +50,9 @@ fn main() -> ExitCode {
 fn command(cli: &Cli) -> Result<()> {
     match (&cli.command, &cli.single) {
         (Some(Command::Run(options)), _) => runner::run(options),
+        (Some(Command::Layouts(options)), _) => layouts::run(options),
+        (Some(Command::Calibrate(options)), _) => calibrate::call(options),
+        (Some(Command::Doctor(options)), _) => doctor::call(options),
         (None, Some(options)) => single::call(options),
         (None, None) => Err(plan::bad_usage(
             "--tier",

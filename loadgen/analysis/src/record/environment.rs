@@ -26,6 +26,9 @@ pub struct Environment {
     pub version: String,
     /// What ran on the same cores: load generator, server, origins.
     pub shared_cores: Vec<String>,
+    /// What of the machine would slow a run, as `tierlab-storage-bench doctor` says; empty where it was not asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine_warnings: Vec<String>,
     /// Per tier: `embedded`, `emulated` or `real`, and the tier's own notes.
     pub origins: BTreeMap<String, String>,
 }

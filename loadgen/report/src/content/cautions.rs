@@ -9,7 +9,7 @@ use super::instrument::Instrument;
 use super::percentiles;
 use super::words::{is_emulated, name, origin, origin_text, tiers};
 use crate::units::{digits3, latency};
-use tierlab_analysis::record::{DriftHow, Driven, Point, Repeat, Run, Verdict};
+use tierlab_analysis::record::{DriftHow, Driven, Environment, Point, Repeat, Run, Verdict};
 use tierlab_analysis::validity::closed_loop;
 use tierlab_analysis::validity::disturbance::counted;
 use tierlab_analysis::validity::littles_law;
@@ -60,6 +60,7 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
         ));
     }
     cautions.extend(agents::sentences(&run.points, &run.limits));
+    cautions.extend(machine(&run.environment));
     cautions.extend(disturbed(&run.points));
     cautions.extend(percentiles::missing_p99(run).map(|missing| missing + "."));
     cautions.extend(percentiles::wide(run).map(|wide| wide + "."));
@@ -67,6 +68,14 @@ pub(crate) fn cautions(run: &Run, instrument: &Instrument<'_>) -> Vec<String> {
         cautions.extend(point_cautions(run, point));
     }
     cautions
+}
+
+/// What of the machine would slow a run, each by itself.
+fn machine(environment: &Environment) -> impl Iterator<Item = String> {
+    environment
+        .machine_warnings
+        .iter()
+        .map(|warning| format!("This machine: {warning}."))
 }
 
 /// How many steps something foreign disturbed, by what, and what became of them.
@@ -206,6 +215,18 @@ mod tests {
             repeats: repeats.collect(),
             summary: None,
         }
+    }
+
+    #[test]
+    fn what_the_machine_has_wrong_is_told() {
+        let environment = Environment {
+            machine_warnings: vec!["CPU governor: powersave".to_owned()],
+            ..Environment::default()
+        };
+        assert_eq!(
+            machine(&environment).collect::<Vec<_>>(),
+            ["This machine: CPU governor: powersave."]
+        );
     }
 
     #[test]

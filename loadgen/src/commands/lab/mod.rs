@@ -8,6 +8,7 @@ mod answerable;
 mod cold_start;
 mod context;
 mod data;
+mod doctor;
 mod locations;
 mod prefill;
 mod prices;
@@ -92,6 +93,8 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         interrupt: &interrupt,
     };
     let configs = config_files(&plan, &lab)?;
+    // Before the lab's own work, which would count as that of others.
+    let warnings = doctor::warnings(options.bin_dir.as_deref()).await;
     let prepared = data::prepare(&context)?;
     let pricing = prices::of_variants(&plan, &lab, &prepared)?;
     let instrument = prove(&plan, earlier.as_ref(), &options.certificates, &interrupt).await?;
@@ -102,6 +105,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
     data::publish(&context, &prepared, &locations)?;
     let mut environment = environment::inspect(&locations.folders);
     environment.shared_cores = shared_cores(&lab, options);
+    environment.machine_warnings = warnings;
     let mut running = servers::Servers::new(locations);
     let mut targets = Vec::new();
     let mut variants = Vec::new();
@@ -183,10 +187,10 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         tier: variant.tier.kind.clone(),
         origin: match &variant.emulated {
             _ if variant.target.is_some() => "real, a server that ran already".to_owned(),
-            Some(profile) => format!("emulated, {profile}, over {}", variant.tier.origin),
+            Some(profile) => format!("emulated, {}, over {}", shown(profile), variant.tier.origin),
             None => variant.tier.origin.to_string(),
         },
-        emulated: variant.emulated.clone(),
+        emulated: variant.emulated.as_deref().map(shown),
         staged,
         cache: variant.cache.name.clone(),
         cache_share: variant.cache.share,
@@ -194,6 +198,14 @@ fn recorded(variant: &VariantPlan, staged: Option<StageState>) -> Variant {
         instance: variant.instance.clone(),
         set: variant.set.clone(),
     }
+}
+
+/// A profile as results name it: of a file its name, wherever it lies here; what it was recorded of stands in the tier's notes.
+fn shown(profile: &str) -> String {
+    let file = Path::new(profile)
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    file.unwrap_or_else(|| profile.to_owned())
 }
 
 /// Folders whose page cache is dropped before a step, by label and cache state.

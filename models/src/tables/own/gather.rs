@@ -217,7 +217,7 @@ impl Gathering<'_> {
             Origin::Store { .. } => &fetched,
         };
         let opened = open(path, name, &self.plan.csv, Some(self.schema))?;
-        let fits = self.plan.layout.fits(opened.schema());
+        let fits = self.plan.layout.fits(&opened.schema());
         fits.map_err(|what| ModelsError::bad(name, &what))?;
         let columns: Vec<&str> = self.plan.layout.inputs().collect();
         let stretches = match unit.stretch {
@@ -303,7 +303,7 @@ pub(super) fn list_lengths(opened: &Opened, path: &Path, name: &str) -> Result<V
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;
     use arrow_schema::DataType as Arrow;
-    let schema: SchemaRef = opened.schema().clone();
+    let schema: SchemaRef = opened.schema();
     let lists: Vec<&str> = schema
         .fields()
         .iter()

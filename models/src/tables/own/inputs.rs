@@ -15,7 +15,9 @@ use std::sync::Arc;
 /// Folders inside folders are followed this deep.
 const MAX_DEPTH: usize = 32;
 /// Endings of files that hold rows.
-const ENDINGS: [&str; 8] = ["parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc"];
+const ENDINGS: [&str; 11] = [
+    "parquet", "parq", "csv", "tsv", "arrow", "arrows", "feather", "ipc", "tar", "tfrecord", "tfrec",
+];
 
 /// The inputs of an import.
 #[derive(Debug, Default)]
@@ -227,7 +229,9 @@ fn reason_against(name: &str, is_iceberg: bool) -> Option<&'static str> {
         return Some("a name that begins with _ or . holds no rows, as Spark has it");
     }
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    (!ENDINGS.contains(&ending)).then_some("no file of rows by its name")
+    // As TensorFlow names the files of a set: x.tfrecord-00001-of-00010.
+    let is_one = ENDINGS.contains(&ending) || ending.starts_with("tfrecord");
+    (!is_one).then_some("no file of rows by its name")
 }
 
 /// The column of a folder `column=value`.

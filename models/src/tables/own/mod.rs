@@ -20,6 +20,7 @@ mod plan;
 mod read;
 mod remote;
 mod request;
+mod shards;
 mod spill;
 
 pub use request::{
@@ -196,7 +197,7 @@ impl Sample {
         let lengths = gather::list_lengths(&opened, &path, name)?;
         let measured = |column: &str| Some(lengths.iter().find(|(name, _)| name == column)?.1);
         let layout =
-            Layout::of(opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
+            Layout::of(&opened.schema(), &request.columns, &measured).map_err(|what| ModelsError::bad(name, &what))?;
         let stretches = opened.stretches(first.about.bytes);
         let rows: Option<u64> = stretches.iter().map(|stretch| stretch.rows).sum();
         // Of text and IPC: no row is shorter than its key.

@@ -1,10 +1,11 @@
-//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, CIFAR's records. In: a local file and what of it is wanted. Out: its schema, its
+//! Files of rows as batches: Parquet, Arrow IPC (files and streams), CSV, CIFAR's records, shards of samples. In: a local file and what of it is wanted. Out: its schema, its
 //! parts, and batches with the numbers of their rows. Knows nothing of keys or tables.
 
 use super::batch::{Batch, Numbers};
 use super::cifar::CifarFile;
 use super::csv_file::CsvFile;
 use super::request::{CsvOptions, FileForm};
+use super::shards::{ShardFile, ShardFormat, begins_as_one};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{Schema, SchemaRef};
@@ -12,24 +13,17 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use tierlab_formats::shards::tar::BLOCK;
 
 /// Rows of a batch of Parquet.
 const BATCH_ROWS: usize = 8192;
+/// Where a tar header says that it is one, since POSIX.1-1988.
+const USTAR: Range<usize> = 257..262;
 /// Rows of one unit of work at least, where a file can be cut.
 const UNIT_ROWS: u64 = 200_000;
-
-/// What a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Parquet,
-    IpcFile,
-    IpcStream,
-    Csv,
-    /// With these labels.
-    Cifar(&'static [&'static str]),
-}
 
 /// A stretch of a file that is read at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,115 +38,88 @@ pub(super) struct Stretch {
     pub(super) bytes: u64,
 }
 
-/// A file that was looked at.
-pub(super) struct Opened {
-    format: Format,
-    schema: SchemaRef,
-    parquet: Option<ArrowReaderMetadata>,
-    csv: Option<CsvFile>,
-    cifar: Option<CifarFile>,
+/// A file that was looked at, by its format.
+pub(super) enum Opened {
+    Parquet(ArrowReaderMetadata),
+    IpcFile(SchemaRef),
+    IpcStream(SchemaRef),
+    Csv(CsvFile),
+    Cifar(CifarFile),
+    Shard(ShardFile),
 }
 
-/// Looks at a file. Where a schema is given, CSV is read as it says.
+/// Looks at a file. Where a schema is given, CSV and shards are read as it says.
 ///
 /// # Errors
 /// A file that is none of these, or is damaged.
 pub(super) fn open(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
-    let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
-    let format = match csv.form {
-        FileForm::ByContent => format_of(&mut file, path)?,
-        FileForm::Text => Format::Csv,
-        FileForm::Cifar10 => Format::Cifar(&["label"]),
-        FileForm::Cifar100 => Format::Cifar(&["coarse_label", "fine_label"]),
-    };
-    let broken = |e: arrow_schema::ArrowError| format!("it cannot be read: {e}");
-    Ok(match format {
-        Format::Parquet => {
-            let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-                .map_err(|e| format!("it cannot be read: {e}"))?;
-            Opened {
-                format,
-                schema: Arc::clone(metadata.schema()),
-                parquet: Some(metadata),
-                csv: None,
-                cifar: None,
-            }
-        }
-        Format::IpcFile => Opened {
-            format,
-            schema: FileReader::try_new(BufReader::new(file), None)
-                .map_err(broken)?
-                .schema(),
-            parquet: None,
-            csv: None,
-            cifar: None,
-        },
-        Format::IpcStream => Opened {
-            format,
-            schema: StreamReader::try_new(BufReader::new(file), None)
-                .map_err(broken)?
-                .schema(),
-            parquet: None,
-            csv: None,
-            cifar: None,
-        },
-        Format::Cifar(labels) => Opened::cifar(format, CifarFile::open(path, labels)?),
-        Format::Csv => {
-            let csv = CsvFile::open(path, csv, known)?;
-            Opened {
-                format,
-                schema: csv.schema(),
-                parquet: None,
-                csv: Some(csv),
-                cifar: None,
-            }
-        }
-    })
+    match csv.form {
+        FileForm::ByContent => by_content(path, csv, known),
+        FileForm::Text => CsvFile::open(path, csv, known).map(Opened::Csv),
+        FileForm::Cifar10 => CifarFile::open(path, &["label"]).map(Opened::Cifar),
+        FileForm::Cifar100 => CifarFile::open(path, &["coarse_label", "fine_label"]).map(Opened::Cifar),
+    }
 }
 
-fn format_of(file: &mut File, path: &Path) -> Result<Format, String> {
-    let mut magic = Vec::new();
-    let read = file.by_ref().take(6).read_to_end(&mut magic);
+/// As its first bytes and its name say.
+fn by_content(path: &Path, csv: &CsvOptions, known: Option<&Schema>) -> Result<Opened, String> {
+    let mut file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
+    let mut head = Vec::new();
+    let read = file.by_ref().take(BLOCK as u64).read_to_end(&mut head);
     read.and_then(|_| file.rewind())
         .map_err(|e| format!("cannot read it: {e}"))?;
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    match &magic[..] {
-        [b'P', b'A', b'R', b'1', ..] => Ok(Format::Parquet),
-        b"ARROW1" => Ok(Format::IpcFile),
-        [0xff, 0xff, 0xff, 0xff, ..] => Ok(Format::IpcStream),
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
+    match &head[..] {
+        [b'P', b'A', b'R', b'1', ..] => ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
+            .map(Opened::Parquet)
+            .map_err(|e| broken(&e)),
+        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => FileReader::try_new(BufReader::new(file), None)
+            .map(|reader| Opened::IpcFile(reader.schema()))
+            .map_err(|e| broken(&e)),
+        [0xff, 0xff, 0xff, 0xff, ..] => StreamReader::try_new(BufReader::new(file), None)
+            .map(|reader| Opened::IpcStream(reader.schema()))
+            .map_err(|e| broken(&e)),
         [0x1f, 0x8b, ..] => Err("it is gzip: unpack it first".to_owned()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err("it is Zstandard: unpack it first".to_owned()),
-        _ if ["csv", "tsv", "txt"].contains(&ending) => Ok(Format::Csv),
+        _ if ["csv", "tsv", "txt"].contains(&ending) => CsvFile::open(path, csv, known).map(Opened::Csv),
         [] => Err("it is empty".to_owned()),
-        _ if magic == b"versio" => {
+        [b'v', b'e', b'r', b's', b'i', b'o', ..] => {
             Err("it is a pointer of Git LFS, not the file: fetch it with `git lfs pull`".to_owned())
         }
-        _ => Err("it is no Parquet, Arrow IPC, or text named .csv, .tsv or .txt".to_owned()),
+        _ if ending == "tar" || head.get(USTAR).is_some_and(|magic| magic == b"ustar") => {
+            ShardFile::open(path, ShardFormat::Tar, known).map(Opened::Shard)
+        }
+        _ if ending.starts_with("tfrec") || begins_as_one(&head) => {
+            ShardFile::open(path, ShardFormat::Records, known).map(Opened::Shard)
+        }
+        _ => Err("it is no Parquet, Arrow IPC, tar, TFRecord, or text named .csv, .tsv or .txt".to_owned()),
     }
 }
 
 impl Opened {
-    fn cifar(format: Format, file: CifarFile) -> Self {
-        Self {
-            format,
-            schema: file.schema(),
-            parquet: None,
-            csv: None,
-            cifar: Some(file),
+    pub(super) fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Parquet(metadata) => Arc::clone(metadata.schema()),
+            Self::IpcFile(schema) | Self::IpcStream(schema) => Arc::clone(schema),
+            Self::Csv(file) => file.schema(),
+            Self::Cifar(file) => file.schema(),
+            Self::Shard(file) => file.schema(),
         }
-    }
-
-    pub(super) fn schema(&self) -> &SchemaRef {
-        &self.schema
     }
 
     /// The parts that can be read apart.
     pub(super) fn stretches(&self, file_bytes: u64) -> Vec<Stretch> {
-        let Some(parquet) = &self.parquet else {
+        let Self::Parquet(parquet) = self else {
+            let rows = match self {
+                Self::Cifar(file) => Some(file.rows()),
+                _ => None,
+            };
             return vec![Stretch {
                 groups: (0, 0),
                 first_row: 0,
-                rows: self.cifar.as_ref().map(CifarFile::rows),
+                rows,
                 bytes: file_bytes,
             }];
         };
@@ -190,29 +157,22 @@ impl Opened {
         columns: &[&str],
         each: &mut dyn FnMut(Batch) -> Result<(), E>,
     ) -> Result<(), E> {
-        let wanted: Vec<usize> = self
-            .schema
-            .fields()
-            .iter()
-            .enumerate()
-            .filter(|(_, field)| columns.contains(&field.name().as_str()))
-            .map(|(at, _)| at)
-            .collect();
-        if let Some(csv) = &self.csv {
-            return csv.read(path, columns, each);
-        }
-        if let Some(cifar) = &self.cifar {
-            return cifar.read(path, columns, each);
-        }
-        let file = File::open(path).map_err(|e| format!("cannot open it: {e}"))?;
+        let wanted = |schema: &Schema| -> Vec<usize> {
+            let fields = schema.fields().iter().enumerate();
+            fields
+                .filter(|(_, field)| columns.contains(&field.name().as_str()))
+                .map(|(at, _)| at)
+                .collect()
+        };
+        let file = || File::open(path).map_err(|e| format!("cannot open it: {e}"));
         let broken = |e: &dyn std::fmt::Display| format!("it cannot be read: {e}");
-        match self.format {
-            Format::Parquet => {
-                let Some(metadata) = self.parquet.clone() else {
-                    return Ok(());
-                };
-                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
-                let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
+        match self {
+            Self::Csv(csv) => csv.read(path, columns, each),
+            Self::Cifar(cifar) => cifar.read(path, columns, each),
+            Self::Shard(shard) => shard.read(path, columns, each),
+            Self::Parquet(metadata) => {
+                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file()?, metadata.clone());
+                let mask = ProjectionMask::roots(builder.parquet_schema(), wanted(metadata.schema()));
                 let reader = builder
                     .with_row_groups((stretch.groups.0..stretch.groups.1).collect())
                     .with_projection(mask)
@@ -220,20 +180,18 @@ impl Opened {
                     .build()
                     .map_err(|e| broken(&e))?;
                 let per_row = stretch.bytes as f64 / stretch.rows.unwrap_or(1).max(1) as f64;
-                numbered(
-                    reader.map(|batch| batch.map_err(|e| broken(&e))),
-                    stretch.first_row,
-                    per_row,
-                    each,
-                )
+                let batches = reader.map(|batch| batch.map_err(|e| broken(&e)));
+                numbered(batches, stretch.first_row, per_row, each)
             }
-            Format::IpcFile => {
-                let reader = FileReader::try_new(BufReader::new(file), Some(wanted)).map_err(|e| broken(&e))?;
+            Self::IpcFile(schema) => {
+                let reader =
+                    FileReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
                 let per_batch = stretch.bytes / (reader.num_batches() as u64).max(1);
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), per_batch, each)
             }
-            Format::IpcStream | Format::Csv | Format::Cifar(_) => {
-                let reader = StreamReader::try_new(BufReader::new(file), Some(wanted)).map_err(|e| broken(&e))?;
+            Self::IpcStream(schema) => {
+                let reader =
+                    StreamReader::try_new(BufReader::new(file()?), Some(wanted(schema))).map_err(|e| broken(&e))?;
                 per_batch_numbered(reader.map(|batch| batch.map_err(|e| broken(&e))), 0, each)
             }
         }

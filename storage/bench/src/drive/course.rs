@@ -2,15 +2,15 @@
 //! is made.
 
 use super::schedule::due_times;
-use super::tally::Tally;
+use super::tally::{Faults, Tally};
+use crate::chance::Random;
 use crate::picker::{Pick, Picker};
 use crate::plan::{Access, Point};
-use crate::random::Random;
 use crate::stop::Stop;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tierlab_storage::ReadCost;
+use tierlab_storage::{ReadCost, StorageError};
 
 /// From making the callers to the first call.
 const LEAD: Duration = Duration::from_millis(20);
@@ -32,6 +32,7 @@ pub(crate) struct Course {
     pub(super) until: Instant,
     pub(super) drained: Instant,
     stop: Stop,
+    tolerates_faults: bool,
     failed: AtomicBool,
 }
 
@@ -65,6 +66,7 @@ impl Course {
             until,
             drained: until + drain,
             stop: stop.clone(),
+            tolerates_faults: access.tolerates_faults,
             failed: AtomicBool::new(false),
         })
     }
@@ -80,6 +82,28 @@ impl Course {
 
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// A call ended in an error: it is counted where it may pass by itself and errors are part of what is measured, and ends
+    /// the repeat otherwise.
+    pub(super) fn fault(&self, error: anyhow::Error, begun: Instant, tally: &mut Tally) -> Result<()> {
+        let of_tier = error.chain().find_map(|cause| cause.downcast_ref::<StorageError>());
+        let Some(kind) = of_tier
+            .map(StorageError::kind)
+            .filter(|kind| self.tolerates_faults && kind.is_transient())
+        else {
+            self.fail();
+            return Err(error);
+        };
+        let now = Instant::now();
+        if now >= self.measure_from && now < self.until {
+            tally.faults.entry(kind.as_str()).or_default().add(&Faults {
+                calls: 1,
+                took: now - begun,
+                words: format!("{error:#}"),
+            });
+        }
+        Ok(())
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -8,7 +8,7 @@ mod tasks;
 mod threads;
 
 pub(crate) use course::Course;
-pub(crate) use tally::Tally;
+pub(crate) use tally::{Faults, Tally};
 pub(crate) use tasks::tasks;
 pub(crate) use threads::threads;
 

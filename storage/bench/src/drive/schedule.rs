@@ -1,7 +1,7 @@
 //! When calls are due. In: a rate and a seed. Out: moments from the beginning, fixed before the first call.
 
+use crate::chance::Random;
 use crate::plan::Arrivals;
-use crate::random::Random;
 use std::time::Duration;
 
 /// Calls of one repeat at most.

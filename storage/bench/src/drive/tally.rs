@@ -1,6 +1,8 @@
 //! What callers saw. In: calls, one by one. Out: sums and histograms that add up.
 
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::Duration;
 use tierlab_protocol::via::ViaSet;
 use tierlab_storage::ReadCost;
 
@@ -25,6 +27,28 @@ pub(crate) struct Tally {
     /// Calls of an open loop that were not done at the limit of its drain; their age is in the latencies.
     pub(crate) unfinished: u64,
     pub(crate) via: ViaSet,
+    /// Calls of the window that ended in an error, by its kind, where a course tolerates that.
+    pub(crate) faults: BTreeMap<&'static str, Faults>,
+}
+
+/// Errors of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    pub(crate) calls: u64,
+    /// From the start of each of them to its error, together.
+    pub(crate) took: Duration,
+    /// The first one in words.
+    pub(crate) words: String,
+}
+
+impl Faults {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.took += other.took;
+        if self.words.is_empty() {
+            self.words.clone_from(&other.words);
+        }
+    }
 }
 
 impl Default for Tally {
@@ -46,6 +70,7 @@ impl Default for Tally {
             retries: 0,
             unfinished: 0,
             via: ViaSet::default(),
+            faults: BTreeMap::new(),
         }
     }
 }
@@ -87,5 +112,8 @@ impl Tally {
         self.retries += other.retries;
         self.unfinished += other.unfinished;
         self.via = self.via.union(other.via);
+        for (kind, faults) in &other.faults {
+            self.faults.entry(*kind).or_default().add(faults);
+        }
     }
 }

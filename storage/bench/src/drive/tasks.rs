@@ -78,8 +78,10 @@ async fn call(course: Arc<Course>, mut caller: ThroughTier, number: u32, tickets
             return Ok(tally);
         };
         let begun = Instant::now();
-        let (ended, cost) = caller.act(turn.pick).await.inspect_err(|_| course.fail())?;
-        course.count(turn, begun, ended, &cost, &mut tally);
+        match caller.act(turn.pick).await {
+            Ok((ended, cost)) => course.count(turn, begun, ended, &cost, &mut tally),
+            Err(error) => course.fault(error, begun, &mut tally)?,
+        }
         // A tier in memory never waits: the others have to have their turn.
         tokio::task::consume_budget().await;
     }

@@ -1,5 +1,6 @@
 //! Where a run was made. In: folders. Out: the machine in words.
 
+use super::mounts::holding;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,16 +52,6 @@ impl Environment {
 
 /// The innermost mount that holds a folder: `ext4 on /dev/vda, rw,relatime`.
 fn mount(mounts: &str, folder: &Path) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
-    let parsed = mounts.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let left: Vec<&str> = left.split(' ').collect();
-        let right: Vec<&str> = right.split(' ').collect();
-        Some((
-            *left.get(4)?,
-            format!("{} on {}, {}", right.first()?, right.get(1)?, left.get(5)?),
-        ))
-    });
-    let holding = parsed.filter(|(place, _)| folder.starts_with(place));
-    holding.max_by_key(|(place, _)| place.len()).map(|(_, text)| text)
+    let mount = holding(mounts, &folder.canonicalize().ok()?)?;
+    Some(format!("{} on {}, {}", mount.kind, mount.source, mount.options))
 }

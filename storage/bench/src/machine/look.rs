@@ -75,7 +75,8 @@ impl Watched {
     }
 }
 
-fn own_cpu_s() -> f64 {
+/// CPU seconds of this process until now.
+pub(crate) fn own_cpu_s() -> f64 {
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }

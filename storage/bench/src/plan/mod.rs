@@ -5,7 +5,7 @@ mod point;
 mod raw;
 
 pub(crate) use point::{CacheState, Operation, Pattern, Point, Way, word};
-pub(crate) use raw::Arrivals;
+pub(crate) use raw::{Arrivals, RawTier, Size};
 
 use anyhow::Result;
 use cross::Place;
@@ -42,6 +42,8 @@ pub(crate) struct Access {
     pub(crate) stride: u32,
     pub(crate) write_share: f64,
     pub(crate) arrivals: Arrivals,
+    /// Whether errors that may pass are counted, and do not end a repeat.
+    pub(crate) tolerates_faults: bool,
 }
 
 /// What flags change.
@@ -63,6 +65,11 @@ pub(crate) fn tier_config(file: &Path, set: &[String]) -> Result<TierConfig> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| bad_usage(&name, &format!("cannot be read: {e}")))?;
     Ok(TierConfig::parse_with(&name, &text, set)?)
+}
+
+/// A tier's TOML that was made here.
+pub(crate) fn tier_config_of(text: &str) -> Result<TierConfig> {
+    Ok(TierConfig::parse("tier", text)?)
 }
 
 impl Plan {
@@ -135,6 +142,7 @@ fn access(raw: &RawPlan, changes: &Changes) -> Result<Access, String> {
         stride: raw.stride.max(1),
         write_share: within("write_share", raw.write_share, 1.0)?,
         arrivals: raw.arrivals,
+        tolerates_faults: false,
     })
 }
 

@@ -11,6 +11,7 @@ mod sentences;
 mod terminal;
 
 pub(crate) use kept::Kept;
+pub(crate) use terminal::STYLE;
 
 use anyhow::{Context, Result};
 use std::path::Path;

@@ -2,23 +2,24 @@
 //! kept at once.
 
 mod journal;
+mod options;
 mod progress;
 mod station;
 
-pub(crate) use station::Station;
+pub(crate) use options::Options;
+pub(crate) use progress::Progress;
+pub(crate) use station::{Station, local_root, notes_of};
 
-use crate::cli::RunOptions;
+use crate::chance::Random;
 use crate::machine::Environment;
 use crate::peers::Peers;
 use crate::plan::{Changes, Plan, Point};
-use crate::random::Random;
 use crate::record::{Entry, Measured};
 use crate::report::{self, Kept};
 use crate::stop::Stop;
 use crate::summary::{Summary, Verdict, summaries};
 use anyhow::{Context, Result, bail};
 use journal::Journal;
-use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -30,7 +31,7 @@ const BESIDE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A plan that makes no sense, a tier that does not open, a point that failed, an interrupt.
-pub(crate) fn run(options: &RunOptions) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let changes = Changes {
         repeats: options.repeats,
         seconds: options.seconds,
@@ -99,7 +100,7 @@ fn end(points: &[Summary], folder: &Path, plan: &Plan, interrupted: bool) -> Res
     Ok(())
 }
 
-fn results_folder(name: &str) -> PathBuf {
+pub(crate) fn results_folder(name: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
     PathBuf::from(format!(

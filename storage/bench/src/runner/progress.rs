@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
 /// The progress of a run.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
     expected: Duration,
@@ -14,7 +14,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(todo: u64, expected: Duration) -> Self {
+    pub(crate) fn new(todo: u64, expected: Duration) -> Self {
         let bar = ProgressBar::new(todo);
         if let Ok(style) = ProgressStyle::with_template("{msg}\n{wide_bar} {pos}/{len}  {elapsed}") {
             bar.set_style(style);
@@ -33,7 +33,7 @@ impl Progress {
     }
 
     /// A repeat begins.
-    pub(super) fn begin(&self, what: &str) {
+    pub(crate) fn begin(&self, what: &str) {
         let each = match u32::try_from(self.done) {
             Ok(done) if done > 0 => self.started.elapsed() / done,
             _ => self.expected,
@@ -43,7 +43,7 @@ impl Progress {
     }
 
     /// It ended.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.done += 1;
         self.bar.inc(1);
         // Without a terminal a line now and then.
@@ -55,7 +55,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierlab_storage::{Tier, TierConfig};
+use tierlab_storage::{Tier, TierConfig, TierInfo};
 use tokio::runtime::Runtime;
 
 /// A tier on a runtime.
@@ -62,14 +62,7 @@ impl Station {
     /// Makes the folder of a local tier, and opens the tier to see that it is there.
     pub(crate) fn new(name: &str, config: &TierConfig, scratch: Option<&Path>, run: &str) -> Result<Self> {
         let mut config = config.clone();
-        let root = match &mut config {
-            TierConfig::Nvme(nvme) if nvme.roots.is_empty() => {
-                let root = folder_in(scratch, name)?;
-                nvme.root = Some(root.path().to_owned());
-                Some(root)
-            }
-            _ => None,
-        };
+        let root = local_root(name, &mut config, scratch)?;
         let watched = match (&root, &config) {
             (Some(root), _) => Watched::folder(root.path()),
             (None, TierConfig::Nfs(nfs)) => nfs.path.as_deref().map_or_else(Watched::default, Watched::folder),
@@ -89,10 +82,7 @@ impl Station {
             .with_context(|| format!("tier `{name}`"))?
             .tier
             .info();
-        station.notes = std::iter::once(format!("{} {}", info.kind, info.location))
-            .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
-            .chain(info.notes)
-            .collect();
+        station.notes = notes_of(&info);
         Ok(station)
     }
 
@@ -235,6 +225,31 @@ impl Opened {
         };
         Ok(Self { tier, runtime })
     }
+}
+
+/// A folder of the run's own for a tier of local files, which is made its root.
+pub(crate) fn local_root(
+    name: &str,
+    config: &mut TierConfig,
+    scratch: Option<&Path>,
+) -> Result<Option<tempfile::TempDir>> {
+    let TierConfig::Nvme(nvme) = config else {
+        return Ok(None);
+    };
+    if !nvme.roots.is_empty() {
+        return Ok(None);
+    }
+    let root = folder_in(scratch, name)?;
+    nvme.root = Some(root.path().to_owned());
+    Ok(Some(root))
+}
+
+/// What a tier says of itself, which belongs beside every figure.
+pub(crate) fn notes_of(info: &TierInfo) -> Vec<String> {
+    std::iter::once(format!("{} {}", info.kind, info.location))
+        .chain(info.wrappers.iter().map(|wrapper| format!("behind {wrapper}")))
+        .chain(info.notes.clone())
+        .collect()
 }
 
 /// A folder of the run's own.

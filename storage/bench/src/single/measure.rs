@@ -2,7 +2,7 @@
 
 use super::object::Subject;
 use super::options::{Into, Pattern, Workload};
-use crate::zipf::Zipf;
+use crate::chance::Zipf;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use std::ops::Range;

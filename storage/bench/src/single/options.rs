@@ -1,7 +1,7 @@
 //! Flags to a validated workload.
 
+use crate::chance::Zipf;
 use crate::units::bytes;
-use crate::zipf::Zipf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -3,4 +3,5 @@
 mod binary;
 mod nfs;
 mod process;
+mod recorded;
 mod s3;

@@ -81,12 +81,10 @@ fn array(arrow: &Arrow, data: MutableBuffer, len: usize) -> Result<ArrayRef, Arr
 
 /// Lays the columns of a batch out as rows, one after another, each sealed for its id. The batch must hold exactly the
 /// rows of `ids`, in this order, and have the header's columns.
-pub(super) fn lay_out(
-    header: &TableHeader,
-    id_column: &str,
-    batch: &RecordBatch,
-    ids: &[i64],
-) -> Result<Vec<u8>, String> {
+///
+/// # Errors
+/// A column that is missing or of another size; rows of other ids.
+pub fn lay_out(header: &TableHeader, id_column: &str, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
     let found = batch.column_by_name(id_column);
     let found = found.and_then(|column| column.as_any().downcast_ref::<Int64Array>());
     let found = found.ok_or_else(|| format!("no int64 column `{id_column}`"))?;

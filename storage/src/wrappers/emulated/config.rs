@@ -1,10 +1,16 @@
-//! The `[emulated]` table. In: TOML, perhaps naming a profile. Out: a validated [`Emulation`]. Knows nothing of time.
+//! The `[emulated]` table. In: TOML, perhaps naming a profile or the file of a recorded one. Out: a validated [`Emulation`].
+//! Knows nothing of time.
 
+use super::fault::{Fault, InjectedError, faults};
 use super::latency::{Distribution, LatencyConfig};
+use super::recorded::{Law, Recorded};
 use crate::error::{ErrorKind, StorageError};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::Duration;
 
+/// How the name of a recorded profile's file ends.
+const FILE_ENDING: &str = ".toml";
 /// The profiles that can be named, with their tables.
 const PROFILES: [(&str, &str); 9] = [
     (
@@ -41,15 +47,6 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     ("gp3", include_str!("../../../../configs/tiers/emulated/gp3.toml")),
 ];
-/// Kinds of errors that a tier under emulation may show.
-const KINDS: [ErrorKind; 6] = [
-    ErrorKind::Unavailable,
-    ErrorKind::Timeout,
-    ErrorKind::Denied,
-    ErrorKind::NotFound,
-    ErrorKind::Changed,
-    ErrorKind::Corrupt,
-];
 /// Retries at most.
 const MAX_RETRIES: u32 = 10;
 /// The seed where none is given.
@@ -61,7 +58,8 @@ const DEFAULT_SEED: u64 = 1;
 #[serde(deny_unknown_fields, default)]
 pub struct EmulatedConfig {
     /// A profile to begin with: `s3-standard`, `s3-express`, `efs-nfs`, `efs-elastic`, `efs-one-zone`, `efs-max-io`,
-    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`.
+    /// `fsx-lustre-125`, `fsx-lustre-1000` or `gp3`; or the file of a tier that `tierlab-storage-bench calibrate` recorded,
+    /// by a path that ends in `.toml`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Names the draws of latencies and errors; 1 when left out. The same calls in the same order draw the same.
@@ -99,19 +97,6 @@ pub struct EmulatedConfig {
     pub retry_delay_ms: Option<u64>,
 }
 
-/// An error that some requests end in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InjectedError {
-    /// `unavailable`, `timeout`, `denied`, `not-found`, `changed` or `corrupt`.
-    pub kind: String,
-    /// Share of requests, from 0 to 1.
-    pub rate: f64,
-    /// Milliseconds from the start of the request to its error; as long as its latency when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_ms: Option<u64>,
-}
-
 /// Times in which nothing is answered: the last `for_ms` of every `every_ms`, counted from when the tier was opened.
 /// What was due in them is answered at their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +115,8 @@ pub(crate) struct Emulation {
     pub(crate) label: String,
     pub(crate) seed: u64,
     pub(crate) latency: Distribution,
+    /// In the place of `latency`: a recorded tier, whose latencies are those of whole reads.
+    pub(crate) law: Option<Law>,
     pub(crate) connections: Option<usize>,
     pub(crate) connection_bytes_per_s: Option<f64>,
     pub(crate) total_bytes_per_s: Option<f64>,
@@ -140,14 +127,6 @@ pub(crate) struct Emulation {
     pub(crate) stall: Option<(Duration, Duration)>,
     pub(crate) retries: u32,
     pub(crate) retry_delay: Duration,
-}
-
-/// A validated error.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fault {
-    pub(crate) kind: ErrorKind,
-    pub(crate) rate: f64,
-    pub(crate) after: Option<Duration>,
 }
 
 fn invalid(key: &str, detail: impl Into<String>) -> StorageError {
@@ -164,16 +143,33 @@ impl EmulatedConfig {
     fn profile(name: &str) -> Result<Self, StorageError> {
         let Some((_, text)) = PROFILES.iter().find(|(known, _)| *known == name) else {
             let known = PROFILES.map(|(known, _)| known).join(", ");
-            return Err(invalid("profile", format!("no profile `{name}`: there are {known}")));
+            let detail = format!("no profile `{name}`: there are {known}, and files that end in `{FILE_ENDING}`");
+            return Err(invalid("profile", detail));
         };
         toml::from_str(text).map_err(|e| invalid("profile", format!("`{name}` does not parse: {e}")))
     }
 
+    /// The recorded profile that it names, where it names one.
+    fn recorded(&self) -> Result<Option<Recorded>, StorageError> {
+        let Some(file) = self.profile.as_deref().filter(|name| name.ends_with(FILE_ENDING)) else {
+            return Ok(None);
+        };
+        if self.latency.is_some() {
+            let detail = format!("`{file}` was recorded with its latencies: take one of the two out");
+            return Err(invalid("latency", detail));
+        }
+        Recorded::read(Path::new(file)).map(Some)
+    }
+
     /// This table over its profile's.
-    fn over_profile(&self) -> Result<Self, StorageError> {
-        let base = match &self.profile {
-            Some(name) => Self::profile(name)?,
-            None => Self::default(),
+    fn over_profile(&self, recorded: Option<&Recorded>) -> Result<Self, StorageError> {
+        let base = match (&self.profile, recorded) {
+            (_, Some(recorded)) => Self {
+                errors: Some(recorded.errors.clone()),
+                ..Self::default()
+            },
+            (Some(name), None) => Self::profile(name)?,
+            (None, None) => Self::default(),
         };
         let own = self.clone();
         Ok(Self {
@@ -193,17 +189,18 @@ impl EmulatedConfig {
     }
 
     /// The name that results carry: a profile that was changed is not called by its bare name.
-    fn label(&self) -> String {
+    fn label(&self, recorded: Option<&Recorded>) -> String {
         let Some(profile) = &self.profile else {
             return "custom".to_owned();
         };
+        let profile = recorded.map_or_else(|| profile.clone(), Recorded::label);
         let bare = Self {
             profile: self.profile.clone(),
             seed: self.seed,
             ..Self::default()
         };
         if *self == bare {
-            profile.clone()
+            profile
         } else {
             format!("{profile}, adjusted")
         }
@@ -214,7 +211,8 @@ impl EmulatedConfig {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the key.
     pub(crate) fn resolve(&self) -> Result<Emulation, StorageError> {
-        let whole = self.over_profile()?;
+        let recorded = self.recorded()?;
+        let whole = self.over_profile(recorded.as_ref())?;
         let latency = match &whole.latency {
             Some(latency) => latency.resolve()?,
             None => Distribution::NONE,
@@ -232,9 +230,10 @@ impl EmulatedConfig {
             return Err(invalid("retries", detail));
         }
         Ok(Emulation {
-            label: self.label(),
+            label: self.label(recorded.as_ref()),
             seed: whole.seed.unwrap_or(DEFAULT_SEED),
             latency,
+            law: recorded.as_ref().map(Recorded::law),
             connections: limit(whole.connections).map(|n| n as usize),
             connection_bytes_per_s: limit(whole.connection_bytes_per_s).map(|n| n as f64),
             total_bytes_per_s: limit(whole.total_bytes_per_s).map(|n| n as f64),
@@ -246,34 +245,6 @@ impl EmulatedConfig {
             retry_delay: Duration::from_millis(whole.retry_delay_ms.unwrap_or_default()),
         })
     }
-}
-
-fn faults(errors: &[InjectedError]) -> Result<Vec<Fault>, StorageError> {
-    let fault = |error: &InjectedError| {
-        let Some(kind) = KINDS.into_iter().find(|kind| kind.as_str() == error.kind) else {
-            let known = KINDS.map(ErrorKind::as_str).join(", ");
-            let detail = format!("no kind `{}`: there are {known}", error.kind);
-            return Err(invalid("errors.kind", detail));
-        };
-        if !(0.0..=1.0).contains(&error.rate) {
-            let detail = format!("a share from 0 to 1, not {}", error.rate);
-            return Err(invalid("errors.rate", detail));
-        }
-        Ok(Fault {
-            kind,
-            rate: error.rate,
-            after: error.after_ms.map(Duration::from_millis),
-        })
-    };
-    let faults: Vec<Fault> = errors.iter().map(fault).collect::<Result<_, _>>()?;
-    let all: f64 = faults.iter().map(|fault| fault.rate).sum();
-    if all > 1.0 {
-        return Err(invalid(
-            "errors.rate",
-            format!("the rates add up to {all}: more than 1"),
-        ));
-    }
-    Ok(faults)
 }
 
 #[cfg(test)]
@@ -327,6 +298,34 @@ mod tests {
         }
         assert!(toml::from_str::<EmulatedConfig>("speed = 3").is_err());
         assert!(toml::from_str::<EmulatedConfig>("stall = { every_ms = 3, for_ms = 1, x = 1 }").is_err());
+    }
+
+    const RECORDED: &str = "schema = 1\nshares = [0.0, 1.0]\n\
+        [origin]\ndate = \"2026-11-23T10:00:00Z\"\nplace = \"here\"\ntier = \"s3\"\n\
+        [origin.environment]\nkernel = \"\"\ncpu = \"\"\ncpus = 1\nmemory_bytes = 1\nclient = \"\"\n\
+        [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n\
+        [[errors]]\nkind = \"timeout\"\nrate = 0.25\n\
+        [[points]]\nbytes = 4096\ndepth = 1\ncalls = 9\ncalls_per_s = 1.0\nlatency_us = [10.0, 20.0]\n";
+
+    #[test]
+    fn a_recorded_profile_is_named_by_its_file_and_called_by_its_origin() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("p.toml");
+        std::fs::write(&file, RECORDED).unwrap();
+        let named = format!("profile = \"{}\"\n", file.display());
+        let emulation = resolve(&named).unwrap();
+        assert_eq!(emulation.label, "recorded s3 of \"here\", 2026-11-23");
+        assert_eq!(emulation.errors[0].rate, 0.25);
+        assert_eq!(emulation.law.unwrap().latency_us(0.5, 4096, 1), 15.0);
+        let changed = resolve(&format!("{named}errors = []\nconnections = 4")).unwrap();
+        assert_eq!(changed.label, "recorded s3 of \"here\", 2026-11-23, adjusted");
+        assert_eq!((changed.errors.len(), changed.connections), (0, Some(4)));
+        let both = format!("{named}latency = {{ distribution = \"lognormal\", median_us = 9, sigma = 0 }}");
+        assert_eq!(resolve(&both).unwrap_err().object(), "emulated.latency");
+        std::fs::write(&file, RECORDED.replace("depth = 1", "depth = 0")).unwrap();
+        let error = resolve(&named).unwrap_err();
+        assert_eq!(error.object(), file.display().to_string());
+        assert!(error.detail().contains("points[0].depth"), "{error}");
     }
 
     #[test]

@@ -4,24 +4,36 @@
 //! What the tier itself takes comes first; the service's time is added, for as many requests and bytes as the tier
 //! says that it made. Latencies and errors are drawn by the number of the call, so that the same calls in the same
 //! order draw the same; when a call is answered follows from its draws and from who else is being served.
+//!
+//! A recorded tier is replayed otherwise: what was recorded is how long whole reads took, so that is when a read ends, counted
+//! from its start, and what the tier below takes is a part of it.
 
 mod config;
+mod fault;
 mod latency;
 mod model;
+mod recorded;
+mod replay;
 mod timer;
 
-pub use config::{EmulatedConfig, InjectedError, Stall};
+pub use config::{EmulatedConfig, Stall};
+pub use fault::InjectedError;
 pub use latency::LatencyConfig;
+pub use recorded::{
+    Recorded, RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
+};
 
 use super::metrics::EmulatedMetrics;
 use crate::error::{ErrorKind, StorageError};
 use crate::path::ObjectPath;
 use crate::tier::{Body, Object, Read, ReadCost, ReadMany, Tier, TierInfo, check_ranges};
 use async_trait::async_trait;
-use config::{Emulation, Fault};
+use config::Emulation;
+use fault::Fault;
 use model::{Model, Plan, Request};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+use replay::{Arrival, Replay};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +54,7 @@ pub struct Emulated {
     opened: Instant,
     model: Mutex<Model>,
     timer: Timer,
+    replay: Replay,
     metrics: EmulatedMetrics,
 }
 
@@ -78,29 +91,31 @@ impl Emulated {
             opened: Instant::now(),
             model: Mutex::default(),
             timer,
+            replay: Replay::default(),
             metrics,
         })
     }
 
-    /// A call's number, taken when it begins.
-    fn call(&self) -> u64 {
-        self.calls.fetch_add(1, Ordering::Relaxed)
+    /// A call begins, with so many reads at the same time.
+    fn arrive(&self, reads: usize) -> Arrival<'_> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.replay.arrive(call, reads)
     }
 
-    /// What the requests of a call meet, each of them `bytes` long.
-    fn draw(&self, call: u64, bytes: impl Iterator<Item = u64>) -> Drawn<'_> {
+    /// What the requests of a call meet, each of them `bytes` long, with so many reads in flight.
+    fn draw(&self, call: u64, in_flight: u32, bytes: impl Iterator<Item = u64>) -> Drawn<'_> {
         let mut rng = self.draws.clone();
         rng.set_stream(call);
         let mut drawn = Drawn::default();
         for bytes in bytes {
-            let (mut latency, mut fault) = self.attempt(&mut rng);
+            let (mut latency, mut fault) = self.attempt(&mut rng, in_flight, bytes);
             let mut pause = self.service.retry_delay;
             drawn.met.extend(fault.map(|fault| fault.kind));
             for _ in 0..self.service.retries {
                 if !fault.is_some_and(|fault| fault.kind.is_transient()) {
                     break;
                 }
-                let (again, next) = self.attempt(&mut rng);
+                let (again, next) = self.attempt(&mut rng, in_flight, bytes);
                 latency += pause + again;
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 fault = next;
@@ -114,9 +129,15 @@ impl Emulated {
         drawn
     }
 
-    /// One attempt at a request: how long until its first byte or its error.
-    fn attempt(&self, rng: &mut ChaCha8Rng) -> (Duration, Option<&Fault>) {
-        let latency = self.service.latency.sample(rng);
+    /// One attempt at a request: how long until its first byte, its last one of a recorded tier, or its error.
+    fn attempt(&self, rng: &mut ChaCha8Rng, in_flight: u32, bytes: u64) -> (Duration, Option<&Fault>) {
+        let latency = match &self.service.law {
+            Some(law) => {
+                let us = law.latency_us(latency::uniform(rng), bytes, in_flight);
+                Duration::from_secs_f64(us / 1e6)
+            }
+            None => self.service.latency.sample(rng),
+        };
         let mut share = latency::uniform(rng);
         let fault = self.service.errors.iter().find(|fault| {
             let met = share <= fault.rate;
@@ -127,25 +148,40 @@ impl Emulated {
     }
 
     /// Waits as long as the service takes. What it took, or the error that it gave.
-    async fn serve(&self, object: &str, call: u64, bytes: impl Iterator<Item = u64>) -> Result<Served, StorageError> {
+    async fn serve(
+        &self,
+        object: &str,
+        arrival: &Arrival<'_>,
+        bytes: impl Iterator<Item = u64>,
+    ) -> Result<Served, StorageError> {
+        let call = arrival.call;
         let Drawn {
             requests,
             retries,
             met,
             fault,
-        } = self.draw(call, bytes);
+        } = self.draw(call, arrival.in_flight, bytes);
         met.into_iter().for_each(|fault| self.metrics.count(fault));
-        let arrived = self.opened.elapsed();
+        let now = Instant::now();
+        let is_replayed = self.service.law.is_some();
+        let since = if is_replayed { arrival.at } else { now };
+        let arrived = since.saturating_duration_since(self.opened);
         let plan = {
             let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
             model.admit(&self.service, arrived, &requests)
         };
-        self.timer.until(self.opened + arrived + plan.queue + plan.device).await;
+        let due = self.opened + arrived + plan.queue + plan.device;
+        if is_replayed {
+            self.replay.until(&self.timer, due).await;
+        } else {
+            self.timer.until(due).await;
+        }
         match fault {
             None => Ok(Served {
                 plan: Plan {
                     queue: plan.queue,
-                    device: (self.opened.elapsed() - arrived).saturating_sub(plan.queue),
+                    // What the tier below took has been counted by itself.
+                    device: now.elapsed().saturating_sub(plan.queue),
                 },
                 retries,
             }),
@@ -160,15 +196,22 @@ impl Emulated {
     async fn serve_read(
         &self,
         object: &Object,
-        call: u64,
+        ranges: &[Range<u64>],
+        arrival: &Arrival<'_>,
         read: Result<&mut ReadCost, &StorageError>,
     ) -> Result<(), StorageError> {
         let name = object.path.as_str();
         match read {
             Ok(cost) if cost.requests > 0 => {
-                let (count, whole) = (u64::from(cost.requests), cost.wire_bytes);
-                let share = |i| whole / count + u64::from(i < whole % count);
-                let served = self.serve(name, call, (0..count).map(share)).await?;
+                let served = if self.service.law.is_some() {
+                    // However the tier below cuts them: what was recorded is the time of whole reads.
+                    let asked = ranges.iter().map(|range| range.end - range.start);
+                    self.serve(name, arrival, asked).await?
+                } else {
+                    let (count, whole) = (u64::from(cost.requests), cost.wire_bytes);
+                    let share = |i| whole / count + u64::from(i < whole % count);
+                    self.serve(name, arrival, (0..count).map(share)).await?
+                };
                 cost.queue += served.plan.queue;
                 cost.device += served.plan.device;
                 cost.requests += served.retries;
@@ -176,7 +219,7 @@ impl Emulated {
             }
             Ok(_) => {}
             Err(_) => {
-                self.serve(name, call, std::iter::once(0)).await?;
+                self.serve(name, arrival, std::iter::once(0)).await?;
             }
         }
         Ok(())
@@ -184,8 +227,8 @@ impl Emulated {
 
     /// A call that is one request without bytes.
     async fn ask(&self, object: &str) -> Result<(), StorageError> {
-        let call = self.call();
-        self.serve(object, call, std::iter::once(0)).await.map(drop)
+        let arrival = self.arrive(1);
+        self.serve(object, &arrival, std::iter::once(0)).await.map(drop)
     }
 }
 
@@ -196,6 +239,7 @@ impl Tier for Emulated {
         let Emulation { label, seed, .. } = &self.service;
         info.wrappers.insert(0, format!("emulated({label}, seed {seed})"));
         info.notes.push(format!("emulated: {label}"));
+        info.notes.extend(self.replay.shortfall());
         info
     }
 
@@ -206,19 +250,19 @@ impl Tier for Emulated {
 
     async fn read(&self, object: &Object, range: Range<u64>) -> Result<Read, StorageError> {
         check_ranges(object, std::slice::from_ref(&range))?;
-        let call = self.call();
-        let mut read = self.inner.read(object, range).await;
-        self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
-            .await?;
+        let arrival = self.arrive(1);
+        let mut read = self.inner.read(object, range.clone()).await;
+        let cost = read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e);
+        self.serve_read(object, &[range], &arrival, cost).await?;
         read
     }
 
     async fn read_many(&self, object: &Object, ranges: &[Range<u64>]) -> Result<ReadMany, StorageError> {
         check_ranges(object, ranges)?;
-        let call = self.call();
+        let arrival = self.arrive(ranges.len());
         let mut read = self.inner.read_many(object, ranges).await;
-        self.serve_read(object, call, read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e))
-            .await?;
+        let cost = read.as_mut().map(|read| &mut read.cost).map_err(|e| &*e);
+        self.serve_read(object, ranges, &arrival, cost).await?;
         read
     }
 
@@ -245,9 +289,9 @@ impl Tier for Emulated {
             // A file that is not there is the tier's to tell.
             Body::File(file) => tokio::fs::metadata(file).await.map_or(0, |meta| meta.len()),
         };
-        let call = self.call();
+        let arrival = self.arrive(1);
         // Before the write, so that an injected error means that nothing was written.
-        self.serve(path.as_str(), call, std::iter::once(bytes)).await?;
+        self.serve(path.as_str(), &arrival, std::iter::once(bytes)).await?;
         self.inner.put(path, body).await
     }
 

@@ -39,7 +39,7 @@ async fn everything_measured_through_it_is_labelled() {
 fn drawn(tier: &Emulated, calls: Range<u64>) -> Vec<(Vec<Duration>, Option<ErrorKind>)> {
     calls
         .map(|call| {
-            let drawn = tier.draw(call, [4096, 4096].into_iter());
+            let drawn = tier.draw(call, 1, [4096, 4096].into_iter());
             let latencies = drawn.requests.iter().map(|request| request.latency).collect();
             (latencies, drawn.fault.map(|fault| fault.kind))
         })
@@ -128,7 +128,7 @@ async fn bounded_retries_hide_some_errors_and_count_them() {
         let text =
             format!("retries = 2\nretry_delay_ms = 2\nerrors = [{{ kind = \"{kind}\", rate = 1.0, after_ms = 1 }}]");
         let failing = Emulated::new(inner.clone(), &config(&text), uncounted()).unwrap();
-        let drawn = failing.draw(0, std::iter::once(9));
+        let drawn = failing.draw(0, 1, std::iter::once(9));
         assert_eq!(drawn.retries, attempts - 1);
         let pauses = if attempts == 3 { 2 + 4 } else { 0 };
         assert_eq!(
@@ -159,6 +159,101 @@ async fn an_emulated_tier_conforms() {
         tier: Arc::new(emulated(flaky)),
         folder: ObjectPath::new("flaky").unwrap(),
         ..suite
+    };
+    suite.run().await.unwrap();
+}
+
+/// A tier of which reads of 4 KiB took 3 ms alone and 30 ms beside seven others; those of 64 KiB ten times that.
+fn replayed(folder: &std::path::Path, errors: &str) -> Emulated {
+    let point = |bytes: u64, depth: u32, us: f64| {
+        format!(
+            "[[points]]\nbytes = {bytes}\ndepth = {depth}\ncalls = 9\ncalls_per_s = 1.0\nlatency_us = [{us:?}, {us:?}]\n"
+        )
+    };
+    let text = format!(
+        "schema = 1\nshares = [0.0, 1.0]\n\
+         [origin]\ndate = \"2026-11-23\"\nplace = \"here\"\ntier = \"s3\"\n\
+         [origin.environment]\nkernel = \"\"\ncpu = \"\"\ncpus = 1\nmemory_bytes = 1\nclient = \"\"\n\
+         [limits]\ntotal_bytes_per_s = 1\ntotal_is_limit = false\nrequests_per_s = 1\nrequests_is_limit = false\n{errors}{}{}{}{}",
+        point(4096, 1, 3000.0),
+        point(4096, 8, 30_000.0),
+        point(65_536, 1, 30_000.0),
+        point(65_536, 8, 300_000.0),
+    );
+    let file = folder.join("profile.toml");
+    std::fs::write(&file, text).unwrap();
+    emulated(&format!("profile = \"{}\"", file.display()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_draws_by_size_and_by_reads_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let tier = replayed(folder.path(), "");
+    assert_eq!(tier.info().notes, ["emulated: recorded s3 of \"here\", 2026-11-23"]);
+    let drawn = |in_flight, bytes| tier.draw(0, in_flight, std::iter::once(bytes)).requests[0].latency;
+    assert_eq!(drawn(1, 4096), Duration::from_millis(3));
+    assert_eq!(drawn(8, 4096), Duration::from_millis(30));
+    assert_eq!(drawn(8, 65_536), Duration::from_millis(300));
+    // Each range of a call is a read of its own, in flight with the others.
+    let object = object(&tier).await;
+    let ranges: Vec<Range<u64>> = (0..8).map(|i| i * 5000..i * 5000 + 4096).collect();
+    let started = Instant::now();
+    let read = tier.read_many(&object, &ranges).await.unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(29));
+    assert_eq!(read.parts[7], content(1, 35_000..39_096));
+    assert_eq!(
+        tier.arrive(1).in_flight,
+        1,
+        "nothing is in flight once a call has ended"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_tier_below_a_replay_takes_is_a_part_of_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorded = replayed(folder.path(), "");
+    // Below it a tier that takes 2 ms by itself.
+    let slow = emulated("latency = { distribution = \"lognormal\", median_us = 2000, sigma = 0 }");
+    let object = object(&slow).await;
+    let tier = Emulated {
+        inner: Arc::new(slow),
+        ..recorded
+    };
+    let started = Instant::now();
+    let read = tier.read(&object, 0..4096).await.unwrap();
+    let whole = started.elapsed();
+    assert_eq!(read.bytes, content(1, 0..4096));
+    assert!(whole >= Duration::from_micros(2970), "{whole:?}");
+    // What the tier below took is a part of that, and is not counted twice.
+    let parts = read.cost.queue + read.cost.device;
+    assert!(
+        parts >= Duration::from_micros(1999) && parts <= whole,
+        "{parts:?} of {whole:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_conforms_and_shows_the_errors_that_were_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let failing = replayed(
+        folder.path(),
+        "[[errors]]\nkind = \"timeout\"\nrate = 1.0\nafter_ms = 1\n",
+    );
+    let path = ObjectPath::new("x").unwrap();
+    let error = failing.stat(&path).await.unwrap_err();
+    assert_eq!((error.kind(), error.object()), (ErrorKind::Timeout, "x"));
+    assert!(error.detail().contains("recorded s3 of"), "{error}");
+    let text = std::fs::read_to_string(folder.path().join("profile.toml")).unwrap();
+    let quick = text.replace("000.0", ".0").replace("rate = 1.0", "rate = 0.0");
+    std::fs::write(folder.path().join("profile.toml"), quick).unwrap();
+    let suite = Suite {
+        tier: Arc::new(emulated(&format!(
+            "profile = \"{}\"",
+            folder.path().join("profile.toml").display()
+        ))),
+        folder: ObjectPath::new("suite").unwrap(),
+        scratch: folder.path().to_owned(),
+        notices_changes: true,
     };
     suite.run().await.unwrap();
 }

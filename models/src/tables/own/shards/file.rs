@@ -1,0 +1,87 @@
+//! A shard as batches, whatever its format: types from the first samples, then all of them. In: a file. Out: batches.
+
+use super::super::batch::Batch;
+use super::samples::{Making, SAMPLED, Sample, schema};
+use super::{tfrecord, webdataset};
+use arrow_schema::{Schema, SchemaRef};
+use std::path::Path;
+
+/// What a shard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum ShardFormat {
+    /// A tar archive with names as `WebDataset` has them.
+    Tar,
+    /// Records of TensorFlow.
+    Records,
+}
+
+/// A shard that was looked at.
+#[derive(Debug)]
+pub(in super::super) struct ShardFile {
+    format: ShardFormat,
+    schema: SchemaRef,
+}
+
+impl ShardFile {
+    /// Takes the columns from what is known, or from the first samples.
+    pub(in super::super) fn open(path: &Path, format: ShardFormat, known: Option<&Schema>) -> Result<Self, String> {
+        if let Some(known) = known {
+            return Ok(Self {
+                format,
+                schema: SchemaRef::new(known.clone()),
+            });
+        }
+        let mut samples = Vec::new();
+        each_sample::<String>(format, path, None, &mut |sample, _| {
+            samples.push(sample);
+            Ok(samples.len() < SAMPLED)
+        })?;
+        if samples.is_empty() {
+            return Err(match format {
+                ShardFormat::Tar => "there is no sample in it: no file is named as KEY.EXTENSION",
+                ShardFormat::Records => "it is empty",
+            }
+            .to_owned());
+        }
+        Ok(Self {
+            format,
+            schema: schema(&samples),
+        })
+    }
+
+    pub(in super::super) fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+
+    /// Hands all rows to `each`.
+    pub(in super::super) fn read<E: From<String>>(
+        &self,
+        path: &Path,
+        columns: &[&str],
+        each: &mut dyn FnMut(Batch) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut making = Making::new(&self.schema, columns)?;
+        let mut taken = 0;
+        let end = each_sample::<E>(self.format, path, Some(columns), &mut |sample, end| {
+            making.push(sample);
+            if making.is_full() {
+                each(making.finish(end - taken)?)?;
+                taken = end;
+            }
+            Ok(true)
+        })?;
+        each(making.finish(end - taken)?)
+    }
+}
+
+fn each_sample<E: From<String>>(
+    format: ShardFormat,
+    path: &Path,
+    columns: Option<&[&str]>,
+    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    match format {
+        ShardFormat::Tar => webdataset::each_sample(path, columns, each),
+        ShardFormat::Records => tfrecord::each_sample(path, columns, each),
+    }
+}

@@ -1,0 +1,73 @@
+//! `TFRecord` files of `tf.train.Example`s as samples: a value for each feature. In: a file. Out: samples.
+
+use super::samples::{Sample, Value};
+use super::window::Window;
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tierlab_formats::shards::example::{Example, Kind};
+use tierlab_formats::shards::tfrecord::{FOOT_BYTES, HEAD_BYTES, length, record};
+use tierlab_protocol::tensor::DataType;
+
+/// Whether a file begins with a record.
+pub(in super::super) fn begins_as_one(head: &[u8]) -> bool {
+    length(head, 0).is_ok()
+}
+
+/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped.
+pub(super) fn each_sample<E: From<String>>(
+    path: &Path,
+    columns: Option<&[&str]>,
+    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
+    let mut file = Window::open(path)?;
+    let mut at = 0;
+    while at < file.len() {
+        let head = file.get(at..at + HEAD_BYTES as u64)?;
+        let body = length(head, at).map_err(|e| e.to_string())?;
+        let end = at + HEAD_BYTES as u64 + body + FOOT_BYTES as u64;
+        let (record, _) = record(file.get(at..end)?, at).map_err(|e| e.to_string())?;
+        let example = Example::decode(record).map_err(|e| format!("offset {at}: no tf.train.Example: {e}"))?;
+        let features = example.features.unwrap_or_default().feature;
+        let values = features.into_iter().filter(|(name, _)| wanted(name));
+        let values: BTreeMap<String, Value> = values
+            .filter_map(|(name, feature)| Some((name, value(feature.kind?)?)))
+            .collect();
+        let name = format!("the record at offset {at}");
+        at = end;
+        let sample = Sample {
+            name,
+            values,
+            wrong: None,
+        };
+        if !each(sample, at)? {
+            break;
+        }
+    }
+    Ok(at)
+}
+
+/// A feature's value; an empty one is none.
+fn value(kind: Kind) -> Option<Value> {
+    let of_numbers = |dtype, bytes: Vec<u8>| {
+        (!bytes.is_empty()).then_some(Value::Numbers {
+            dtype,
+            is_list: None,
+            bytes,
+        })
+    };
+    match kind {
+        Kind::Float(list) => of_numbers(
+            DataType::Fp32,
+            list.value.iter().flat_map(|float| float.to_le_bytes()).collect(),
+        ),
+        Kind::Int64(list) => of_numbers(
+            DataType::Int64,
+            list.value.iter().flat_map(|int| int.to_le_bytes()).collect(),
+        ),
+        Kind::Bytes(mut list) if list.value.len() == 1 => list.value.pop().map(Value::bytes),
+        Kind::Bytes(list) if list.value.is_empty() => None,
+        Kind::Bytes(list) => Some(Value::Nested(list.value.concat())),
+    }
+}

@@ -1,0 +1,205 @@
+//! Tar archives of samples, named as `WebDataset` has it: `KEY.EXTENSION`, a sample's files one after another. In: a file. Out: samples with a
+//! value for each extension, and the key as `__key__`.
+//!
+//! Source of names and of what extensions hold: <https://github.com/webdataset/webdataset>, "the `WebDataset` format".
+
+use super::samples::{Sample, Value};
+use super::window::Window;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tierlab_formats::npy;
+use tierlab_formats::shards::tar::{BLOCK, Step, Walk};
+use tierlab_formats::shards::{MAX_SAMPLE_BYTES, key_and_extension};
+use tierlab_protocol::tensor::DataType;
+
+/// The column of keys, as webdataset's own readers call it.
+const KEY: &str = "__key__";
+/// Extensions that hold an integer in digits.
+const INTS: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];
+/// Files of one sample at most.
+const MAX_FILES: usize = 10_000;
+
+/// Hands samples on, each with the offset of its end, until it answers no. Answers where it stopped. What no column needs is not read from
+/// the disk.
+pub(super) fn each_sample<E: From<String>>(
+    path: &Path,
+    columns: Option<&[&str]>,
+    each: &mut dyn FnMut(Sample, u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    let is_part = |column: &&str, extension: &str| {
+        let rest = column.strip_prefix(extension);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let wanted =
+        |extension: &str| columns.is_none_or(|columns| columns.iter().any(|column| is_part(column, extension)));
+    let mut file = Window::open(path)?;
+    let mut walk = Walk::new(file.len());
+    let mut making: Option<Files> = None;
+    let mut step = walk.next();
+    loop {
+        step = match step {
+            Step::Block(at) => walk
+                .block(file.get(at..at + BLOCK as u64)?)
+                .map_err(|e| e.to_string())?,
+            Step::Extended(range) => walk.extended(file.get(range)?).map_err(|e| e.to_string())?,
+            Step::Found(member) => {
+                if let Some((key, extension)) = key_and_extension(&member.name) {
+                    if let Some(whole) = making.take_if(|files| files.key != key)
+                        && !each(whole.sample(), member.start)?
+                    {
+                        return Ok(member.start);
+                    }
+                    let files = making.get_or_insert_with(|| Files::new(key));
+                    let bytes = match wanted(extension) {
+                        true => file.get(member.body.clone())?,
+                        false => &[],
+                    };
+                    files.add(extension, bytes, wanted(extension), member.start)?;
+                }
+                walk.next()
+            }
+            Step::End => {
+                if let Some(whole) = making.take() {
+                    each(whole.sample(), file.len())?;
+                }
+                return Ok(file.len());
+            }
+        };
+    }
+}
+
+/// The files of one sample.
+struct Files {
+    key: String,
+    seen: BTreeSet<String>,
+    bytes: u64,
+    values: BTreeMap<String, Value>,
+    /// The first file that could not be read.
+    wrong: Option<String>,
+}
+
+impl Files {
+    fn new(key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            seen: BTreeSet::new(),
+            bytes: 0,
+            values: BTreeMap::new(),
+            wrong: None,
+        }
+    }
+
+    fn add(&mut self, extension: &str, bytes: &[u8], is_wanted: bool, offset: u64) -> Result<(), String> {
+        let fail = |what: &str| Err(format!("offset {offset}: sample `{}`: {what}", self.key));
+        if self.seen.contains(extension) {
+            return fail(&format!(
+                "has two files `.{extension}`; are two samples of one key beside each other?"
+            ));
+        }
+        self.bytes += bytes.len() as u64;
+        if self.seen.len() == MAX_FILES || self.bytes > MAX_SAMPLE_BYTES {
+            return fail(&format!("more than {MAX_FILES} files or {MAX_SAMPLE_BYTES} bytes"));
+        }
+        self.seen.insert(extension.to_owned());
+        if is_wanted && let Err(what) = values(extension, bytes, &mut self.values) {
+            self.wrong.get_or_insert_with(|| format!(".{extension}: {what}"));
+        }
+        Ok(())
+    }
+
+    fn sample(mut self) -> Sample {
+        self.values.insert(KEY.to_owned(), Value::Text(self.key.clone()));
+        Sample {
+            name: self.key,
+            values: self.values,
+            wrong: self.wrong,
+        }
+    }
+}
+
+/// What a file holds, by its extension.
+fn values(extension: &str, bytes: &[u8], into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+    let last = extension.rsplit('.').next().unwrap_or(extension);
+    let text = || std::str::from_utf8(bytes).map_err(|_| "no UTF-8".to_owned());
+    let value = match last {
+        "npy" => {
+            let array = npy::read(bytes)?;
+            if array.dtype == DataType::Bytes {
+                return Err("an array of texts, which no row holds".to_owned());
+            }
+            Value::Numbers {
+                dtype: array.dtype,
+                is_list: Some(!array.shape.is_empty()),
+                bytes: array.data,
+            }
+        }
+        "json" => {
+            let json: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+            return of_json(extension, json, into);
+        }
+        "txt" | "text" | "transcript" => Value::Text(text()?.to_owned()),
+        last if INTS.contains(&last) => {
+            let text = text()?.trim();
+            Value::int(
+                text.parse()
+                    .map_err(|_| format!("`{}` is no integer", shortened(text)))?,
+            )
+        }
+        _ => Value::bytes(bytes.to_vec()),
+    };
+    into.insert(extension.to_owned(), value);
+    Ok(())
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// An object's members become columns `EXTENSION.MEMBER`; numbers, lists of numbers and texts are taken, what is deeper has no place in a row.
+fn of_json(extension: &str, json: serde_json::Value, into: &mut BTreeMap<String, Value>) -> Result<(), String> {
+    use serde_json::Value as Json;
+    let members = match json {
+        Json::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (format!("{extension}.{name}"), value))
+            .collect(),
+        other => vec![(extension.to_owned(), other)],
+    };
+    for (name, json) in members {
+        let value = match &json {
+            Json::Null => continue,
+            Json::Bool(is) => Value::int(i64::from(*is)),
+            Json::Number(_) => numbers(std::slice::from_ref(&json), false)
+                .ok_or_else(|| format!("`{name}`: {json} is beyond INT64"))?,
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Array(items) => numbers(items, true).unwrap_or_else(|| Value::Nested(json.to_string().into_bytes())),
+            Json::Object(_) => Value::Nested(json.to_string().into_bytes()),
+        };
+        into.insert(name, value);
+    }
+    Ok(())
+}
+
+/// Integers where all are, else doubles.
+fn numbers(items: &[serde_json::Value], is_list: bool) -> Option<Value> {
+    let ints: Option<Vec<i64>> = items.iter().map(serde_json::Value::as_i64).collect();
+    let (dtype, bytes) = match ints {
+        Some(ints) => (DataType::Int64, ints.iter().flat_map(|int| int.to_le_bytes()).collect()),
+        None => {
+            let is_exact = |item: &serde_json::Value| item.is_f64() || item.as_i64().is_some();
+            let doubles: Option<Vec<f64>> = items
+                .iter()
+                .map(|item| is_exact(item).then(|| item.as_f64()).flatten())
+                .collect();
+            (
+                DataType::Fp64,
+                doubles?.iter().flat_map(|double| double.to_le_bytes()).collect(),
+            )
+        }
+    };
+    Some(Value::Numbers {
+        dtype,
+        is_list: Some(is_list),
+        bytes,
+    })
+}

@@ -1,0 +1,298 @@
+//! `import-table` of shards: tar archives of samples and TFRecord files, the real binary over real files.
+
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tierlab_formats::shards::example::{BytesList, Example, Feature, Features, FloatList, Int64List, Kind};
+use tierlab_formats::shards::{tar, tfrecord};
+use tierlab_formats::table::{KeyIndex, TableHeader};
+
+fn import(at: &Path, args: &[&str]) -> Output {
+    let base = ["import-table", "--out", "f", "--name", "t", "--restart", "--replace"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-models"));
+    command
+        .current_dir(at)
+        .args(base)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn succeed(at: &Path, args: &[&str]) {
+    let output = import(at, args);
+    assert!(output.status.success(), "{args:?}: {}", said(&output));
+}
+
+fn fail(at: &Path, args: &[&str]) -> String {
+    let output = import(at, args);
+    assert!(
+        matches!(output.status.code(), Some(1 | 2)),
+        "{args:?}: {}",
+        said(&output)
+    );
+    said(&output)
+}
+
+/// The bytes of a column in the row of a key.
+fn column(at: &Path, key: &[u8], column: &str) -> Vec<u8> {
+    let file = fs::read(at.join("f/t.rows")).unwrap();
+    let header = TableHeader::decode(&file, file.len() as u64).unwrap();
+    let range = header.index_range().unwrap();
+    let index = KeyIndex::decode(&file[range.start as usize..range.end as usize], header.rows).unwrap();
+    let row = index.row(key).unwrap().cast_signed();
+    let range = header.row_range(row).unwrap();
+    let row_bytes = &file[range.start as usize..range.end as usize];
+    header.check_row(row, row_bytes).unwrap();
+    assert_eq!(header.schema.key.as_ref().unwrap().get(row_bytes).unwrap(), key);
+    header
+        .schema
+        .column(column)
+        .unwrap()
+        .of_row(row_bytes)
+        .unwrap()
+        .to_vec()
+}
+
+fn rows(at: &Path) -> u64 {
+    let file = fs::read(at.join("f/t.rows")).unwrap();
+    TableHeader::decode(&file, file.len() as u64).unwrap().rows
+}
+
+fn le<T: Copy, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|&value| bytes(value)).collect()
+}
+
+/// A one-dimensional array of FP32 as NumPy saves it.
+fn npy(values: &[f32]) -> Vec<u8> {
+    let header = format!(
+        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}\n",
+        values.len()
+    );
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(le(values, f32::to_le_bytes));
+    file
+}
+
+/// The files of a sample: a class, a vector, an object, an image of any length.
+fn sample(i: i64) -> Vec<(String, Vec<u8>)> {
+    let vector: Vec<f32> = (0..4).map(|part| (i * 10 + part) as f32).collect();
+    let price = if i % 2 == 0 {
+        format!("{}", i / 2)
+    } else {
+        format!("{}.5", i / 2)
+    };
+    let json = format!(r#"{{"price": {price}, "tags": [{i}, 2, 3], "deep": {{"a": 1}}}}"#);
+    let file = |extension: &str| format!("train/{i}.{extension}");
+    vec![
+        (file("cls"), format!("{}\n", i % 10).into_bytes()),
+        (file("emb.npy"), npy(&vector)),
+        (file("json"), json.into_bytes()),
+        (file("jpg"), vec![0xff; 10 + (i % 7) as usize]),
+    ]
+}
+
+fn archive(path: &Path, samples: impl Iterator<Item = Vec<(String, Vec<u8>)>>) {
+    let mut bytes = Vec::new();
+    for (name, body) in samples.flatten() {
+        tar::push(&name, &body, &mut bytes).unwrap();
+    }
+    tar::finish(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+const COLUMNS: &str = "cls,emb.npy,json.price,json.tags";
+
+#[test]
+fn samples_of_a_tar_become_rows_with_a_column_for_each_extension() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    archive(&at.join("a.tar"), (0..2500).map(sample));
+    let base = ["a.tar", "--key", "__key__"];
+    let refused = fail(at, &base);
+    assert!(refused.contains("--columns") && refused.contains("Binary"), "{refused}");
+    succeed(at, &[&base[..], &["--columns", COLUMNS]].concat());
+    assert_eq!(rows(at), 2500);
+    for i in [0_i64, 1023, 1024, 2499] {
+        let key = format!("train/{i}");
+        let get = |name: &str| column(at, key.as_bytes(), name);
+        assert_eq!(get("cls"), (i % 10).to_le_bytes());
+        let vector: Vec<f32> = (0..4).map(|part| (i * 10 + part) as f32).collect();
+        assert_eq!(get("emb.npy"), le(&vector, f32::to_le_bytes));
+        assert_eq!(get("json.price"), (i as f64 / 2.0).to_le_bytes());
+        assert_eq!(get("json.tags"), le(&[i, 2, 3], i64::to_le_bytes));
+    }
+    succeed(at, &["a.tar", "--key", "@row", "--columns", COLUMNS]);
+    assert_eq!(column(at, &7_i64.to_le_bytes(), "cls"), 7_i64.to_le_bytes());
+}
+
+#[test]
+fn shards_in_a_folder_are_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::create_dir(at.join("shards")).unwrap();
+    archive(&at.join("shards/x-0.tar"), (0..300).map(sample));
+    archive(&at.join("shards/x-1.tar"), (300..500).map(sample));
+    succeed(at, &["shards", "--key", "__key__", "--columns", COLUMNS]);
+    assert_eq!(rows(at), 500);
+    assert_eq!(column(at, b"train/499", "cls"), 9_i64.to_le_bytes());
+}
+
+#[test]
+fn a_sample_that_does_not_fit_is_kept_aside_and_a_cut_archive_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let damaged = |i: i64| {
+        let mut files = sample(i);
+        match i {
+            150 => files[0].1 = b"seven".to_vec(),
+            151 => files[1].1 = npy(&[1.0]),
+            152 => files[1].1 = b"not an array".to_vec(),
+            _ => {}
+        }
+        files
+    };
+    archive(&at.join("a.tar"), (0..200).map(damaged));
+    let import = ["a.tar", "--key", "__key__", "--columns", COLUMNS];
+    succeed(at, &import);
+    assert_eq!(rows(at), 197);
+    let bad = fs::read_to_string(at.join("f/t.bad.jsonl")).unwrap();
+    for word in ["seven", "emb.npy", "train/150", "train/152"] {
+        assert!(bad.contains(word), "{word}: {bad}");
+    }
+    assert_eq!(bad.lines().count(), 3, "{bad}");
+
+    let whole = fs::read(at.join("a.tar")).unwrap();
+    fs::write(at.join("a.tar"), &whole[..whole.len() - 2000]).unwrap();
+    let refused = fail(at, &import);
+    assert!(refused.contains("a.tar") && refused.contains("cut off"), "{refused}");
+    let twice = vec![("1.cls".to_owned(), b"1".to_vec()), ("1.cls".to_owned(), b"2".to_vec())];
+    archive(&at.join("a.tar"), std::iter::once(twice));
+    let refused = fail(at, &["a.tar", "--key", "__key__"]);
+    assert!(refused.contains("two files `.cls`"), "{refused}");
+    archive(
+        &at.join("a.tar"),
+        std::iter::once(vec![("readme".to_owned(), Vec::new())]),
+    );
+    let refused = fail(at, &["a.tar", "--key", "__key__"]);
+    assert!(refused.contains("KEY.EXTENSION"), "{refused}");
+}
+
+#[test]
+fn archives_of_pythons_tarfile_are_read_in_each_of_its_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // Longer than the 100 bytes of a name: ustar puts the folders into its prefix, the others into a header of their own.
+    let long = format!("{}/{}", "p".repeat(60), "k".repeat(60));
+    let script = format!(
+        "import io, sys, tarfile\n\
+         for name, form in (('gnu', tarfile.GNU_FORMAT), ('pax', tarfile.PAX_FORMAT), ('ustar', tarfile.USTAR_FORMAT)):\n\
+         \x20   with tarfile.open(name + '.tar', 'w', format=form) as out:\n\
+         \x20       for key in ('d/1', 'd/{long}', 'd/ü'):\n\
+         \x20           for extension, text in (('cls', '7'), ('txt', 'word')):\n\
+         \x20               about = tarfile.TarInfo(f'{{key}}.{{extension}}')\n\
+         \x20               about.size = len(text)\n\
+         \x20               out.addfile(about, io.BytesIO(text.encode()))\n"
+    );
+    let python = Command::new("python3")
+        .current_dir(at)
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert!(python.status.success(), "{}", said(&python));
+    for name in ["gnu.tar", "pax.tar", "ustar.tar"] {
+        succeed(at, &[name, "--key", "__key__", "--hash", "txt=1000"]);
+        assert_eq!(rows(at), 3, "{name}");
+        let wide = "d/ü".as_bytes();
+        assert_eq!(column(at, wide, "cls"), 7_i64.to_le_bytes(), "{name}");
+        assert_eq!(column(at, wide, "txt"), column(at, b"d/1", "txt"), "{name}");
+    }
+}
+
+fn examples(path: &Path, count: i64) -> Vec<u64> {
+    let mut bytes = Vec::new();
+    let mut starts = Vec::new();
+    for i in 0..count {
+        let feature: BTreeMap<String, Feature> = [
+            (
+                "user",
+                Kind::Bytes(BytesList {
+                    value: vec![format!("u-{i}").into_bytes()],
+                }),
+            ),
+            ("label", Kind::Int64(Int64List { value: vec![i % 2] })),
+            (
+                "dense",
+                Kind::Float(FloatList {
+                    value: vec![i as f32, 0.5],
+                }),
+            ),
+            // One element now and then, but a list.
+            (
+                "ids",
+                Kind::Int64(Int64List {
+                    value: (0..3).map(|part| i + part).collect(),
+                }),
+            ),
+            (
+                "image",
+                Kind::Bytes(BytesList {
+                    value: vec![vec![0x80 | (i % 100) as u8; 6]],
+                }),
+            ),
+        ]
+        .into_iter()
+        .map(|(name, kind)| (name.to_owned(), Feature { kind: Some(kind) }))
+        .collect();
+        starts.push(bytes.len() as u64);
+        let example = Example {
+            features: Some(Features { feature }),
+        };
+        tfrecord::push(&example.encode_to_vec(), &mut bytes);
+    }
+    fs::write(path, bytes).unwrap();
+    starts
+}
+
+#[test]
+fn records_of_tensorflow_become_rows_and_damage_is_named_with_its_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let file = at.join("x.tfrecord-00000-of-00001");
+    let starts = examples(&file, 1500);
+    let import = ["x.tfrecord-00000-of-00001", "--key", "user"];
+    succeed(at, &import);
+    assert_eq!(rows(at), 1500);
+    for i in [0_i64, 1023, 1024, 1499] {
+        let key = format!("u-{i}");
+        let get = |name: &str| column(at, key.as_bytes(), name);
+        assert_eq!(get("label"), (i % 2).to_le_bytes());
+        assert_eq!(get("dense"), le(&[i as f32, 0.5], f32::to_le_bytes));
+        assert_eq!(get("ids"), le(&[i, i + 1, i + 2], i64::to_le_bytes));
+        assert_eq!(get("image"), vec![0x80 | (i % 100) as u8; 6]);
+    }
+    let whole = fs::read(&file).unwrap();
+    let mut damaged = whole.clone();
+    damaged[starts[700] as usize + 30] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    let refused = fail(at, &import);
+    let offset = (starts[700] + 12).to_string();
+    assert!(
+        refused.contains("checksum of a record") && refused.contains(&offset),
+        "{refused}"
+    );
+    fs::write(&file, &whole[..whole.len() - 3]).unwrap();
+    let refused = fail(at, &import);
+    assert!(
+        refused.contains("cut off") && refused.contains(&starts[1499].to_string()),
+        "{refused}"
+    );
+}

@@ -1,0 +1,244 @@
+//! From what was measured to a profile. In: counts and histograms. Out: quantiles, rates, limits, errors and drift. Pure.
+
+use super::measure::{Calibrated, Cell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tierlab_storage::wrappers::emulated::{
+    InjectedError, Recorded, RecordedLimits, RecordedOrigin, RecordedPoint, RecordedRound, SCHEMA,
+};
+
+/// More reads in flight that bring less than so much more are at a limit.
+const AT_LIMIT: f64 = 1.1;
+/// What the larger read must take longer for a rate to be told from it.
+const TELLS_A_RATE: f64 = 1.05;
+
+/// Each hundredth, and both tails finer.
+fn shares() -> Vec<f64> {
+    let low = [0.001, 0.002, 0.005];
+    let high = [0.992, 0.994, 0.995, 0.996, 0.998, 0.999, 0.9995, 0.9999];
+    let mut shares: Vec<f64> = (0..=100).map(|hundredth| f64::from(hundredth) / 100.0).collect();
+    shares.extend(low.into_iter().chain(high));
+    shares.sort_by(f64::total_cmp);
+    shares
+}
+
+/// The profile.
+pub(super) fn profile(origin: RecordedOrigin, measured: &Calibrated) -> Recorded {
+    let shares = shares();
+    Recorded {
+        schema: SCHEMA,
+        points: measured.cells.iter().map(|cell| point(cell, &shares)).collect(),
+        shares,
+        origin,
+        limits: limits(&measured.cells),
+        errors: errors(&measured.cells),
+        rounds: rounds(measured),
+    }
+}
+
+fn point(cell: &Cell, shares: &[f64]) -> RecordedPoint {
+    let at = |share: &f64| match *share {
+        share if share <= 0.0 => cell.latency_ns.min(),
+        share if share >= 1.0 => cell.latency_ns.max(),
+        share => cell.latency_ns.value_at_quantile(share),
+    };
+    let mut before = 0;
+    // What the histogram tells of its ends and of its middle differs by its resolution.
+    let ascending = |ns: u64| {
+        before = ns.max(before);
+        (before as f64 / 10.0).round() / 100.0
+    };
+    RecordedPoint {
+        bytes: cell.bytes,
+        depth: cell.depth,
+        calls: cell.calls,
+        calls_per_s: (rate(cell) * 10.0).round() / 10.0,
+        latency_us: shares.iter().map(at).map(ascending).collect(),
+    }
+}
+
+fn rate(cell: &Cell) -> f64 {
+    cell.calls as f64 / cell.window_s.max(1e-9)
+}
+
+fn median_s(cell: &Cell) -> f64 {
+    cell.latency_ns.value_at_quantile(0.5) as f64 / 1e9
+}
+
+fn limits(cells: &[Cell]) -> RecordedLimits {
+    let most = |of: &dyn Fn(&Cell) -> f64| cells.iter().map(of).fold(0.0, f64::max) as u64;
+    let (smallest, largest) = (
+        cells.iter().map(|cell| cell.bytes).min(),
+        cells.iter().map(|cell| cell.bytes).max(),
+    );
+    RecordedLimits {
+        connection_bytes_per_s: connection(cells),
+        total_bytes_per_s: most(&|cell| rate(cell) * cell.bytes as f64),
+        total_is_limit: largest.is_some_and(|bytes| at_limit(cells, bytes)),
+        requests_per_s: most(&rate),
+        requests_is_limit: smallest.is_some_and(|bytes| at_limit(cells, bytes)),
+    }
+}
+
+/// Whether the last step in depth brought no more reads of a size.
+fn at_limit(cells: &[Cell], bytes: u64) -> bool {
+    let mut by_depth: Vec<(u32, f64)> = cells
+        .iter()
+        .filter(|cell| cell.bytes == bytes)
+        .map(|cell| (cell.depth, rate(cell)))
+        .collect();
+    by_depth.sort_by_key(|(depth, _)| *depth);
+    matches!(by_depth.as_slice(), [.., (_, before), (_, last)] if *last < before * AT_LIMIT)
+}
+
+/// By how much longer the largest reads take than the next smaller, with the fewest in flight.
+fn connection(cells: &[Cell]) -> Option<u64> {
+    let depth = cells.iter().map(|cell| cell.depth).min()?;
+    let mut alone: Vec<&Cell> = cells.iter().filter(|cell| cell.depth == depth).collect();
+    alone.sort_by_key(|cell| cell.bytes);
+    let [.., smaller, larger] = alone.as_slice() else {
+        return None;
+    };
+    let (short, long) = (median_s(smaller), median_s(larger));
+    (long > short * TELLS_A_RATE).then(|| ((larger.bytes - smaller.bytes) as f64 / (long - short)) as u64)
+}
+
+fn errors(cells: &[Cell]) -> Vec<InjectedError> {
+    let mut kinds: BTreeMap<&str, (u64, Duration)> = BTreeMap::new();
+    let calls: u64 = cells.iter().map(|cell| cell.calls).sum();
+    for (kind, faults) in cells.iter().flat_map(|cell| &cell.faults) {
+        let sum = kinds.entry(kind).or_default();
+        *sum = (sum.0 + faults.calls, sum.1 + faults.took);
+    }
+    let failed: u64 = kinds.values().map(|(failed, _)| failed).sum();
+    kinds
+        .into_iter()
+        .map(|(kind, (count, took))| InjectedError {
+            kind: kind.to_owned(),
+            rate: count as f64 / (calls + failed) as f64,
+            after_ms: u64::try_from(took.as_millis() / u128::from(count.max(1))).ok(),
+        })
+        .collect()
+}
+
+/// Each round beside all: the geometric mean over the points, so that fast and slow ones count alike.
+fn rounds(measured: &Calibrated) -> Vec<RecordedRound> {
+    let ratio = |round: usize, share: f64, of: fn((u64, u64)) -> u64| {
+        let logs: Vec<f64> = measured
+            .cells
+            .iter()
+            .filter_map(|cell| {
+                let own = of(cell.by_round.get(round).copied().flatten()?).max(1) as f64;
+                Some((own / cell.latency_ns.value_at_quantile(share).max(1) as f64).ln())
+            })
+            .collect();
+        let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
+        (mean * 1e4).round() / 1e4
+    };
+    let round = |(index, at_s): (usize, &f64)| RecordedRound {
+        at_s: (at_s * 10.0).round() / 10.0,
+        p50_ratio: ratio(index, 0.5, |(p50, _)| p50),
+        p99_ratio: ratio(index, 0.99, |(_, p99)| p99),
+    };
+    measured.rounds_at_s.iter().enumerate().map(round).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::Cell;
+    use super::*;
+    use crate::drive::Faults;
+    use tierlab_storage::wrappers::emulated::RecordedEnvironment;
+
+    fn origin() -> RecordedOrigin {
+        RecordedOrigin {
+            date: "2026-11-23T10:00:00Z".to_owned(),
+            place: "here".to_owned(),
+            tier: "memory".to_owned(),
+            notes: Vec::new(),
+            environment: RecordedEnvironment::default(),
+        }
+    }
+
+    /// Reads that took from `us` to 2 x `us`, each microsecond once, in so many seconds.
+    fn cell(bytes: u64, depth: u32, us: u64, window_s: f64) -> Cell {
+        let mut cell = Cell::new(bytes, depth).unwrap();
+        for us in us..=2 * us {
+            cell.latency_ns.record(us * 1000).unwrap();
+        }
+        cell.calls = cell.latency_ns.len();
+        cell.window_s = window_s;
+        cell.by_round = vec![Some((1500 * us, 2000 * us)), Some((3000 * us, 4000 * us))];
+        cell
+    }
+
+    fn measured(cells: Vec<Cell>) -> Recorded {
+        let calibrated = Calibrated {
+            cells,
+            rounds_at_s: vec![0.0, 7.0],
+        };
+        profile(origin(), &calibrated)
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_reads_and_the_profile_reads_back() {
+        let profile = measured(vec![cell(4096, 1, 1000, 1.0), cell(65_536, 1, 8000, 1.0)]);
+        let us = &profile.points[0].latency_us;
+        for (share, us) in profile.shares.iter().zip(us) {
+            let want = 1000.0 + 1000.0 * share;
+            assert!((us - want).abs() < 0.003 * want, "{share}: {us}, not {want}");
+        }
+        assert_eq!(Recorded::parse("x", &profile.to_text().unwrap()).unwrap(), profile);
+        assert_eq!(profile.rounds.len(), 2);
+        let (first, second) = (profile.rounds[0], profile.rounds[1]);
+        assert!(
+            (first.p50_ratio - 1.0).abs() < 0.01 && (second.p50_ratio - 2.0).abs() < 0.01,
+            "{second:?}"
+        );
+        // 61,440 bytes in 10.5 ms.
+        let rate = profile.limits.connection_bytes_per_s.unwrap() as f64;
+        assert!((rate / 5.85e6 - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn a_limit_is_one_where_depth_brings_no_more() {
+        // 1,001 reads in 1 s, 0.5 s, 0.48 s: the last step brings 4 %.
+        let small = [(1, 1.0), (8, 0.5), (32, 0.48)].map(|(depth, window_s)| cell(4096, depth, 1000, window_s));
+        let large = [(1, 1.0), (8, 0.5), (32, 0.2)].map(|(depth, window_s)| cell(1 << 20, depth, 1000, window_s));
+        let profile = measured(small.into_iter().chain(large).collect());
+        assert!(profile.limits.requests_is_limit && !profile.limits.total_is_limit);
+        assert_eq!(profile.limits.total_bytes_per_s, 1001 * 5 * (1 << 20));
+        // As long as the smaller: no rate can be told.
+        assert_eq!(profile.limits.connection_bytes_per_s, None);
+    }
+
+    #[test]
+    fn errors_are_shares_of_all_reads() {
+        let mut failing = cell(4096, 1, 999, 1.0);
+        failing.faults.insert(
+            "timeout",
+            Faults {
+                calls: 250,
+                took: Duration::from_secs(500),
+                words: "x".to_owned(),
+            },
+        );
+        let profile = measured(vec![failing]);
+        let [error] = profile.errors.as_slice() else {
+            panic!("{:?}", profile.errors)
+        };
+        assert_eq!(
+            (error.kind.as_str(), error.rate, error.after_ms),
+            ("timeout", 0.2, Some(2000))
+        );
+        assert!(profile.to_text().is_ok());
+    }
+
+    #[test]
+    fn shares_ascend_from_0_to_1() {
+        let shares = shares();
+        assert!(shares.is_sorted_by(|a, b| a < b));
+        assert_eq!((shares[0], shares[shares.len() - 1]), (0.0, 1.0));
+        assert!([0.5, 0.95, 0.99, 0.999].iter().all(|share| shares.contains(share)));
+    }
+}

@@ -1,0 +1,215 @@
+//! The rounds. In: a tier, sizes and depths. Out: what each of them saw, all rounds together and each by itself. In every round
+//! each size meets each depth once, in an order drawn anew, so that what changes with time meets all alike.
+
+use super::options::Settings;
+use crate::chance::Random;
+use crate::drive::{Driven, Faults};
+use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way};
+use crate::runner::{Progress, Station};
+use crate::stop::Stop;
+use crate::units::bytes_text;
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Names positions and orders.
+const SEED: u64 = 1;
+/// What a time takes beside its window.
+const BESIDE: Duration = Duration::from_millis(100);
+/// How often a pause looks whether it is still wanted.
+const WAKE: Duration = Duration::from_millis(100);
+
+/// All rounds.
+#[derive(Debug)]
+pub(super) struct Calibrated {
+    pub(super) cells: Vec<Cell>,
+    /// When each round began, from the first.
+    pub(super) rounds_at_s: Vec<f64>,
+}
+
+/// One size at one depth.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) bytes: u64,
+    pub(super) depth: u32,
+    pub(super) calls: u64,
+    pub(super) window_s: f64,
+    pub(super) latency_ns: Histogram<u64>,
+    /// By round: median and 99th percentile in nanoseconds, where any read ended.
+    pub(super) by_round: Vec<Option<(u64, u64)>>,
+    pub(super) faults: BTreeMap<&'static str, Faults>,
+}
+
+impl Cell {
+    pub(super) fn new(bytes: u64, depth: u32) -> Result<Self> {
+        let mut latency_ns = Histogram::new(3)?;
+        latency_ns.auto(true);
+        Ok(Self {
+            bytes,
+            depth,
+            calls: 0,
+            window_s: 0.0,
+            latency_ns,
+            by_round: Vec::new(),
+            faults: BTreeMap::new(),
+        })
+    }
+
+    fn add(&mut self, driven: &Driven) -> Result<()> {
+        let tally = &driven.tally;
+        self.latency_ns
+            .add(&tally.latency_ns)
+            .context("a latency is too long")?;
+        self.calls += tally.calls;
+        self.window_s += driven.window.as_secs_f64();
+        let of = |share| tally.latency_ns.value_at_quantile(share);
+        self.by_round.push((tally.calls > 0).then(|| (of(0.5), of(0.99))));
+        for (kind, faults) in &tally.faults {
+            self.faults.entry(*kind).or_default().add(faults);
+        }
+        Ok(())
+    }
+}
+
+impl Calibrated {
+    /// Whether it says enough of the tier.
+    ///
+    /// # Errors
+    /// A size at a depth of which no read ended, or more reads that failed than that did not.
+    pub(super) fn check(&self) -> Result<()> {
+        for cell in &self.cells {
+            let what = || format!("reads of {} at depth {}", bytes_text(cell.bytes), cell.depth);
+            let failed: u64 = cell.faults.values().map(|faults| faults.calls).sum();
+            if failed > cell.calls {
+                let words = cell
+                    .faults
+                    .values()
+                    .map(|faults| faults.words.as_str())
+                    .next()
+                    .unwrap_or_default();
+                bail!("{}: {failed} of {} failed: {words}", what(), failed + cell.calls);
+            }
+            if cell.calls == 0 {
+                bail!("{}: none ended in {:.1} s; give more --seconds", what(), cell.window_s);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Measures; Ctrl-C ends it early, with what there is.
+pub(super) fn rounds(station: &mut Station, settings: &Settings, direct: bool, stop: &Stop) -> Result<Calibrated> {
+    let access = Access {
+        seed: SEED,
+        size: settings.size,
+        window: settings.window,
+        warmup: settings.warmup,
+        exponent: 1.0,
+        stride: 1,
+        write_share: 0.0,
+        arrivals: Arrivals::default(),
+        tolerates_faults: true,
+    };
+    let grid = settings
+        .blocks
+        .iter()
+        .flat_map(|bytes| settings.depths.iter().map(move |depth| Cell::new(*bytes, *depth)));
+    let mut cells = grid.collect::<Result<Vec<Cell>>>()?;
+    let todo = cells.len() as u64 * u64::from(settings.rounds);
+    let mut progress = Progress::new(todo, access.warmup + access.window + BESIDE);
+    let (begun, mut rounds_at_s) = (Instant::now(), Vec::new());
+    for round in 0..settings.rounds {
+        pause(begun + settings.every * round, stop);
+        if stop.is_asked() {
+            break;
+        }
+        rounds_at_s.push(begun.elapsed().as_secs_f64());
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        Random::new(SEED, u64::from(round)).shuffle(&mut order);
+        for index in order {
+            let cell = &mut cells[index];
+            let point = point(cell, direct);
+            progress.begin(&format!(
+                "round {}: {}, depth {}",
+                round + 1,
+                bytes_text(cell.bytes),
+                cell.depth
+            ));
+            let driven = one(station, &point, &access, round, stop).with_context(|| point.to_string())?;
+            if stop.is_asked() {
+                break;
+            }
+            cell.add(&driven)?;
+            progress.end();
+        }
+    }
+    progress.clear();
+    Ok(Calibrated { cells, rounds_at_s })
+}
+
+fn one(station: &mut Station, point: &Point, access: &Access, round: u32, stop: &Stop) -> Result<Driven> {
+    station.prepare(point, access)?;
+    station.settle(point)?;
+    let driven = station.measure(point, access, round, stop)?;
+    match station.shortfall(&driven) {
+        Some(why) if driven.tally.calls > 0 => bail!("the tier is not what it was configured for: {why}"),
+        _ => Ok(driven),
+    }
+}
+
+fn point(cell: &Cell, direct: bool) -> Point {
+    Point {
+        tier: "calibrate".to_owned(),
+        operation: Operation::Read,
+        pattern: Pattern::Random,
+        files: 1,
+        way: Way::Tier,
+        cache: if direct { CacheState::Bypassed } else { CacheState::AsIs },
+        threads: 0,
+        rate: 0,
+        block_bytes: cell.bytes,
+        depth: cell.depth,
+    }
+}
+
+fn pause(until: Instant, stop: &Stop) {
+    while !stop.is_asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(WAKE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_without_reads_or_with_more_failures_than_reads_says_too_little() {
+        let check = |calls: u64, failed: u64| {
+            let mut cell = Cell::new(4096, 8).unwrap();
+            cell.calls = calls;
+            let faults = Faults {
+                calls: failed,
+                took: Duration::ZERO,
+                words: "the bucket is gone".to_owned(),
+            };
+            cell.faults.insert("unavailable", faults);
+            let measured = Calibrated {
+                cells: vec![cell],
+                rounds_at_s: vec![0.0],
+            };
+            measured.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(10, 10), Ok(()));
+        let why = check(10, 11).unwrap_err();
+        assert!(
+            why.contains("11 of 21 failed: the bucket is gone") && why.contains("4 KiB at depth 8"),
+            "{why}"
+        );
+        assert!(check(0, 0).unwrap_err().contains("none ended"));
+    }
+}

@@ -1,0 +1,126 @@
+//! `calibrate`: records a tier, so that it can be replayed where it is not. In: flags. Out: a profile's file, and what it holds
+//! on standard output. What a profile is and how it is replayed stands in `tierlab_storage::wrappers::emulated`.
+
+mod describe;
+mod measure;
+mod options;
+mod print;
+
+pub(crate) use options::Options;
+
+use crate::machine::Environment;
+use crate::plan::tier_config;
+use crate::runner::Station;
+use crate::stop::Stop;
+use anyhow::{Context, Result, bail, ensure};
+use options::Settings;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use tierlab_storage::TierConfig;
+use tierlab_storage::wrappers::emulated::{Recorded, RecordedEnvironment, RecordedOrigin};
+
+/// Characters of a note that a profile keeps.
+const MOST_NOTE: usize = 300;
+/// Notes that it keeps.
+const MOST_NOTES: usize = 16;
+
+/// Records a tier.
+///
+/// # Errors
+/// Flags that make no sense, a tier that does not open, a read that failed for good, a file that cannot be written.
+pub(crate) fn call(options: &Options) -> Result<()> {
+    let settings = options.settings()?;
+    let config = tier_config(&options.tier, &options.set)?;
+    let stop = Stop::on_signal()?;
+    let mut station = Station::new("calibrate", &config, scratch(options, &config), "calibrate")?;
+    let origin = origin(&settings, &config, &station);
+    let measured = measure::rounds(&mut station, &settings, is_direct(&config), &stop);
+    // Whatever came of it, nothing of ours stays on the tier.
+    let removed = station.remove();
+    let measured = measured?;
+    removed?;
+    if stop.is_asked() && measured.cells.iter().any(|cell| cell.calls == 0) {
+        bail!("interrupted before every size was read at every depth: no profile was written");
+    }
+    measured.check()?;
+    let profile = describe::profile(origin, &measured);
+    write(&profile, &settings.out)?;
+    print!("{}", print::text(&profile, &settings.out));
+    if stop.is_asked() {
+        bail!("interrupted: the profile is of {} rounds", measured.rounds_at_s.len());
+    }
+    Ok(())
+}
+
+/// Where a local tier is measured: below its own root, unless another folder is given.
+fn scratch<'a>(options: &'a Options, config: &'a TierConfig) -> Option<&'a Path> {
+    let root = match config {
+        TierConfig::Nvme(nvme) => nvme.root.as_deref(),
+        _ => None,
+    };
+    options.scratch.as_deref().or(root)
+}
+
+/// Whether it goes past the page cache, which is emptied of the data then.
+const fn is_direct(config: &TierConfig) -> bool {
+    matches!(config, TierConfig::Nvme(nvme) if nvme.direct)
+}
+
+fn origin(settings: &Settings, config: &TierConfig, station: &Station) -> RecordedOrigin {
+    let mount = match config {
+        TierConfig::Nfs(nfs) => nfs.path.clone(),
+        _ => station.root().map(Path::to_owned),
+    };
+    let folders: Vec<PathBuf> = mount.into_iter().collect();
+    let here = Environment::here(&folders);
+    RecordedOrigin {
+        date: here.date,
+        place: settings.place.clone(),
+        tier: config.kind().to_owned(),
+        // The first is its address, which is not everybody's business.
+        notes: station
+            .notes
+            .iter()
+            .skip(1)
+            .take(MOST_NOTES)
+            .map(|note| plain(note))
+            .collect(),
+        environment: RecordedEnvironment {
+            kernel: plain(&here.kernel),
+            cpu: plain(&here.cpu),
+            cpus: u32::try_from(here.cores).unwrap_or(u32::MAX),
+            memory_bytes: here.memory_bytes,
+            client: format!("tierlab-storage-bench {}", tierlab_program::version(None)),
+            filesystem: here
+                .filesystems
+                .into_values()
+                .next()
+                .map(|text| plain(&text))
+                .unwrap_or_default(),
+        },
+    }
+}
+
+/// What a profile may hold of a text: it is shown in terminals and pages.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect()
+}
+
+/// Writes it whole, or not at all, and over nothing.
+fn write(profile: &Recorded, out: &Path) -> Result<()> {
+    let text = profile.to_text()?;
+    let cannot = || format!("cannot write {}", out.display());
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
+    let head = "# A tier as it was measured, by `tierlab-storage-bench calibrate`. Replay it over another tier with\n\
+                # `[emulated]` and `profile = \"THIS FILE\"` in that tier's TOML.\n";
+    file.write_all(head.as_bytes()).with_context(cannot)?;
+    file.write_all(text.as_bytes()).with_context(cannot)?;
+    ensure!(
+        !out.exists(),
+        "{} is there by now: nothing is written over it",
+        out.display()
+    );
+    file.persist_noclobber(out).with_context(cannot)?;
+    Ok(())
+}

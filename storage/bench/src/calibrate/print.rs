@@ -1,0 +1,157 @@
+//! A profile as a person reads it at the end of `calibrate`. In: a profile. Out: text.
+
+use crate::report::STYLE;
+use crate::units::{bytes_text, digits3, time_text};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use std::path::Path;
+use tierlab_storage::wrappers::emulated::{Recorded, RecordedPoint};
+
+/// Reads from which on a 99th percentile is printed, as everywhere.
+const P99_SAMPLES: u64 = 368;
+/// From so much on a change from round to round is told.
+const DRIFTS: f64 = 1.1;
+
+pub(super) fn text(profile: &Recorded, out: &Path) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(["read", "depth", "p50", "p95", "p99", "reads/s", "MB/s", "reads"]);
+    for point in &profile.points {
+        table.add_row(row(profile, point));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut lines = vec![profile.label(), table.to_string()];
+    lines.extend(sentences(profile));
+    lines.push(format!(
+        "replay it over another tier: --set emulated.profile={0}, or [emulated] with profile = \"{0}\" in its TOML",
+        out.display()
+    ));
+    lines.join("\n") + "\n"
+}
+
+fn row(profile: &Recorded, point: &RecordedPoint) -> [String; 8] {
+    let at = |share: f64| {
+        let index = profile.shares.iter().position(|known| *known >= share);
+        index
+            .and_then(|index| point.latency_us.get(index))
+            .map_or_else(|| "n/a".to_owned(), |us| time_text(*us))
+    };
+    [
+        bytes_text(point.bytes),
+        point.depth.to_string(),
+        at(0.5),
+        at(0.95),
+        if point.calls < P99_SAMPLES {
+            "n/a".to_owned()
+        } else {
+            at(0.99)
+        },
+        digits3(point.calls_per_s),
+        digits3(point.calls_per_s * point.bytes as f64 / 1e6),
+        point.calls.to_string(),
+    ]
+}
+
+fn sentences(profile: &Recorded) -> Vec<String> {
+    let mut said = Vec::new();
+    let limits = &profile.limits;
+    let mb = |bytes: u64| digits3(bytes as f64 / 1e6);
+    if let Some(bytes) = limits.connection_bytes_per_s {
+        said.push(format!("one read: {} MB/s after its first byte", mb(bytes)));
+    }
+    let seen = |is_limit: bool| {
+        if is_limit {
+            "a limit: more depth brought no more"
+        } else {
+            "no limit was seen"
+        }
+    };
+    said.push(format!(
+        "all reads: {} MB/s ({}), {} reads/s ({})",
+        mb(limits.total_bytes_per_s),
+        seen(limits.total_is_limit),
+        limits.requests_per_s,
+        seen(limits.requests_is_limit)
+    ));
+    for error in &profile.errors {
+        said.push(format!(
+            "errors: {} in {:.3} % of the reads",
+            error.kind,
+            error.rate * 100.0
+        ));
+    }
+    let medians = || profile.rounds.iter().map(|round| round.p50_ratio);
+    let (least, most) = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
+    if most > least * DRIFTS {
+        said.push(format!(
+            "it drifted: the medians of its rounds lie from {least:.2} to {most:.2} times that of all; a replay draws from all of them"
+        ));
+    }
+    if profile.points.iter().any(|point| point.calls < P99_SAMPLES) {
+        said.push(format!(
+            "n/a: fewer than {P99_SAMPLES} reads; give more --rounds or --seconds before the tail is believed"
+        ));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierlab_storage::wrappers::emulated::{
+        RecordedEnvironment, RecordedLimits, RecordedOrigin, RecordedRound, SCHEMA,
+    };
+
+    #[test]
+    fn it_says_what_was_seen_and_what_cannot_be_said() {
+        let point = |depth: u32, calls: u64| RecordedPoint {
+            bytes: 4096,
+            depth,
+            calls,
+            calls_per_s: 250.0,
+            latency_us: vec![100.0, 200.0, 300.0, 4000.0, 5000.0],
+        };
+        let round = |p50_ratio: f64| RecordedRound {
+            at_s: 0.0,
+            p50_ratio,
+            p99_ratio: 1.0,
+        };
+        let profile = Recorded {
+            schema: SCHEMA,
+            shares: vec![0.0, 0.5, 0.95, 0.99, 1.0],
+            origin: RecordedOrigin {
+                date: "2026-11-23T10:00:00Z".to_owned(),
+                place: "here".to_owned(),
+                tier: "s3".to_owned(),
+                notes: Vec::new(),
+                environment: RecordedEnvironment::default(),
+            },
+            limits: RecordedLimits::default(),
+            errors: Vec::new(),
+            rounds: vec![round(0.9), round(1.2)],
+            points: vec![point(1, 1000), point(8, 100)],
+        };
+        let text = text(&profile, Path::new("p.toml"));
+        for wanted in [
+            "200 us",
+            "300 us",
+            "4.00 ms",
+            "n/a",
+            "it drifted",
+            "emulated.profile=p.toml",
+            "no limit was seen",
+        ] {
+            assert!(text.contains(wanted), "no `{wanted}` in\n{text}");
+        }
+        let steady = Recorded {
+            rounds: vec![round(1.0)],
+            points: vec![point(1, 1000)],
+            ..profile
+        };
+        let text = super::text(&steady, Path::new("p.toml"));
+        assert!(!text.contains("drifted") && !text.contains("n/a"), "{text}");
+    }
+}

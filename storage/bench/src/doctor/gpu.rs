@@ -1,0 +1,99 @@
+//! NVIDIA devices and what reads into their memory need. In: the system's files. Out: findings, none where there is no device
+//! and none is wanted.
+
+use super::finding::Finding;
+use super::pcie::link;
+use super::tree::Tree;
+
+const DEVICES: &str = "sys/bus/pci/devices";
+const NVIDIA: &str = "0x10de";
+/// Class codes of display and 3D controllers begin so.
+const DISPLAY: &str = "0x03";
+/// Where packages and wheels of CUDA put cuFile; the tier looks along the loader's path as well.
+const CUFILE: [&str; 3] = [
+    "usr/local/cuda/lib64/libcufile.so.0",
+    "usr/lib/x86_64-linux-gnu/libcufile.so.0",
+    "usr/lib/aarch64-linux-gnu/libcufile.so.0",
+];
+
+pub(super) fn findings(tree: &Tree, wanted: bool) -> Vec<Finding> {
+    let is_gpu = |name: &String| {
+        let text = |file: &str| tree.text(format!("{DEVICES}/{name}/{file}")).unwrap_or_default();
+        text("vendor") == NVIDIA && text("class").starts_with(DISPLAY)
+    };
+    let gpus: Vec<String> = tree.names(DEVICES).into_iter().filter(is_gpu).collect();
+    if gpus.is_empty() {
+        let none = Finding::warning(
+            "GPU",
+            "no NVIDIA device on the PCI bus",
+            "a `gds` tier does not open",
+            "a machine or a container with one (`--gpus all`)",
+        );
+        return wanted.then_some(none).into_iter().collect();
+    }
+    let mut found: Vec<Finding> = gpus
+        .iter()
+        .map(|name| link(tree, &format!("GPU {name}"), &format!("{DEVICES}/{name}"), true))
+        .collect();
+    found.push(driver(tree));
+    found.extend([nvidia_fs(tree), cufile(tree)]);
+    found.extend(iommu(tree));
+    found
+}
+
+fn driver(tree: &Tree) -> Finding {
+    let text = tree.text("proc/driver/nvidia/version");
+    match text.as_deref().and_then(|text| text.lines().next()) {
+        Some(line) => Finding::fine("NVIDIA driver", line.trim_start_matches("NVRM version:").trim()),
+        None => Finding::warning(
+            "NVIDIA driver",
+            "not loaded",
+            "nothing runs on the device",
+            "install the driver, or start the container with the NVIDIA runtime",
+        ),
+    }
+}
+
+fn nvidia_fs(tree: &Tree) -> Finding {
+    match tree.text("proc/driver/nvidia-fs/version") {
+        Some(version) => Finding::fine("nvidia-fs", version),
+        None => Finding::warning(
+            "nvidia-fs",
+            "not loaded",
+            "cuFile copies through host memory, unless kernel and driver do peer-to-peer DMA by themselves",
+            "modprobe nvidia-fs (package nvidia-fs-dkms)",
+        ),
+    }
+}
+
+fn cufile(tree: &Tree) -> Finding {
+    let Some(library) = CUFILE.iter().find(|path| tree.has(path)) else {
+        return Finding::unknown(
+            "cuFile",
+            "not where its packages put it; a `gds` tier looks along the loader's path and `libraries` too",
+        );
+    };
+    let settings = tree.text("etc/cufile.json").unwrap_or_default();
+    // Comments are allowed in it, so it is no JSON to parse.
+    let refuses = settings.lines().any(|line| {
+        let line: String = line.split_whitespace().collect();
+        line.starts_with("\"allow_compat_mode\":false")
+    });
+    let mode = if refuses { ", compatibility mode refused" } else { "" };
+    Finding::fine("cuFile", format!("/{library}{mode}"))
+}
+
+fn iommu(tree: &Tree) -> Option<Finding> {
+    let line = tree.text("proc/cmdline")?;
+    let on = line
+        .split(' ')
+        .find(|word| ["intel_iommu=on", "amd_iommu=on"].contains(word));
+    on.filter(|_| !line.contains("iommu=pt")).map(|word| {
+        Finding::warning(
+            "IOMMU",
+            word,
+            "transfers from disk to device go by the root complex, or not at all",
+            "iommu=off or iommu=pt on the kernel's command line",
+        )
+    })
+}

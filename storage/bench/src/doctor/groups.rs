@@ -1,0 +1,108 @@
+//! Limits of the control group. In: the system's files. Out: findings. Both versions of control groups.
+
+use super::finding::Finding;
+use super::tree::Tree;
+use crate::units::bytes_text;
+
+/// Where groups lie.
+const ROOT: &str = "sys/fs/cgroup";
+/// A version 1 group without a memory limit has one near 2^63.
+const NO_LIMIT: u64 = 1 << 60;
+
+pub(super) fn findings(tree: &Tree, cores: usize) -> Vec<Finding> {
+    let Some(groups) = tree.text("proc/self/cgroup") else {
+        return vec![Finding::unknown("control group", "/proc/self/cgroup cannot be read")];
+    };
+    let mut found: Vec<Finding> = [cpu(tree, &groups, cores), memory(tree, &groups)]
+        .into_iter()
+        .flatten()
+        .collect();
+    found.extend(io(tree, &groups));
+    if found.is_empty() {
+        found.push(Finding::fine("control group", "no limit of CPU, memory or I/O"));
+    }
+    found
+}
+
+/// A file of the group and of each above it: in a container the group's own path may be that of the host.
+fn texts(tree: &Tree, groups: &str, controller: &str, file: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
+    };
+    let own = groups
+        .lines()
+        .filter_map(line)
+        .find(|(names, _)| names.split(',').any(|name| name == controller));
+    let base = if controller.is_empty() {
+        ROOT.to_owned()
+    } else {
+        format!("{ROOT}/{controller}")
+    };
+    let Some((_, path)) = own else {
+        return Vec::new();
+    };
+    let mut folder = path.trim_matches('/').to_owned();
+    let mut found = Vec::new();
+    loop {
+        found.extend(tree.text(format!("{base}/{folder}/{file}")));
+        match folder.rfind('/') {
+            Some(at) => folder.truncate(at),
+            None if folder.is_empty() => return found,
+            None => folder.clear(),
+        }
+    }
+}
+
+fn cpu(tree: &Tree, groups: &str, cores: usize) -> Option<Finding> {
+    // `max 100000` or `150000 100000`: microseconds of CPU in so many.
+    let two = texts(tree, groups, "", "cpu.max").into_iter().filter_map(|text| {
+        let (quota, period) = text.split_once(' ')?;
+        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    });
+    let quotas = texts(tree, groups, "cpu", "cpu.cfs_quota_us");
+    let periods = texts(tree, groups, "cpu", "cpu.cfs_period_us");
+    let one = quotas.iter().zip(&periods).filter_map(|(quota, period)| {
+        let quota: f64 = quota.parse().ok()?;
+        (quota > 0.0).then_some(quota / period.parse::<f64>().ok()?)
+    });
+    let share = two.chain(one).reduce(f64::min)?;
+    (share < cores as f64).then(|| {
+        Finding::warning(
+            "CPU of the control group",
+            format!("{share:.2} of {cores} cores"),
+            "who has used its share waits for the next tenth of a second: the tail shows it",
+            "take the CPU limit of the container or service off (a request or weight stays fair without it)",
+        )
+    })
+}
+
+fn memory(tree: &Tree, groups: &str) -> Option<Finding> {
+    let two = texts(tree, groups, "", "memory.max");
+    let one = texts(tree, groups, "memory", "memory.limit_in_bytes");
+    let limits = two.iter().chain(&one).filter_map(|text| text.parse::<u64>().ok());
+    let least = limits.filter(|bytes| *bytes < NO_LIMIT).min()?;
+    let total = tree.text("proc/meminfo")?;
+    let line = total.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let all = line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024;
+    (least < all).then(|| {
+        Finding::warning(
+            "memory of the control group",
+            format!("{} of {}", bytes_text(least), bytes_text(all)),
+            "the page cache counts against it: warm reads are cold again sooner than the machine's memory says",
+            "raise the memory limit of the container or service, or read past the page cache",
+        )
+    })
+}
+
+fn io(tree: &Tree, groups: &str) -> Option<Finding> {
+    let limits = texts(tree, groups, "", "io.max")
+        .into_iter()
+        .find(|text| !text.is_empty())?;
+    Some(Finding::warning(
+        "I/O of the control group",
+        limits.lines().collect::<Vec<_>>().join("; "),
+        "no tier on that device is faster than this",
+        "take io.max of the group (IOReadBandwidthMax, IOReadIOPSMax of the service) off",
+    ))
+}

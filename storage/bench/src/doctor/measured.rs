@@ -1,0 +1,260 @@
+//! What the ways of reading differ by on one folder, measured for half a second each. In: a folder. Out: findings with figures.
+//! A file is written into a folder of its own, and removed.
+
+use super::finding::Finding;
+use crate::drive::Driven;
+use crate::plan::{Access, Arrivals, CacheState, Operation, Pattern, Point, Way, tier_config_of};
+use crate::runner::Station;
+use crate::stop::Stop;
+use crate::units::{bytes_text, digits3, time_text};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of the file: more than what reads of half a second bring into the page cache.
+const FILE_BYTES: u64 = 128 << 20;
+const WINDOW: Duration = Duration::from_millis(500);
+const WARMUP: Duration = Duration::from_millis(50);
+const SMALL: u64 = 4096;
+const LARGE: u64 = 1 << 20;
+/// A way that takes so many times as long as another is told as slower: half a second tells no less.
+const SLOWER: f64 = 1.25;
+
+/// What one way showed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Shown {
+    pub(super) p50_us: f64,
+    pub(super) mb_per_s: f64,
+    /// Bytes that the kernel fetched for each byte asked for.
+    pub(super) fetched_share: Option<f64>,
+}
+
+/// All ways, as far as they could be taken.
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// 4 KiB at random: `pread` past the page cache, and through it, nothing of the file being there.
+    pub(super) small_direct: Result<Shown>,
+    pub(super) small_buffered: Result<Shown>,
+    /// 1 MiB in order.
+    pub(super) large_direct: Result<Shown>,
+    pub(super) large_buffered: Result<Shown>,
+    /// 4 KiB at random by io_uring, past the page cache.
+    pub(super) small_ring: Result<Shown>,
+}
+
+/// Measures a folder.
+///
+/// # Errors
+/// Nothing can be written there, or io_uring is refused.
+pub(super) fn ways(folder: &Path, stop: &Stop) -> Result<Ways> {
+    let toml = toml::Table::from_iter([
+        ("kind".to_owned(), toml::Value::from("nvme")),
+        (
+            "root".to_owned(),
+            toml::Value::from(folder.to_str().context("the path is no UTF-8")?),
+        ),
+    ]);
+    let config = tier_config_of(&toml.to_string())?;
+    let mut station = Station::new("doctor", &config, Some(folder), "doctor")?;
+    let mut of = |pattern, block, way| one(&mut station, &point(pattern, block, way), stop);
+    let ways = Ways {
+        small_direct: of(Pattern::Random, SMALL, Way::PreadDirect),
+        small_buffered: of(Pattern::Random, SMALL, Way::Pread),
+        small_ring: of(Pattern::Random, SMALL, Way::Direct),
+        large_direct: of(Pattern::Sequential, LARGE, Way::PreadDirect),
+        large_buffered: of(Pattern::Sequential, LARGE, Way::Pread),
+    };
+    station.remove()?;
+    if stop.is_asked() {
+        bail!("interrupted");
+    }
+    Ok(ways)
+}
+
+fn point(pattern: Pattern, block_bytes: u64, way: Way) -> Point {
+    Point {
+        tier: "doctor".to_owned(),
+        operation: Operation::Read,
+        pattern,
+        files: 1,
+        way,
+        cache: CacheState::Cold,
+        threads: 0,
+        rate: 0,
+        block_bytes,
+        depth: 1,
+    }
+}
+
+fn one(station: &mut Station, point: &Point, stop: &Stop) -> Result<Shown> {
+    let access = Access {
+        seed: 1,
+        size: FILE_BYTES,
+        window: WINDOW,
+        warmup: WARMUP,
+        exponent: 1.0,
+        stride: 1,
+        write_share: 0.0,
+        arrivals: Arrivals::default(),
+        tolerates_faults: false,
+    };
+    station.prepare(point, &access)?;
+    station.settle(point)?;
+    let driven = station.measure(point, &access, 0, stop)?;
+    match station.shortfall(&driven) {
+        Some(why) => bail!(why),
+        None => shown(&driven),
+    }
+}
+
+fn shown(driven: &Driven) -> Result<Shown> {
+    let tally = &driven.tally;
+    if tally.calls == 0 {
+        bail!("no read ended in {:.1} s", driven.window.as_secs_f64());
+    }
+    let machine = driven.looks.1.since(&driven.looks.0);
+    let asked = tally.asked_bytes as f64;
+    Ok(Shown {
+        p50_us: tally.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
+        mb_per_s: asked / 1e6 / driven.window.as_secs_f64(),
+        fetched_share: machine.fetched_bytes.map(|bytes| bytes as f64 / asked),
+    })
+}
+
+/// What the ways say of a folder; `direct` is what its tier is set to.
+pub(super) fn findings(ways: &Ways, direct: Option<bool>) -> Vec<Finding> {
+    let mut found = vec![direct_reads(ways)];
+    found.extend(both(&ways.small_direct, &ways.small_buffered).map(|(past, through)| small(past, through, direct)));
+    found.extend(both(&ways.large_direct, &ways.large_buffered).map(|(past, through)| large(past, through)));
+    found.extend(both(&ways.small_direct, &ways.small_ring).map(|(pread, ring)| {
+        let figures = format!(
+            "{} by io_uring, {} by pread",
+            time_text(ring.p50_us),
+            time_text(pread.p50_us)
+        );
+        Finding::fine("io_uring, 4 KiB at random, one at a time", "beside pread, both direct").measured(figures)
+    }));
+    found
+}
+
+fn both<'a>(one: &'a Result<Shown>, other: &'a Result<Shown>) -> Option<(&'a Shown, &'a Shown)> {
+    one.as_ref().ok().zip(other.as_ref().ok())
+}
+
+fn direct_reads(ways: &Ways) -> Finding {
+    match &ways.small_direct {
+        Ok(shown) => Finding::fine("O_DIRECT", "works here").measured(format!(
+            "4 KiB at random in {}, 1 MiB in order at {}",
+            time_text(shown.p50_us),
+            ways.large_direct.as_ref().map_or_else(
+                |_| "n/a".to_owned(),
+                |shown| format!("{} MB/s", digits3(shown.mb_per_s))
+            )
+        )),
+        Err(error) => Finding::warning(
+            "O_DIRECT",
+            format!("refused: {error:#}"),
+            "what is measured is the page cache, or goes through it",
+            "a folder on a file system with a disk (ext4, xfs)",
+        ),
+    }
+}
+
+fn small(past: &Shown, through: &Shown, direct: Option<bool>) -> Finding {
+    let about = "page cache, 4 KiB at random, cold";
+    let fetched = through.fetched_share.map_or_else(String::new, |share| {
+        format!(
+            ", {} fetched for each asked for",
+            bytes_text((share * SMALL as f64) as u64)
+        )
+    });
+    let figures = format!(
+        "{} through it{fetched}, {} past it",
+        time_text(through.p50_us),
+        time_text(past.p50_us)
+    );
+    if through.p50_us < past.p50_us * SLOWER {
+        return Finding::fine(about, "costs no more than direct reads").measured(figures);
+    }
+    let change = match direct {
+        Some(false) => "direct = true in the tier's TOML, where the data does not fit into memory",
+        _ => "nothing for a tier with direct = true; for others a smaller read-ahead",
+    };
+    let slower = format!("{:.1} times as long as direct reads", through.p50_us / past.p50_us);
+    Finding::warning(
+        about,
+        slower,
+        "random reads of data that is not in the cache are slower",
+        change,
+    )
+    .measured(figures)
+}
+
+fn large(past: &Shown, through: &Shown) -> Finding {
+    let about = "page cache, 1 MiB in order, cold";
+    let figures = format!(
+        "{} MB/s through it, {} MB/s past it, one at a time",
+        digits3(through.mb_per_s),
+        digits3(past.mb_per_s)
+    );
+    if through.mb_per_s * SLOWER > past.mb_per_s {
+        return Finding::fine(about, "costs no more than direct reads").measured(figures);
+    }
+    Finding::warning(
+        about,
+        format!(
+            "{:.0} % of the rate of direct reads",
+            100.0 * through.mb_per_s / past.mb_per_s
+        ),
+        "files that are read in order through the page cache take longer",
+        "direct reads with several in flight",
+    )
+    .measured(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn of(p50_us: f64, mb_per_s: f64) -> Result<Shown> {
+        Ok(Shown {
+            p50_us,
+            mb_per_s,
+            fetched_share: Some(2.0),
+        })
+    }
+
+    #[test]
+    fn slower_ways_are_told_with_their_figures() {
+        let ways = Ways {
+            small_direct: of(100.0, 40.0),
+            small_buffered: of(300.0, 13.0),
+            large_direct: of(1000.0, 1000.0),
+            large_buffered: of(2000.0, 500.0),
+            small_ring: of(101.0, 40.0),
+        };
+        let found = findings(&ways, Some(false));
+        let warnings: Vec<&Finding> = found.iter().filter(|finding| finding.level == Level::Warning).collect();
+        assert_eq!(warnings.len(), 2, "{found:?}");
+        assert_eq!(warnings[0].found, "3.0 times as long as direct reads");
+        assert!(warnings[0].change.as_ref().unwrap().starts_with("direct = true"));
+        assert!(warnings[0].measured.as_ref().unwrap().contains("8 KiB fetched"));
+        assert_eq!(warnings[1].found, "50 % of the rate of direct reads");
+        assert!(found.iter().all(|finding| finding.measured.is_some()), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_without_direct_reads_is_told_and_not_compared() {
+        let ways = Ways {
+            small_direct: Err(anyhow::anyhow!("Invalid argument")),
+            small_buffered: of(3.0, 900.0),
+            large_direct: Err(anyhow::anyhow!("Invalid argument")),
+            large_buffered: of(90.0, 9000.0),
+            small_ring: Err(anyhow::anyhow!("buffered")),
+        };
+        let found = findings(&ways, Some(true));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].found.contains("Invalid argument") && found[0].level == Level::Warning);
+    }
+}

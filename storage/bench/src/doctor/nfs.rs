@@ -1,0 +1,92 @@
+//! A kernel's NFS mount. In: its options and the system's files. Out: findings (nfs(5) has the options).
+
+use super::finding::Finding;
+use super::tree::Tree;
+use crate::machine::Mount;
+use crate::units::bytes_text;
+
+/// What servers of today answer to one READ.
+const WANTED_RSIZE: u64 = 1 << 20;
+/// KiB of read-ahead from which on one stream keeps several READs in flight.
+const WANTED_AHEAD_KB: u64 = 1024;
+
+pub(super) fn findings(tree: &Tree, mount: &Mount) -> Vec<Finding> {
+    let mut found = vec![rsize(mount), connections(mount), attributes(mount)];
+    found.extend(read_ahead(tree, mount));
+    if mount.option("proto").is_some_and(|proto| proto.starts_with("udp")) {
+        found.push(Finding::warning(
+            "transport of the mount",
+            "UDP",
+            "a lost packet costs a timeout, and long READs are made of many",
+            "mount with proto=tcp, or rdma where both sides have it",
+        ));
+    }
+    if !mount.has("noatime") && !mount.has("relatime") {
+        found.push(Finding::unknown(
+            "access times",
+            "kept by the server, which this side does not see",
+        ));
+    }
+    found
+}
+
+fn rsize(mount: &Mount) -> Finding {
+    let Some(rsize) = mount.option("rsize").and_then(|text| text.parse::<u64>().ok()) else {
+        return Finding::unknown("rsize", "not told by the mount");
+    };
+    if rsize >= WANTED_RSIZE {
+        return Finding::fine("rsize", bytes_text(rsize));
+    }
+    Finding::warning(
+        "rsize",
+        bytes_text(rsize),
+        format!("a read of 1 MiB is {} READs", WANTED_RSIZE.div_ceil(rsize.max(1))),
+        "mount with rsize=1048576; the server may allow less",
+    )
+}
+
+fn connections(mount: &Mount) -> Finding {
+    let count: u32 = mount.option("nconnect").and_then(|text| text.parse().ok()).unwrap_or(1);
+    if count > 1 {
+        return Finding::fine("nconnect", count.to_string());
+    }
+    Finding::warning(
+        "nconnect",
+        "1: one TCP connection for all reads",
+        "one connection's rate and one core's network work bound the mount",
+        "mount with nconnect=8 (Linux 5.3), after all other mounts of the server are gone",
+    )
+}
+
+fn attributes(mount: &Mount) -> Finding {
+    let zero = |key: &str| mount.option(key) == Some("0");
+    // `actimeo=0` is shown as its four parts, or as noac.
+    if mount.has("noac") || zero("actimeo") || (zero("acregmin") && zero("acregmax")) {
+        return Finding::warning(
+            "attribute cache (actimeo)",
+            "off",
+            "every open asks the server for the file's attributes, and waits",
+            "mount without noac and actimeo=0; data that never changes does well with actimeo=600",
+        );
+    }
+    let kept = mount
+        .option("actimeo")
+        .or_else(|| mount.option("acregmax"))
+        .unwrap_or("60");
+    Finding::fine("attribute cache (actimeo)", format!("up to {kept} s"))
+}
+
+fn read_ahead(tree: &Tree, mount: &Mount) -> Option<Finding> {
+    let kb = tree.number(format!("sys/class/bdi/{}/read_ahead_kb", mount.device))?;
+    let found = format!("{kb} KiB");
+    Some(if kb >= WANTED_AHEAD_KB {
+        Finding::fine("read-ahead of the mount", found)
+    } else {
+        Finding::warning(
+            "read-ahead of the mount",
+            found,
+            "one file that is read in order has at most so much in flight, whatever the network could",
+            format!("echo 15360 > /sys/class/bdi/{}/read_ahead_kb", mount.device),
+        )
+    })
+}

@@ -1,0 +1,177 @@
+//! From repeats to statements. In: what was laid out and what each repeat took. Out: figures with intervals of 95 % over the repeats, and
+//! how layouts compare with a file for each entity, repeat by repeat. Pure.
+
+use super::measure::{Figures, LaidOut, Place, Repeat};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tierlab_analysis::record::Interval;
+use tierlab_analysis::statistics::percentile::{LEAST_TIME, is_printable};
+use tierlab_analysis::statistics::sections::mean_interval;
+use tierlab_layouts::Layout;
+
+/// What one kind of access costs.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Access {
+    pub(super) samples_per_s: Interval,
+    /// Of a call; none: too few of them.
+    pub(super) p50_us: Option<f64>,
+    pub(super) p95_us: Option<f64>,
+    pub(super) requests_per_sample: f64,
+    /// What the tier moved.
+    pub(super) bytes_per_sample: f64,
+    pub(super) decode_us_per_sample: f64,
+    /// Of the bench's process.
+    pub(super) cpu_us_per_sample: f64,
+    /// Samples a second over those of a file for each entity, in the same repeat.
+    pub(super) of_files: Option<Interval>,
+}
+
+/// One layout on one tier.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Statement {
+    pub(super) tier: String,
+    pub(super) layout: Layout,
+    pub(super) objects: u64,
+    pub(super) stored_bytes: u64,
+    pub(super) laid_out_s: f64,
+    pub(super) open_ms: f64,
+    pub(super) open_requests: u64,
+    pub(super) open_bytes: u64,
+    pub(super) repeats: usize,
+    pub(super) point: Access,
+    pub(super) batch: Access,
+    pub(super) scan: Access,
+}
+
+impl Statement {
+    /// The kinds of access by name.
+    pub(super) fn accesses(&self) -> [(&'static str, &Access); 3] {
+        [("point", &self.point), ("batch", &self.batch), ("scan", &self.scan)]
+    }
+}
+
+type Of = fn(&Repeat) -> &Figures;
+
+/// Every layout that was measured, by tier and as they are listed.
+pub(super) fn statements(
+    laid_out: &BTreeMap<Place, LaidOut>,
+    repeats: &BTreeMap<Place, Vec<Repeat>>,
+) -> Vec<Statement> {
+    let statement = |(place, table): (&Place, &LaidOut)| {
+        let own = repeats.get(place)?;
+        let files = repeats.get(&(place.0.clone(), Layout::Files));
+        let files = files.filter(|_| place.1 != Layout::Files);
+        let of = |of: Of| access(own, files.map(Vec::as_slice), of);
+        Some(Statement {
+            tier: place.0.clone(),
+            layout: place.1,
+            objects: table.objects,
+            stored_bytes: table.stored_bytes,
+            laid_out_s: table.laid_out_s,
+            open_ms: table.opening.elapsed_s * 1e3,
+            open_requests: table.opening.requests,
+            open_bytes: table.opening.wire_bytes,
+            repeats: own.len(),
+            point: of(|repeat| &repeat.point),
+            batch: of(|repeat| &repeat.batch),
+            scan: of(|repeat| &repeat.scan),
+        })
+    };
+    laid_out.iter().filter_map(statement).collect()
+}
+
+fn access(own: &[Repeat], files: Option<&[Repeat]>, of: Of) -> Access {
+    let rate = |repeat: &Repeat| of(repeat).samples as f64 / of(repeat).elapsed_s.max(1e-9);
+    let samples = own.iter().map(|repeat| of(repeat).samples).sum::<u64>().max(1) as f64;
+    let each = |of_one: &dyn Fn(&Figures) -> f64| own.iter().map(|repeat| of_one(of(repeat))).sum::<f64>() / samples;
+    let mut latencies: Vec<f64> = own
+        .iter()
+        .flat_map(|repeat| of(repeat).latencies_us.iter().copied())
+        .collect();
+    latencies.sort_by(f64::total_cmp);
+    let quantile = |quantile: f64| {
+        let enough = is_printable(quantile, latencies.len() as u64, own.len(), LEAST_TIME);
+        let at = (quantile * latencies.len() as f64).ceil() as usize;
+        enough.then(|| latencies.get(at.saturating_sub(1)).copied()).flatten()
+    };
+    let of_files = files.map(|files| {
+        let logs: Vec<f64> = own
+            .iter()
+            .zip(files)
+            .map(|(own, files)| (rate(own) / rate(files)).ln())
+            .collect();
+        let log = mean(&logs);
+        Interval {
+            value: log.value.exp(),
+            lo: log.lo.exp(),
+            hi: log.hi.exp(),
+        }
+    });
+    Access {
+        samples_per_s: mean(&own.iter().map(rate).collect::<Vec<_>>()),
+        p50_us: quantile(0.5),
+        p95_us: quantile(0.95),
+        requests_per_sample: each(&|figures| figures.requests as f64),
+        bytes_per_sample: each(&|figures| figures.wire_bytes as f64),
+        decode_us_per_sample: each(&|figures| figures.decode_s * 1e6),
+        cpu_us_per_sample: each(&|figures| figures.cpu_s * 1e6),
+        of_files,
+    }
+}
+
+fn mean(values: &[f64]) -> Interval {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    mean_interval(values).unwrap_or(Interval {
+        value: mean,
+        lo: mean,
+        hi: mean,
+    })
+}
+
+/// What the run says, in sentences: of each tier the best layout for each access, and what shards are against files, with the reason.
+pub(super) fn findings(all: &[Statement], batch_rows: u32) -> Vec<String> {
+    let mut tiers: Vec<&str> = all.iter().map(|one| one.tier.as_str()).collect();
+    tiers.dedup();
+    let mut out = Vec::new();
+    for tier in tiers {
+        let here: Vec<&Statement> = all.iter().filter(|one| one.tier == tier).collect();
+        for (at, (word, rows)) in [("one entity", 1), ("a batch", batch_rows), ("a scan", 0)]
+            .into_iter()
+            .enumerate()
+        {
+            let rate = |one: &&&Statement| one.accesses()[at].1.samples_per_s.value;
+            let Some(best) = here.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else {
+                continue;
+            };
+            let of = match rows {
+                0 | 1 => word.to_owned(),
+                rows => format!("{word} of {rows}"),
+            };
+            let value = best.accesses()[at].1.samples_per_s.value;
+            out.push(format!(
+                "{tier}: {of} is read fastest from {}, {value:.0} rows a second",
+                best.layout
+            ));
+        }
+        let files = here.iter().find(|one| one.layout == Layout::Files);
+        let tar = here.iter().find(|one| one.layout == Layout::Tar);
+        if let Some((files, tar)) = files.zip(tar)
+            && let Some(ratio) = tar.scan.of_files
+        {
+            out.push(format!(
+                "{tier}: a scan of tar shards is {:.1} [{:.1} to {:.1}] times as fast as of a file for each entity: {:.3} requests a row and not \
+                 {:.1}, {:.0} bytes and not {:.0}, {:.0} us of CPU and not {:.0}",
+                ratio.value,
+                ratio.lo,
+                ratio.hi,
+                tar.scan.requests_per_sample,
+                files.scan.requests_per_sample,
+                tar.scan.bytes_per_sample,
+                files.scan.bytes_per_sample,
+                tar.scan.cpu_us_per_sample,
+                files.scan.cpu_us_per_sample,
+            ));
+        }
+    }
+    out
+}

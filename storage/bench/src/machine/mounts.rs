@@ -1,0 +1,78 @@
+//! Mounts as the kernel lists them. In: the text of `/proc/self/mountinfo`, and a folder. Out: the mount that holds it.
+
+use std::path::Path;
+
+/// One mount (Linux, Documentation/filesystems/proc.rst, 3.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// `major:minor` of its device; of a network's or memory's one that no disk has.
+    pub(crate) device: String,
+    pub(crate) kind: String,
+    pub(crate) source: String,
+    /// Options of the mount: `rw,relatime`.
+    pub(crate) options: String,
+    /// Options of the file system: of NFS `rsize` and the others.
+    pub(crate) of_filesystem: String,
+}
+
+/// The innermost mount that holds a folder; of two on one place the later one, which hides the other.
+pub(crate) fn holding(mountinfo: &str, folder: &Path) -> Option<Mount> {
+    let parsed = mountinfo.lines().filter_map(line);
+    let holding = parsed.filter(|(place, _)| folder.starts_with(place));
+    holding.max_by_key(|(place, _)| place.len()).map(|(_, mount)| mount)
+}
+
+fn line(line: &str) -> Option<(String, Mount)> {
+    let (left, right) = line.split_once(" - ")?;
+    let (left, right): (Vec<&str>, Vec<&str>) = (left.split(' ').collect(), right.split(' ').collect());
+    let mount = Mount {
+        device: (*left.get(2)?).to_owned(),
+        kind: (*right.first()?).to_owned(),
+        source: (*right.get(1)?).to_owned(),
+        options: (*left.get(5)?).to_owned(),
+        of_filesystem: right.get(2).copied().unwrap_or_default().to_owned(),
+    };
+    // Blanks of a path stand in octal.
+    Some((left.get(4)?.replace("\\040", " "), mount))
+}
+
+impl Mount {
+    /// The value of an option such as `rsize`, of the file system or of the mount.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        let all = self.of_filesystem.split(',').chain(self.options.split(','));
+        all.filter_map(|option| option.split_once('='))
+            .find_map(|(key, value)| (key == name).then_some(value))
+    }
+
+    /// Whether an option without a value is set.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.of_filesystem
+            .split(',')
+            .chain(self.options.split(','))
+            .any(|option| option == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,data=ordered\n\
+        30 22 0:40 / /mnt/a\\040b rw,noatime - nfs4 filer:/a rw,vers=4.2,rsize=65536,nconnect=4\n\
+        31 22 0:41 / /mnt rw - tmpfs tmpfs rw,size=100k\n";
+
+    #[test]
+    fn the_innermost_mount_holds_a_folder() {
+        let of = |folder: &str| holding(TEXT, Path::new(folder)).unwrap();
+        let nfs = of("/mnt/a b/c");
+        assert_eq!(
+            (nfs.kind.as_str(), nfs.device.as_str(), nfs.source.as_str()),
+            ("nfs4", "0:40", "filer:/a")
+        );
+        assert_eq!((nfs.option("rsize"), nfs.option("wsize")), (Some("65536"), None));
+        assert!(nfs.has("noatime") && !nfs.has("rsize"));
+        assert_eq!(of("/mnt/a").kind, "tmpfs");
+        assert_eq!(of("/home").kind, "ext4");
+        assert_eq!(holding("nonsense - x", Path::new("/")), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! `doctor` as a process, on this machine: what it prints, and that it leaves nothing behind.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn doctor(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    command.arg("doctor").args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_tier_is_looked_at_and_measured_and_nothing_is_left_behind() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let tier = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        tier.path(),
+        format!("kind = \"nvme\"\nroot = \"{}\"\n", folder.path().display()),
+    )
+    .unwrap();
+    let output = doctor(&["--tier", tier.path().to_str().unwrap(), "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["schema"], &report["tier"]),
+        (&Value::from(1), &Value::from("nvme"))
+    );
+    let findings = report["findings"].as_array().unwrap();
+    let about = |name: &str| findings.iter().find(|finding| finding["about"] == name);
+    for name in ["io_uring", "file system", "NUMA", "the tier opens", "O_DIRECT"] {
+        assert!(about(name).is_some(), "no `{name}` in {report}");
+    }
+    for finding in findings {
+        let level = finding["level"].as_str().unwrap();
+        assert!(["warning", "unknown", "fine"].contains(&level), "{finding}");
+        // A warning says what to do.
+        assert!(level != "warning" || finding["change"].is_string(), "{finding}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn without_a_tier_it_is_text_and_mistakes_are_named() {
+    let output = doctor(&[]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("io_uring: ") && text.contains("would slow a run"),
+        "{text}"
+    );
+    let output = doctor(&["--tier", "/no/such/tier.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/tier.toml"));
+    assert_eq!(doctor(&["--set", "a=1"]).status.code(), Some(2));
+    // A folder that is not there is a finding, and no error.
+    let tier = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(tier.path(), "kind = \"nvme\"\nroot = \"/no/such/folder\"\n").unwrap();
+    let output = doctor(&["--tier", tier.path().to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && text.contains("the tier does not open"),
+        "{text}"
+    );
+}

@@ -1,0 +1,89 @@
+//! `layouts`, the real binary over real folders: what a run leaves, and what it does not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn configs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
+}
+
+fn run(at: &Path, plan: &str, more: &[&str]) -> Output {
+    std::fs::write(at.join("plan.toml"), plan).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierlab-storage-bench"));
+    command
+        .current_dir(at)
+        .args(["layouts", "plan.toml", "--out", "out", "--scratch", "."])
+        .args(more)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn plan(more: &str) -> String {
+    let tiers = configs().join("tiers");
+    format!(
+        "name = \"short\"\nrepeats = 3\nrows = 700\nshard_bytes = \"64KiB\"\nlookups = 5\nbatches = 2\nscan_rows = 300\n{more}\n\
+         [tiers.disk]\nfile = \"{0}/nvme.toml\"\n[tiers.far]\nfile = \"{0}/memory.toml\"\nset = [\"root=\", \"emulated.profile=s3-express\"]\n",
+        tiers.display()
+    )
+}
+
+#[test]
+fn every_layout_is_measured_on_every_tier_and_nothing_of_it_stays() {
+    let place = folder();
+    let ended = run(place.path(), &plan(""), &[]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    let run: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path().join("out/run.json")).unwrap()).unwrap();
+    let all = run["statements"].as_array().unwrap();
+    assert_eq!(all.len(), 16, "eight layouts on two tiers");
+    for one in all {
+        let (tier, layout) = (one["tier"].as_str().unwrap(), one["layout"].as_str().unwrap());
+        let value = |access: &str, key: &str| one[access][key].as_f64().unwrap();
+        assert!(one["stored_bytes"].as_u64().unwrap() > 700 * 100, "{one}");
+        assert!(value("scan", "requests_per_sample") > 0.0, "{tier} {layout}");
+        let requests = value("point", "requests_per_sample");
+        match layout {
+            // The look at a file, and the file.
+            "files" => assert_eq!(requests, 2.0, "{tier}"),
+            "rows" | "tar" | "tfrecord" => assert_eq!(requests, 1.0, "{tier} {layout}"),
+            _ => assert!(requests >= 1.0, "{tier} {layout}"),
+        }
+        assert_eq!(one["scan"]["of_files"].is_null(), layout == "files", "{one}");
+        let objects = one["objects"].as_u64().unwrap();
+        assert_eq!(objects > 700, layout == "files", "{tier} {layout}: {objects}");
+    }
+    for name in ["report.html", "report.md", "layouts.csv"] {
+        let text = std::fs::read_to_string(place.path().join("out").join(name)).unwrap();
+        assert!(text.contains("parquet-zstd"), "{name}");
+    }
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("times as fast as of a file for each entity"));
+    let left: Vec<String> = std::fs::read_dir(place.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !["out", "plan.toml"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_wrong_with_a_plan_is_named() {
+    for (text, what) in [
+        (plan("layouts = [\"csv\"]"), "csv"),
+        (plan("layouts = [\"tar\", \"tar\"]"), "tar stands twice"),
+        (plan("batch_rows = 0"), "batch_rows: from 1"),
+        (plan("colour = 1"), "colour"),
+        ("name = \"x\"\n[tiers]\n".to_owned(), "at least one of each"),
+    ] {
+        let place = folder();
+        let ended = run(place.path(), &text, &[]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains("plan.toml") && said.contains(what), "{said}");
+    }
+}

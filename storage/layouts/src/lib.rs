@@ -1,0 +1,31 @@
+//! One feature table in several layouts, over any tier.
+//!
+//! In: a table in the rows format ([`lay_out`]), or a folder that one was laid out in ([`Table::open`]). Out: rows, byte for
+//! byte those of the rows format, and what they cost. This crate knows nothing of models, requests or load.
+//!
+//! - [`layout`]: the layouts
+//! - [`manifest`]: what a folder says of itself
+//! - [`write`](mod@write): from rows to a layout, shard by shard
+//! - [`table`]: look-ups of one key and of many, and scans
+//!
+//! ```text
+//! FOLDER/layout.json                       the manifest; it is written last, and replacing it replaces the table
+//! FOLDER/VERSION/000000.tar                shards, with a name for each content: readers of an old manifest never meet
+//! FOLDER/VERSION/000000.tar.index          bytes of a new one
+//! FOLDER/VERSION/000000.parquet            or shards that say themselves where rows are
+//! FOLDER/VERSION/000000/000000000042.row   or a file for each entity
+//! ```
+
+pub mod layout;
+pub mod manifest;
+mod parquet;
+mod rows;
+mod sample;
+pub mod table;
+mod touching;
+pub mod write;
+
+pub use layout::Layout;
+pub use manifest::Manifest;
+pub use table::{Cost, Rows, Scan, Table};
+pub use write::{Options, lay_out};

@@ -1,0 +1,96 @@
+//! What a folder says of the table in it.
+
+use crate::layout::Layout;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tierlab_formats::table::{TableHeader, TableSchema};
+use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
+
+/// The manifest's name in its folder.
+pub const NAME: &str = "layout.json";
+/// The largest manifest accepted, in bytes.
+pub const MAX_BYTES: u64 = 16 << 20;
+
+/// What lies in a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// How the rows lie.
+    pub layout: Layout,
+    /// The name of the folder below this one that holds them: it differs wherever the rows do.
+    pub version: String,
+    /// The columns.
+    pub schema: TableSchema,
+    /// Number of rows.
+    pub rows: u64,
+    /// The entity id of the first row.
+    pub first_id: i64,
+    /// Rows of every shard but the last; with a file for each entity, of every folder.
+    pub rows_per_shard: u64,
+    /// CRC-32C of the index of each shard, where indexes lie beside them.
+    pub index_crcs: Vec<u32>,
+}
+
+impl Manifest {
+    /// Reads and checks the manifest of a folder.
+    ///
+    /// # Errors
+    /// No manifest, or one that is damaged or contradicts itself.
+    pub async fn load(tier: &dyn Tier, folder: &ObjectPath) -> Result<Self, StorageError> {
+        let path = folder.join(NAME)?;
+        let object = tier.stat(&path).await?;
+        let bad = |what: String| StorageError::new(ErrorKind::Corrupt, path.as_str(), what);
+        if object.size > MAX_BYTES {
+            return Err(bad(format!(
+                "{} bytes, of {MAX_BYTES} at most: no manifest",
+                object.size
+            )));
+        }
+        let read = tier.read(&object, 0..object.size).await?;
+        let manifest: Self = serde_json::from_slice(&read.bytes)
+            .map_err(|e| bad(format!("no manifest of a layout ({e}): lay the table out again")))?;
+        manifest.header().map_err(|e| bad(e.to_string()))?;
+        let shards = match manifest.layout.has_index() {
+            false => 0,
+            true => manifest.rows.div_ceil(manifest.rows_per_shard.max(1)),
+        };
+        if manifest.rows_per_shard == 0 || manifest.index_crcs.len() as u64 != shards {
+            return Err(bad(
+                "its shards do not hold its rows: lay the table out again".to_owned()
+            ));
+        }
+        Ok(manifest)
+    }
+
+    pub(crate) async fn store(&self, tier: &dyn Tier, folder: &ObjectPath) -> Result<(), StorageError> {
+        let path = folder.join(NAME)?;
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|e| StorageError::new(ErrorKind::Invalid, path.as_str(), e.to_string()))?;
+        tier.put(&path, Body::Bytes(Bytes::from(text))).await.map(drop)
+    }
+
+    /// The rows as the rows format would have them.
+    pub(crate) fn header(&self) -> Result<TableHeader, tierlab_formats::table::TableError> {
+        TableHeader::without_blocks(self.schema.clone(), self.rows, self.first_id)
+    }
+
+    /// Where a shard lies; with a file for each entity, the folder.
+    pub(crate) fn shard(&self, folder: &ObjectPath, number: u64) -> Result<ObjectPath, StorageError> {
+        let version = &self.version;
+        folder.join(&match self.layout {
+            Layout::Files => format!("{version}/{number:06}"),
+            layout => format!("{version}/{number:06}.{}", layout.extension()),
+        })
+    }
+
+    /// The shard that holds an entity; `None` where the table has it not.
+    pub(crate) fn shard_of(&self, id: i64) -> Option<u64> {
+        let row = u64::try_from(id.checked_sub(self.first_id)?).ok()?;
+        (row < self.rows).then(|| row / self.rows_per_shard)
+    }
+}
+
+/// The key of an entity, as it stands in names.
+pub(crate) fn key(id: i64) -> String {
+    format!("{id:012}")
+}

@@ -1,0 +1,198 @@
+//! Rows as a Parquet file, and single rows out of one: footer and page index first, then the pages that hold them and no others.
+//!
+//! Pages hold few rows, and no column has a dictionary: a look-up would have to read the whole of it. So the files are somewhat larger than
+//! those that are written for scans. Each row's own checksum is a column, [`CRC`]: pages are not checked by themselves.
+
+use crate::layout::Codec;
+use crate::rows::corrupt;
+use crate::touching;
+use arrow_array::{Array as _, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Schema};
+use bytes::Bytes;
+use parquet::DecodeResult;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
+use parquet::arrow::push_decoder::ParquetPushDecoderBuilder;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataPushDecoder};
+use parquet::file::properties::WriterProperties;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierlab_formats::table::TableHeader;
+use tierlab_storage::tiers::flight::rows::{lay_out, to_batch};
+use tierlab_storage::tiers::flight::schema::of_table;
+use tierlab_storage::{Object, ReadCost, StorageError, Tier};
+
+/// The column of checksums, beside those of the table.
+const CRC: &str = "row_crc32c";
+/// Rows of a page: what a look-up decodes for one.
+const PAGE_ROWS: usize = 64;
+/// Rows of a row group.
+const GROUP_ROWS: usize = 16_384;
+/// Bytes of a file's end that are read at once; footer and page index are within them, mostly.
+const TAIL_BYTES: u64 = 64 << 10;
+/// The largest footer with its page index that is accepted, in bytes.
+const MAX_METADATA_BYTES: u64 = 256 << 20;
+
+/// The file of these rows.
+pub(crate) fn write(header: &TableHeader, rows: &[(i64, Bytes)], codec: Codec) -> Result<Vec<u8>, String> {
+    let values = Arc::new(of_table(header, "file")?);
+    let fields = values.fields().iter().map(Arc::clone);
+    let fields: Vec<_> = fields
+        .chain([Arc::new(Field::new(CRC, DataType::UInt32, false))])
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let properties = WriterProperties::builder()
+        .set_compression(codec.into())
+        .set_dictionary_enabled(false)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        // The limit is looked at after each of these.
+        .set_write_batch_size(PAGE_ROWS)
+        .build();
+    let error = |e: ParquetError| e.to_string();
+    let mut out = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut out, Arc::clone(&schema), Some(properties)).map_err(error)?;
+    for rows in rows.chunks(GROUP_ROWS) {
+        let (ids, rows): (Vec<i64>, Vec<Bytes>) = rows.iter().cloned().unzip();
+        let crcs = rows
+            .iter()
+            .filter_map(|row| row.last_chunk())
+            .map(|crc| u32::from_le_bytes(*crc));
+        let crcs = Arc::new(UInt32Array::from_iter_values(crcs));
+        let mut columns = to_batch(header, &values, &ids, &rows)?.columns().to_vec();
+        columns.push(crcs);
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|e| e.to_string())?;
+        // A boolean that is neither 0 nor 1 comes back as another byte.
+        if sealed(header, &batch, &ids).is_err() {
+            return Err("columns cannot keep a row of it byte by byte: write the table again".to_owned());
+        }
+        writer.write(&batch).map_err(error)?;
+    }
+    writer.close().map_err(error)?;
+    Ok(out)
+}
+
+/// Where the rows of a file lie.
+pub(crate) async fn metadata(
+    tier: &dyn Tier,
+    object: &Object,
+) -> Result<(ArrowReaderMetadata, ReadCost, Duration), StorageError> {
+    let bad = |e: ParquetError| corrupt(&object.path, e);
+    let mut cost = ReadCost::default();
+    let mut decoding = Duration::ZERO;
+    let decoder = ParquetMetaDataPushDecoder::try_new(object.size).map_err(bad)?;
+    let mut decoder = decoder.with_page_index_policy(PageIndexPolicy::Optional);
+    let tail = object.size.saturating_sub(TAIL_BYTES)..object.size;
+    let mut wanted = Vec::from_iter([tail]);
+    loop {
+        if wanted
+            .iter()
+            .map(|range| range.end.saturating_sub(range.start))
+            .sum::<u64>()
+            > MAX_METADATA_BYTES
+        {
+            return Err(corrupt(
+                &object.path,
+                "its footer is larger than any: damaged, or no Parquet",
+            ));
+        }
+        let read = tier.read_many(object, &wanted).await?;
+        cost.merge(&read.cost);
+        let began = Instant::now();
+        let step = guarded(|| {
+            decoder.push_ranges(wanted, read.parts)?;
+            decoder.try_decode()
+        });
+        match step.map_err(bad)? {
+            DecodeResult::NeedsData(ranges) => wanted = ranges,
+            DecodeResult::Finished => return Err(corrupt(&object.path, "it has no footer")),
+            DecodeResult::Data(metadata) => {
+                let made = guarded(|| ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()));
+                decoding += began.elapsed();
+                return Ok((made.map_err(bad)?, cost, decoding));
+            }
+        }
+        decoding += began.elapsed();
+    }
+}
+
+/// Rows of a file by their numbers in it, ascending and each once, whose ids are `ids`; one after another, sealed.
+pub(crate) async fn read(
+    (tier, object): (&dyn Tier, &Object),
+    (metadata, header): (&ArrowReaderMetadata, &TableHeader),
+    numbers: &[usize],
+    ids: &[i64],
+) -> Result<(Vec<u8>, ReadCost, Duration), StorageError> {
+    let bad = |e: ParquetError| corrupt(&object.path, e);
+    let rows = usize::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+    if numbers.last().is_some_and(|&last| last >= rows) {
+        return Err(corrupt(
+            &object.path,
+            format!("{rows} rows, and the manifest says more: lay the table out again"),
+        ));
+    }
+    let (mut cost, mut decoding) = (ReadCost::default(), Duration::ZERO);
+    let mut out = Vec::with_capacity(ids.len() * header.stride as usize);
+    let mut began = Instant::now();
+    let mut decoder = guarded(|| {
+        let selection = RowSelection::from_consecutive_ranges(numbers.iter().map(|&at| at..at + 1), rows);
+        ParquetPushDecoderBuilder::new_with_metadata(metadata.clone())
+            .with_row_selection(selection)
+            .with_batch_size(ids.len())
+            .build()
+    })
+    .map_err(bad)?;
+    let mut done = 0;
+    loop {
+        let step = guarded(|| decoder.try_decode()).map_err(bad)?;
+        match step {
+            DecodeResult::NeedsData(ranges) => {
+                decoding += began.elapsed();
+                let (parts, took) = touching::read(tier, object, &ranges).await?;
+                cost.merge(&took);
+                began = Instant::now();
+                guarded(|| decoder.push_ranges(ranges, parts)).map_err(bad)?;
+            }
+            DecodeResult::Data(batch) => {
+                let of = ids.get(done..done + batch.num_rows()).unwrap_or_default();
+                out.extend(sealed(header, &batch, of).map_err(|what| corrupt(&object.path, what))?);
+                done += batch.num_rows();
+            }
+            DecodeResult::Finished => break,
+        }
+    }
+    decoding += began.elapsed();
+    if done != ids.len() {
+        return Err(corrupt(
+            &object.path,
+            format!("{done} rows, {} were asked for", ids.len()),
+        ));
+    }
+    Ok((out, cost, decoding))
+}
+
+/// The rows of a batch, each held against the checksum that was written beside it.
+fn sealed(header: &TableHeader, batch: &RecordBatch, ids: &[i64]) -> Result<Vec<u8>, String> {
+    let rows = lay_out(header, batch.schema().field(0).name(), batch, ids)?;
+    let crcs = batch.column_by_name(CRC);
+    let crcs = crcs.and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
+    let crcs = crcs.ok_or_else(|| format!("no column `{CRC}`: it was not laid out by this program"))?;
+    let stride = header.stride as usize;
+    for ((row, crc), id) in rows.chunks_exact(stride).zip(crcs.values()).zip(ids) {
+        if row.last_chunk() != Some(&crc.to_le_bytes()) {
+            return Err(format!("entity {id}: its checksum does not fit: the page is damaged"));
+        }
+    }
+    Ok(rows)
+}
+
+/// The reader of other people's format may panic on damage.
+fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
+        Err(ParquetError::General(
+            "its reader gave up: the file is damaged".to_owned(),
+        ))
+    })
+}

@@ -1,0 +1,375 @@
+//! A table that was laid out: look-ups and scans, and what they cost.
+
+use crate::layout::{Framing, Layout};
+use crate::manifest::{Manifest, key};
+use crate::parquet;
+use crate::rows::corrupt;
+use crate::sample;
+use crate::touching;
+use ::parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use futures::future::try_join_all;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tierlab_formats::shards::index::{self, MAX_INDEX_BYTES, ShardIndex};
+use tierlab_formats::table::TableHeader;
+use tierlab_storage::{ErrorKind, Object, ObjectPath, ReadCost, StorageError, Tier};
+
+/// Indexes that are held in memory.
+const MAX_INDEXES: usize = 64;
+/// Shards or files that are read at the same time.
+const AT_ONCE: usize = 16;
+/// Bytes of samples that a scan reads at once.
+const SCAN_BYTES: u64 = 8 << 20;
+
+/// What rows cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Reads, those of indexes among them. A file for each entity is looked up before it is read: that is a request more.
+    pub read: ReadCost,
+    /// From the bytes of the tier to rows, checksums included: the sum.
+    pub decode: Duration,
+}
+
+impl Cost {
+    /// Adds what was done at the same time: waits overlap, the rest adds.
+    pub fn merge(&mut self, other: &Self) {
+        self.read.merge(&other.read);
+        self.decode += other.decode;
+    }
+}
+
+/// Rows, as the rows format has them.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    /// One for each entity asked for, in that order.
+    pub rows: Vec<Vec<u8>>,
+    /// What all of them cost.
+    pub cost: Cost,
+}
+
+/// A table in a layout. Its rows are those of the manifest that it was opened with, or there is an error: never those of
+/// another version.
+pub struct Table {
+    tier: Arc<dyn Tier>,
+    folder: ObjectPath,
+    manifest: Manifest,
+    header: TableHeader,
+    /// The last ones used, newest first.
+    shards: Mutex<VecDeque<(u64, Arc<Shard>)>>,
+}
+
+struct Shard {
+    object: Object,
+    places: Places,
+}
+
+/// What says where rows lie in a shard.
+enum Places {
+    /// Their numbers.
+    Stride,
+    Index(Framing, ShardIndex),
+    Footer(ArrowReaderMetadata),
+}
+
+impl Table {
+    /// Opens the table that a folder holds.
+    ///
+    /// # Errors
+    /// No manifest, or one that cannot be used; whatever the tier says.
+    pub async fn open(tier: Arc<dyn Tier>, folder: ObjectPath) -> Result<Self, StorageError> {
+        let manifest = Manifest::load(&*tier, &folder).await?;
+        let header = manifest.header().map_err(|e| corrupt(&folder, e))?;
+        let shards = Mutex::default();
+        Ok(Self {
+            tier,
+            folder,
+            manifest,
+            header,
+            shards,
+        })
+    }
+
+    /// What the folder says of itself.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The rows of entities, in the order asked for; one or many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for an entity that the table has not; [`ErrorKind::Corrupt`] with object and offset for damage;
+    /// whatever the tier says.
+    pub async fn look_up(&self, ids: &[i64]) -> Result<Rows, StorageError> {
+        let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (i, &id) in ids.iter().enumerate() {
+            let shard = self.manifest.shard_of(id).ok_or_else(|| self.missing(id))?;
+            groups.entry(shard).or_default().push(i);
+        }
+        let jobs: Vec<(u64, Vec<usize>)> = match self.manifest.layout {
+            Layout::Files => {
+                let single = |(shard, members): (u64, Vec<usize>)| members.into_iter().map(move |i| (shard, vec![i]));
+                groups.into_iter().flat_map(single).collect()
+            }
+            _ => groups.into_iter().collect(),
+        };
+        let mut out = Rows {
+            rows: vec![Vec::new(); ids.len()],
+            cost: Cost::default(),
+        };
+        for jobs in jobs.chunks(AT_ONCE) {
+            let reads = jobs.iter().map(|(shard, members)| self.job(*shard, members, ids));
+            for ((_, members), done) in jobs.iter().zip(try_join_all(reads).await?) {
+                out.cost.merge(&done.cost);
+                for (&i, row) in members.iter().zip(done.rows) {
+                    out.rows[i] = row;
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// An entity of each shard, which brings what says where its rows lie into memory; of files, which have nothing of that kind, one.
+    pub fn first_ids(&self) -> impl Iterator<Item = i64> {
+        let ids = self.header.ids();
+        let step = match self.manifest.layout {
+            Layout::Files => usize::MAX,
+            _ => usize::try_from(self.manifest.rows_per_shard).unwrap_or(usize::MAX),
+        };
+        ids.step_by(step)
+    }
+
+    /// All rows in order of id, in batches.
+    #[must_use]
+    pub const fn scan(&self) -> Scan<'_> {
+        let at = self.manifest.first_id;
+        Scan { table: self, at }
+    }
+
+    fn missing(&self, id: i64) -> StorageError {
+        let ids = self.header.ids();
+        let what = format!("no entity {id}: the table holds {} to {}", ids.start, ids.end - 1);
+        StorageError::new(ErrorKind::NotFound, self.folder.as_str(), what)
+    }
+
+    async fn job(&self, shard: u64, members: &[usize], ids: &[i64]) -> Result<Rows, StorageError> {
+        match self.manifest.layout {
+            Layout::Files => self.file(shard, ids[members[0]]).await,
+            _ => self.of_shard(shard, members.iter().map(|&i| ids[i]).collect()).await,
+        }
+    }
+
+    async fn of_shard(&self, number: u64, ids: Vec<i64>) -> Result<Rows, StorageError> {
+        let (shard, cost) = self.shard(number).await?;
+        let mut rows = match &shard.places {
+            Places::Stride => self.strides(&shard.object, number, &ids).await?,
+            Places::Index(framing, index) => self.samples(&shard.object, (*framing, index), &ids).await?,
+            Places::Footer(metadata) => self.pages(&shard.object, metadata, number, &ids).await?,
+        };
+        rows.cost.merge(&cost);
+        Ok(rows)
+    }
+
+    /// The number in its shard of an entity's row.
+    const fn number_in(&self, shard: u64, id: i64) -> u64 {
+        id.wrapping_sub(self.manifest.first_id).cast_unsigned() - shard * self.manifest.rows_per_shard
+    }
+
+    async fn strides(&self, object: &Object, number: u64, ids: &[i64]) -> Result<Rows, StorageError> {
+        let stride = u64::from(self.header.stride);
+        let at = |&id: &i64| {
+            let start = self.number_in(number, id) * stride;
+            start..start + stride
+        };
+        let ranges: Vec<_> = ids.iter().map(at).collect();
+        let (parts, read) = touching::read(&*self.tier, object, &ranges).await?;
+        let began = Instant::now();
+        let rows = ids.iter().zip(&ranges).zip(&parts).map(|((&id, range), row)| {
+            let checked = self.header.check_row(id, row);
+            checked.map_err(|e| corrupt(&object.path, format!("row, offset {}: {e}", range.start)))?;
+            Ok(row.to_vec())
+        });
+        Ok(Rows {
+            rows: rows.collect::<Result<_, StorageError>>()?,
+            cost: Cost {
+                read,
+                decode: began.elapsed(),
+            },
+        })
+    }
+
+    /// Rows out of pages: each page is read once, however many of its rows are asked for.
+    async fn pages(
+        &self,
+        object: &Object,
+        metadata: &ArrowReaderMetadata,
+        number: u64,
+        ids: &[i64],
+    ) -> Result<Rows, StorageError> {
+        let mut once = ids.to_vec();
+        once.sort_unstable();
+        once.dedup();
+        let numbers: Vec<usize> = once.iter().map(|&id| self.number_in(number, id) as usize).collect();
+        let (bytes, read, decode) =
+            parquet::read((&*self.tier, object), (metadata, &self.header), &numbers, &once).await?;
+        let rows: Vec<&[u8]> = bytes.chunks_exact(self.header.stride as usize).collect();
+        let row = |id: &i64| once.binary_search(id).map_or(Vec::new(), |at| rows[at].to_vec());
+        Ok(Rows {
+            rows: ids.iter().map(row).collect(),
+            cost: Cost { read, decode },
+        })
+    }
+
+    async fn file(&self, folder: u64, id: i64) -> Result<Rows, StorageError> {
+        let folder = self.manifest.shard(&self.folder, folder)?;
+        let path = folder.join(&format!("{}.row", key(id)))?;
+        let object = self.tier.stat(&path).await?;
+        if object.size != u64::from(self.header.stride) {
+            let what = format!("row, offset 0: {} bytes, a row has {}", object.size, self.header.stride);
+            return Err(corrupt(&path, what));
+        }
+        let mut read = self.tier.read(&object, 0..object.size).await?;
+        read.cost.requests += 1;
+        let began = Instant::now();
+        let checked = self.header.check_row(id, &read.bytes);
+        checked.map_err(|e| corrupt(&path, format!("row, offset 0: {e}; lay the table out again")))?;
+        let cost = Cost {
+            read: read.cost,
+            decode: began.elapsed(),
+        };
+        Ok(Rows {
+            rows: vec![read.bytes.to_vec()],
+            cost,
+        })
+    }
+
+    /// Samples of one shard: one call of the tier, which joins ranges where that is cheaper.
+    async fn samples(
+        &self,
+        object: &Object,
+        (framing, index): (Framing, &ShardIndex),
+        ids: &[i64],
+    ) -> Result<Rows, StorageError> {
+        let path = &object.path;
+        let sample = |&id: &i64| {
+            let found = index.find(&key(id));
+            found.ok_or_else(|| corrupt(path, format!("its index has no sample of entity {id}")))
+        };
+        let samples: Vec<_> = ids.iter().map(sample).collect::<Result<_, _>>()?;
+        let ranges: Vec<_> = samples.iter().map(|sample| sample.range.clone()).collect();
+        let (parts, read) = touching::read(&*self.tier, object, &ranges).await?;
+        let began = Instant::now();
+        let rows = ids.iter().zip(samples).zip(&parts).map(|((&id, sample), bytes)| {
+            let offset = sample.range.start;
+            if crc32c::crc32c(bytes) != sample.crc {
+                let what = format!("sample of entity {id}, offset {offset}: its checksum does not fit its index's");
+                return Err(corrupt(path, what));
+            }
+            sample::row(framing, &self.header, id, bytes, offset).map_err(|e| corrupt(path, e))
+        });
+        let rows = rows.collect::<Result<_, _>>()?;
+        let cost = Cost {
+            read,
+            decode: began.elapsed(),
+        };
+        Ok(Rows { rows, cost })
+    }
+
+    /// A shard with what says where its rows are, from memory or from the tier.
+    async fn shard(&self, number: u64) -> Result<(Arc<Shard>, Cost), StorageError> {
+        if let Some(shard) = self.held(number) {
+            return Ok((shard, Cost::default()));
+        }
+        let path = self.manifest.shard(&self.folder, number)?;
+        let object = self.tier.stat(&path).await?;
+        let layout = self.manifest.layout;
+        let (places, mut cost) = if let Some(framing) = layout.framing() {
+            let (index, cost) = self.index(number, &object).await?;
+            (Places::Index(framing, index), cost)
+        } else if layout.compression().is_some() {
+            let (metadata, read, decode) = parquet::metadata(&*self.tier, &object).await?;
+            (Places::Footer(metadata), Cost { read, decode })
+        } else {
+            (Places::Stride, Cost::default())
+        };
+        // The look at the shard.
+        cost.read.requests += 1;
+        let shard = Arc::new(Shard { object, places });
+        self.hold(number, &shard);
+        Ok((shard, cost))
+    }
+
+    /// The index that lies beside a shard.
+    async fn index(&self, number: u64, object: &Object) -> Result<(ShardIndex, Cost), StorageError> {
+        let path = &object.path;
+        let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
+        let side = self.tier.stat(&beside).await?;
+        if side.size > MAX_INDEX_BYTES {
+            let what = format!("{} bytes, an index has {MAX_INDEX_BYTES} at most", side.size);
+            return Err(corrupt(&beside, what));
+        }
+        let mut read = self.tier.read(&side, 0..side.size).await?;
+        read.cost.requests += 1;
+        let began = Instant::now();
+        let index = ShardIndex::decode(&read.bytes).map_err(|e| corrupt(&beside, e))?;
+        let crcs = &self.manifest.index_crcs;
+        let wanted = usize::try_from(number).ok().and_then(|number| crcs.get(number));
+        if Some(&crc32c::crc32c(&read.bytes)) != wanted {
+            let what = "it is not the index that the manifest means: lay the table out again";
+            return Err(corrupt(&beside, what));
+        }
+        if index.shard_bytes() != object.size {
+            let what = format!(
+                "{} bytes, its index says {}: truncated or replaced; lay the table out again",
+                object.size,
+                index.shard_bytes()
+            );
+            return Err(corrupt(path, what));
+        }
+        let cost = Cost {
+            read: read.cost,
+            decode: began.elapsed(),
+        };
+        Ok((index, cost))
+    }
+
+    fn held(&self, number: u64) -> Option<Arc<Shard>> {
+        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = shards.iter().position(|(held, _)| *held == number)?;
+        let entry = shards.remove(at)?;
+        let shard = Arc::clone(&entry.1);
+        shards.push_front(entry);
+        Some(shard)
+    }
+
+    fn hold(&self, number: u64, shard: &Arc<Shard>) {
+        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        shards.push_front((number, Arc::clone(shard)));
+        shards.truncate(MAX_INDEXES);
+    }
+}
+
+/// A scan of a whole table, in order of id.
+pub struct Scan<'a> {
+    table: &'a Table,
+    at: i64,
+}
+
+impl Scan<'_> {
+    /// The next rows, of one shard and about 8 MiB at most; `None` behind the last.
+    ///
+    /// # Errors
+    /// As [`Table::look_up`].
+    pub async fn next(&mut self) -> Result<Option<Rows>, StorageError> {
+        let Some(shard) = self.table.manifest.shard_of(self.at) else {
+            return Ok(None);
+        };
+        let most = (SCAN_BYTES / u64::from(self.table.header.stride)).max(1);
+        let end = self.at.saturating_add_unsigned(most).min(self.table.header.ids().end);
+        let same = |id: &i64| self.table.manifest.shard_of(*id) == Some(shard);
+        let ids: Vec<i64> = (self.at..end).take_while(same).collect();
+        self.at += ids.len() as i64;
+        self.table.look_up(&ids).await.map(Some)
+    }
+}

@@ -1,0 +1,193 @@
+//! From the rows format to a layout, a shard at a time.
+
+use crate::layout::{Framing, Layout};
+use crate::manifest::{Manifest, key};
+use crate::parquet;
+use crate::rows::{Source, corrupt};
+use crate::sample;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use tierlab_formats::shards::index::{self, Sample, ShardIndex};
+use tierlab_formats::shards::tar;
+use tierlab_formats::table::KeyHash;
+use tierlab_storage::{Body, ErrorKind, ObjectPath, StorageError, Tier};
+
+/// Bytes of rows that are read at once.
+const READ_BYTES: u64 = 4 << 20;
+/// Files that are written at the same time.
+const PUTS_AT_ONCE: usize = 32;
+/// Files of one folder, with a file for each entity.
+const FILES_PER_FOLDER: u64 = 1000;
+
+/// What a table is laid out as.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How the rows are to lie.
+    pub layout: Layout,
+    /// About how large shards are to be, in bytes. One shard is held in memory.
+    pub shard_bytes: u64,
+}
+
+/// Writes the table at `from` into `folder`. Memory holds a shard and 4 MiB of rows. Each row is read back out of its sample
+/// before it is written, so that what cannot be kept exactly is refused. The manifest comes last: until then the folder holds the
+/// table that it held. Shards of a replaced version stay, for who still reads them.
+///
+/// # Errors
+/// A table that is damaged, or that a layout cannot hold; whatever the tiers say.
+pub async fn lay_out(
+    (from_tier, from): (&dyn Tier, &ObjectPath),
+    (to_tier, folder): (&dyn Tier, &ObjectPath),
+    options: Options,
+) -> Result<Manifest, StorageError> {
+    let source = Source::open(from_tier, from).await?;
+    let header = &source.header;
+    let mut manifest = Manifest {
+        layout: options.layout,
+        version: version(&source, options),
+        schema: header.schema.clone(),
+        rows: header.rows,
+        first_id: header.first_id,
+        rows_per_shard: rows_per_shard(&source, options).await?,
+        index_crcs: Vec::new(),
+    };
+    let to = Target { tier: to_tier, folder };
+    for number in 0..header.rows.div_ceil(manifest.rows_per_shard) {
+        if options.layout == Layout::Files {
+            files(&source, &to, &manifest, number).await?;
+        } else if let Some(framing) = options.layout.framing() {
+            let crc = shard(&source, &to, (&manifest, framing), number).await?;
+            manifest.index_crcs.push(crc);
+        } else {
+            let rows = rows_of(&source, &manifest, number).await?;
+            let bytes = match options.layout.compression() {
+                Some(codec) => parquet::write(header, &rows, codec)
+                    .map_err(|what| StorageError::new(ErrorKind::Unsupported, from.as_str(), what))?,
+                None => rows.iter().flat_map(|(_, row)| row.iter().copied()).collect(),
+            };
+            let path = manifest.shard(folder, number)?;
+            to_tier.put(&path, Body::Bytes(bytes.into())).await?;
+        }
+    }
+    manifest.store(to_tier, folder).await?;
+    Ok(manifest)
+}
+
+struct Target<'a> {
+    tier: &'a dyn Tier,
+    folder: &'a ObjectPath,
+}
+
+/// A name for the rows: the header holds the checksums of all blocks.
+fn version(source: &Source<'_>, options: Options) -> String {
+    let mut identity = source.header.encode();
+    identity.extend_from_slice(options.layout.as_str().as_bytes());
+    identity.extend_from_slice(&options.shard_bytes.to_le_bytes());
+    format!("{:016x}", KeyHash::of(&identity).low())
+}
+
+/// As many as fill a shard, by the first row's sample.
+async fn rows_per_shard(source: &Source<'_>, options: Options) -> Result<u64, StorageError> {
+    let stride = u64::from(source.header.stride);
+    if options.layout == Layout::Files {
+        return Ok(FILES_PER_FOLDER);
+    }
+    let Some(framing) = options.layout.framing() else {
+        return Ok((options.shard_bytes / stride).max(1));
+    };
+    let first = source.header.ids().start;
+    let mut bytes = Vec::new();
+    for (id, row) in source.rows(first..first + 1).await? {
+        sample::push(framing, &source.header, id, &row, &mut bytes).map_err(|e| unfit(&e))?;
+    }
+    Ok((options.shard_bytes / (bytes.len() as u64).max(1)).max(1))
+}
+
+fn unfit(what: &tierlab_formats::shards::ShardError) -> StorageError {
+    let what = format!("the layout cannot hold it: {what}");
+    StorageError::new(ErrorKind::Unsupported, "the table", what)
+}
+
+/// The ids of a shard, in pieces that are read at once.
+fn pieces(source: &Source<'_>, manifest: &Manifest, number: u64) -> impl Iterator<Item = std::ops::Range<i64>> {
+    let first = manifest.first_id + (number * manifest.rows_per_shard).cast_signed();
+    let end = source
+        .header
+        .ids()
+        .end
+        .min(first.saturating_add_unsigned(manifest.rows_per_shard));
+    let step = (READ_BYTES / u64::from(source.header.stride)).max(1);
+    let starts = (first..end).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+    starts.map(move |start| start..end.min(start.saturating_add_unsigned(step)))
+}
+
+async fn rows_of(source: &Source<'_>, manifest: &Manifest, number: u64) -> Result<Vec<(i64, Bytes)>, StorageError> {
+    let mut rows = Vec::new();
+    for ids in pieces(source, manifest, number) {
+        rows.extend(source.rows(ids).await?);
+    }
+    Ok(rows)
+}
+
+async fn files(source: &Source<'_>, to: &Target<'_>, manifest: &Manifest, number: u64) -> Result<(), StorageError> {
+    let folder = manifest.shard(to.folder, number)?;
+    for ids in pieces(source, manifest, number) {
+        let rows = source.rows(ids).await?;
+        for rows in rows.chunks(PUTS_AT_ONCE) {
+            let put = |(id, row): &(i64, Bytes)| {
+                let path = folder.join(&format!("{}.row", key(*id)));
+                let row = row.clone();
+                async move { to.tier.put(&path?, Body::Bytes(row)).await }
+            };
+            try_join_all(rows.iter().map(put)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a shard and its index, and returns the index's checksum.
+async fn shard(
+    source: &Source<'_>,
+    to: &Target<'_>,
+    (manifest, framing): (&Manifest, Framing),
+    number: u64,
+) -> Result<u32, StorageError> {
+    let path = manifest.shard(to.folder, number)?;
+    let (mut bytes, mut samples) = (Vec::new(), Vec::new());
+    for ids in pieces(source, manifest, number) {
+        for (id, row) in source.rows(ids).await? {
+            samples.push(push(source, framing, (id, &row), &mut bytes)?);
+        }
+    }
+    if framing == Framing::Tar {
+        tar::finish(&mut bytes);
+    }
+    let index = ShardIndex::new(bytes.len() as u64, samples)
+        .map_err(|e| unfit(&e))?
+        .encode();
+    let crc = crc32c::crc32c(&index);
+    to.tier.put(&path, Body::Bytes(bytes.into())).await?;
+    let beside = ObjectPath::new(&format!("{path}.{}", index::EXTENSION))?;
+    to.tier.put(&beside, Body::Bytes(Bytes::from(index))).await?;
+    Ok(crc)
+}
+
+fn push(
+    source: &Source<'_>,
+    framing: Framing,
+    (id, row): (i64, &[u8]),
+    bytes: &mut Vec<u8>,
+) -> Result<Sample, StorageError> {
+    let start = bytes.len();
+    sample::push(framing, &source.header, id, row, bytes).map_err(|e| unfit(&e))?;
+    let written = &bytes[start..];
+    let back = sample::row(framing, &source.header, id, written, start as u64).map_err(|e| unfit(&e))?;
+    if back != row {
+        let what = "it holds bytes between its columns, which the layout cannot keep: write the table again";
+        return Err(corrupt(&ObjectPath::new(&format!("entity/{id}"))?, what));
+    }
+    Ok(Sample {
+        key: key(id),
+        range: start as u64..bytes.len() as u64,
+        crc: crc32c::crc32c(written),
+    })
+}

@@ -1,0 +1,322 @@
+//! Tables laid out on a real folder through the tier `nvme`: what is read back, what damage is told as, and what programs in
+//! Python make of the same files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tierlab_formats::table::{TableHeader, TableSchema};
+use tierlab_layouts::{Layout, Options, Table, lay_out};
+use tierlab_protocol::tensor::DataType;
+use tierlab_storage::{ErrorKind, ObjectPath, Tier, TierConfig, open};
+
+const ROWS: u64 = 2500;
+const FIRST: i64 = 100;
+
+fn path(text: &str) -> ObjectPath {
+    ObjectPath::new(text).unwrap()
+}
+
+/// Rows with every bit pattern of floats among them, by a step of a multiplicative generator.
+fn table(seed: u64) -> (TableHeader, Vec<u8>) {
+    table_with(seed, 1)
+}
+
+/// Its booleans have these bits.
+fn table_with(seed: u64, most_of_booleans: u8) -> (TableHeader, Vec<u8>) {
+    let columns: [(&str, DataType, &[i64]); 4] = [
+        ("dense", DataType::Fp32, &[7]),
+        ("ids", DataType::Int64, &[3]),
+        ("half", DataType::Fp16, &[5]),
+        ("flag", DataType::Bool, &[1]),
+    ];
+    let schema = TableSchema::lay_out("t", &columns).unwrap();
+    let mut header = TableHeader::new(schema, ROWS, FIRST, seed).unwrap();
+    let stride = header.stride as usize;
+    let mut rows = vec![0_u8; stride * ROWS as usize];
+    let mut state = seed | 1;
+    for (id, row) in (FIRST..).zip(rows.chunks_exact_mut(stride)) {
+        for column in &header.schema.columns {
+            for byte in column.of_row_mut(row).unwrap() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (state >> 56) as u8;
+                if column.dtype == DataType::Bool {
+                    *byte &= most_of_booleans;
+                }
+            }
+        }
+        header.seal_row(id, row);
+    }
+    let block = stride * header.rows_per_block as usize;
+    header.block_crcs = rows.chunks(block).map(crc32c::crc32c).collect();
+    let mut file = header.encode();
+    file.extend_from_slice(&rows);
+    (header, file)
+}
+
+struct Place {
+    folder: TempDir,
+    tier: Arc<dyn Tier>,
+    header: TableHeader,
+    file: Vec<u8>,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let toml = format!("kind = \"nvme\"\nroot = \"{}\"\n", folder.path().display());
+        let tier = open(&TierConfig::parse("test", &toml).unwrap()).await.unwrap();
+        let (header, file) = table(1);
+        std::fs::write(folder.path().join("t.rows"), &file).unwrap();
+        Self {
+            folder,
+            tier,
+            header,
+            file,
+        }
+    }
+
+    async fn laid_out(&self, layout: Layout) -> Table {
+        let options = Options {
+            layout,
+            shard_bytes: 1 << 20,
+        };
+        let to = path(layout.as_str());
+        lay_out((&*self.tier, &path("t.rows")), (&*self.tier, &to), options)
+            .await
+            .unwrap();
+        Table::open(Arc::clone(&self.tier), to).await.unwrap()
+    }
+
+    fn row(&self, id: i64) -> &[u8] {
+        let range = self.header.row_range(id).unwrap();
+        &self.file[range.start as usize..range.end as usize]
+    }
+
+    /// The first shard.
+    fn shard(&self, table: &Table) -> PathBuf {
+        let manifest = table.manifest();
+        let layout = manifest.layout.as_str();
+        self.folder
+            .path()
+            .join(layout)
+            .join(&manifest.version)
+            .join(format!("000000.{}", layout.split('-').next().unwrap_or_default()))
+    }
+}
+
+#[tokio::test]
+async fn every_layout_gives_the_rows_bit_by_bit() {
+    let place = Place::new().await;
+    for layout in Layout::ALL {
+        let table = place.laid_out(layout).await;
+        let ids = [FIRST + 2499, FIRST, FIRST + 1234, FIRST + 1235, FIRST];
+        let found = table.look_up(&ids).await.unwrap();
+        for (id, row) in ids.iter().zip(&found.rows) {
+            assert_eq!(row, place.row(*id), "{layout} {id}");
+        }
+        let mut scan = table.scan();
+        let mut id = FIRST;
+        while let Some(batch) = scan.next().await.unwrap() {
+            for row in batch.rows {
+                assert_eq!(row, place.row(id), "{layout} {id}");
+                id += 1;
+            }
+        }
+        assert_eq!(id, FIRST + ROWS as i64, "{layout}");
+        let missing = table.look_up(&[FIRST - 1]).await.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn a_look_up_in_a_shard_is_one_read_once_its_index_is_there() {
+    let place = Place::new().await;
+    for layout in [Layout::Rows, Layout::Tar, Layout::Tfrecord] {
+        let table = place.laid_out(layout).await;
+        table.look_up(&[FIRST]).await.unwrap();
+        let cost = table.look_up(&[FIRST + 1]).await.unwrap().cost;
+        assert_eq!(cost.read.requests, 1, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_up_in_parquet_reads_the_pages_of_its_row_alone() {
+    let place = Place::new().await;
+    let table = place.laid_out(Layout::Parquet).await;
+    table.look_up(&[FIRST]).await.unwrap();
+    let whole = std::fs::metadata(place.shard(&table)).unwrap().len();
+    let cost = table.look_up(&[FIRST + 1700]).await.unwrap().cost.read;
+    assert!(
+        cost.wire_bytes > 0 && cost.wire_bytes < whole / 10,
+        "{} of {whole}",
+        cost.wire_bytes
+    );
+    let neighbours: Vec<i64> = (FIRST + 1700..FIRST + 1710).collect();
+    let more = table.look_up(&neighbours).await.unwrap().cost.read;
+    assert!(
+        more.wire_bytes <= 2 * cost.wire_bytes,
+        "{} {}",
+        more.wire_bytes,
+        cost.wire_bytes
+    );
+}
+
+#[tokio::test]
+async fn every_codec_is_read_by_parquets_own_reader_too() {
+    let place = Place::new().await;
+    for layout in [
+        Layout::Parquet,
+        Layout::ParquetSnappy,
+        Layout::ParquetLz4,
+        Layout::ParquetZstd,
+    ] {
+        let table = place.laid_out(layout).await;
+        let file = std::fs::File::open(place.shard(&table)).unwrap();
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let names: Vec<String> = reader
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        assert_eq!(
+            names,
+            ["entity_id", "dense", "ids", "half", "flag", "row_crc32c"],
+            "{layout}"
+        );
+        let rows: usize = reader.build().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows as u64, ROWS, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_columns_cannot_keep_are_refused() {
+    let place = Place::new().await;
+    let (_, odd) = table_with(1, 0xff);
+    std::fs::write(place.folder.path().join("t.rows"), odd).unwrap();
+    let options = Options {
+        layout: Layout::Parquet,
+        shard_bytes: 1 << 20,
+    };
+    let to = path("parquet");
+    let refused = lay_out((&*place.tier, &path("t.rows")), (&*place.tier, &to), options).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("byte by byte"), "{refused}");
+}
+
+#[tokio::test]
+async fn any_damaged_byte_of_a_parquet_file_is_an_error_or_the_right_row() {
+    let place = Place::new().await;
+    let table = place.laid_out(Layout::Parquet).await;
+    let shard = place.shard(&table);
+    let whole = std::fs::read(&shard).unwrap();
+    let mut refused = 0;
+    for at in (0..whole.len()).step_by(whole.len() / 200) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&shard, &damaged).unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path("parquet")).await.unwrap();
+        let ids: Vec<i64> = (FIRST..FIRST + ROWS as i64).collect();
+        match table.look_up(&ids).await {
+            Ok(found) => {
+                for (id, row) in ids.iter().zip(&found.rows) {
+                    assert_eq!(row, place.row(*id), "byte {at}, entity {id}");
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 100, "{refused} of 200");
+}
+
+#[tokio::test]
+async fn damage_and_cuts_are_told_with_object_and_offset() {
+    let place = Place::new().await;
+    for layout in [Layout::Tar, Layout::Tfrecord] {
+        let table = place.laid_out(layout).await;
+        let shard = place.shard(&table);
+        let whole = std::fs::read(&shard).unwrap();
+        let mut damaged = whole.clone();
+        damaged[600] ^= 1;
+        std::fs::write(&shard, &damaged).unwrap();
+        let ids: Vec<i64> = (FIRST..FIRST + 10).collect();
+        let error = table.look_up(&ids).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("offset"), "{error}");
+        std::fs::write(&shard, &whole[..whole.len() - 1]).unwrap();
+        let table = Table::open(Arc::clone(&place.tier), path(layout.as_str()))
+            .await
+            .unwrap();
+        let error = table.look_up(&[FIRST]).await.unwrap_err();
+        assert!(error.to_string().contains("truncated"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_replaced_in_place_is_never_mixed_with_the_new_one() {
+    let place = Place::new().await;
+    for layout in Layout::ALL {
+        std::fs::write(place.folder.path().join("t.rows"), &place.file).unwrap();
+        let old = place.laid_out(layout).await;
+        let (_, other) = table(2);
+        std::fs::write(place.folder.path().join("t.rows"), &other).unwrap();
+        let new = place.laid_out(layout).await;
+        let found = old.look_up(&[FIRST, FIRST + 2000]).await.unwrap();
+        assert_eq!(found.rows[1], place.row(FIRST + 2000), "{layout}");
+        let found = new.look_up(&[FIRST]).await.unwrap();
+        assert_ne!(found.rows[0], place.row(FIRST), "{layout}");
+    }
+}
+
+/// A reader in Python: the standard library's tarfile, `WebDataset`'s rule of names, and `TFRecord` frames with a CRC-32C of its own.
+#[tokio::test]
+async fn python_reads_what_is_written() {
+    let place = Place::new().await;
+    for layout in [Layout::Tar, Layout::Tfrecord] {
+        let table = place.laid_out(layout).await;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_shards.py");
+        let done = Command::new("python3")
+            .arg(script)
+            .args([layout.as_str(), &FIRST.to_string()])
+            .args([place.shard(&table), place.folder.path().join("t.rows")])
+            .output()
+            .expect("python3 is missing (Debian: apt-get install python3)");
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+        let rows = table.manifest().rows_per_shard.min(ROWS);
+        assert_eq!(said.trim(), format!("{rows} samples"));
+    }
+}
+
+/// Archives of Python's tarfile, in each of its formats, with names that need each one's extension.
+#[test]
+fn what_python_writes_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/write_tars.py");
+    let done = Command::new("python3")
+        .arg(script)
+        .arg(folder.path())
+        .output()
+        .expect("python3 is missing (Debian: apt-get install python3)");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    for format in ["ustar", "gnu", "pax"] {
+        let bytes = std::fs::read(folder.path().join(format)).unwrap();
+        let members = tierlab_formats::shards::tar::members(&bytes, 0).unwrap();
+        let long = if format == "ustar" { 90 } else { 300 };
+        let wanted = [
+            "d/1.cls".to_owned(),
+            format!("d/{}/2345678901.cls", "n".repeat(long)),
+            "d/3.cls".to_owned(),
+        ];
+        let found: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        assert_eq!(found, wanted, "{format}");
+        for member in &members {
+            let body = &bytes[member.body.start as usize..member.body.end as usize];
+            assert_eq!(body, member.name.repeat(9).as_bytes(), "{format}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! From a profile's file to its law. In: a path or text. Out: a checked profile and its law, or what is wrong and where. The
+//! file comes from elsewhere: every length and number has a bound.
+
+use super::law::Law;
+use super::profile::{Recorded, RecordedPoint, SCHEMA};
+use crate::error::{ErrorKind, StorageError};
+use crate::limits::MAX_READ_BYTES;
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Bytes of a file at most; one of three sizes and three depths has some ten thousand.
+const MAX_BYTES: u64 = 8 << 20;
+/// Points, shares, rounds and notes at most.
+const MAX_POINTS: usize = 1024;
+const MAX_SHARES: usize = 1024;
+const MAX_ROUNDS: usize = 100_000;
+const MAX_NOTES: usize = 64;
+/// Characters of a text that reports show.
+const MAX_TEXT: usize = 400;
+/// Reads in flight at most.
+const MAX_DEPTH: u32 = 1 << 16;
+/// The longest latency, in microseconds: ten minutes, as of every emulation.
+const LONGEST_US: f64 = 600e6;
+
+impl Recorded {
+    /// Reads a profile's file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming the file and the place in it.
+    pub fn read(file: &Path) -> Result<Self, StorageError> {
+        let source = file.display().to_string();
+        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source.as_str(), why);
+        let cannot = |e: std::io::Error| refuse(format!("the recorded profile cannot be read: {e}"));
+        // Asked before it is opened: opening a pipe would wait for a writer.
+        if !std::fs::metadata(file).map_err(cannot)?.is_file() {
+            return Err(refuse("a recorded profile is a file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        let open = std::fs::File::open(file).map_err(cannot)?;
+        open.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(refuse(format!("longer than {MAX_BYTES} bytes: no recorded profile")));
+        }
+        let text =
+            String::from_utf8(bytes).map_err(|e| refuse(format!("byte {}: no UTF-8", e.utf8_error().valid_up_to())))?;
+        Self::parse(&source, &text)
+    }
+
+    /// Reads a profile's text; `source` is where it comes from.
+    ///
+    /// # Errors
+    /// As [`Recorded::read`].
+    pub fn parse(source: &str, text: &str) -> Result<Self, StorageError> {
+        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, source, why);
+        // Of another version first: its other keys would be told as unknown ones.
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| refuse(trimmed(&e)))?;
+        match table.get("schema").and_then(toml::Value::as_integer) {
+            Some(schema) if schema == i64::from(SCHEMA) => {}
+            Some(schema) => {
+                return Err(refuse(format!(
+                    "schema: this build reads version {SCHEMA}, not {schema}"
+                )));
+            }
+            None => return Err(refuse("schema: missing; not a recorded profile".to_owned())),
+        }
+        let profile: Self = toml::from_str(text).map_err(|e| refuse(trimmed(&e)))?;
+        profile.check().map_err(refuse)?;
+        Ok(profile)
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`]: it is no profile that could be read again.
+    pub fn to_text(&self) -> Result<String, StorageError> {
+        let refuse = |why: String| StorageError::new(ErrorKind::Invalid, "recorded profile", why);
+        self.check().map_err(refuse)?;
+        toml::to_string(self).map_err(|e| refuse(e.to_string()))
+    }
+
+    /// The law of a checked profile.
+    pub(in super::super) fn law(&self) -> Law {
+        let (sizes, depths) = self.axes();
+        let of = |bytes: u64, depth: u32| {
+            let point = self
+                .points
+                .iter()
+                .find(|point| (point.bytes, point.depth) == (bytes, depth));
+            point.map_or_else(Vec::new, |point| point.latency_us.clone())
+        };
+        let us = sizes
+            .iter()
+            .map(|bytes| depths.iter().map(|depth| of(*bytes, *depth)).collect())
+            .collect();
+        Law {
+            shares: self.shares.clone(),
+            sizes: sizes.into_iter().collect(),
+            depths: depths.into_iter().collect(),
+            us,
+        }
+    }
+
+    fn axes(&self) -> (BTreeSet<u64>, BTreeSet<u32>) {
+        let sizes = self.points.iter().map(|point| point.bytes).collect();
+        (sizes, self.points.iter().map(|point| point.depth).collect())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.check_words()?;
+        within("shares", self.shares.len(), 2, MAX_SHARES)?;
+        let ends = (self.shares.first(), self.shares.last());
+        if ends != (Some(&0.0), Some(&1.0)) || !self.shares.is_sorted_by(|a, b| a < b) {
+            return Err("shares: must ascend from 0 to 1".to_owned());
+        }
+        within("rounds", self.rounds.len(), 0, MAX_ROUNDS)?;
+        for (index, round) in self.rounds.iter().enumerate() {
+            let numbers = [round.at_s, round.p50_ratio, round.p99_ratio];
+            if !numbers.iter().all(|number| number.is_finite() && *number >= 0.0) {
+                return Err(format!("rounds[{index}]: no times and ratios"));
+            }
+        }
+        super::super::fault::faults(&self.errors).map_err(|e| format!("{}: {}", e.object(), e.detail()))?;
+        within("points", self.points.len(), 1, MAX_POINTS)?;
+        for (index, point) in self.points.iter().enumerate() {
+            self.check_point(point)
+                .map_err(|why| format!("points[{index}].{why}"))?;
+        }
+        self.check_grid()
+    }
+
+    fn check_words(&self) -> Result<(), String> {
+        let origin = &self.origin;
+        let environment = &origin.environment;
+        within("origin.notes", origin.notes.len(), 0, MAX_NOTES)?;
+        let named = [
+            ("date", &origin.date),
+            ("place", &origin.place),
+            ("tier", &origin.tier),
+            ("environment.kernel", &environment.kernel),
+            ("environment.cpu", &environment.cpu),
+            ("environment.client", &environment.client),
+            ("environment.filesystem", &environment.filesystem),
+        ];
+        let notes = origin.notes.iter().map(|note| ("notes", note));
+        for (key, text) in named.into_iter().chain(notes) {
+            // They end in terminals, logs and pages.
+            if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
+                return Err(format!(
+                    "origin.{key}: at most {MAX_TEXT} characters, none of them a control character"
+                ));
+            }
+        }
+        for (key, text) in [("date", &origin.date), ("place", &origin.place), ("tier", &origin.tier)] {
+            if text.trim().is_empty() {
+                return Err(format!("origin.{key}: empty; a profile says where it comes from"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_point(&self, point: &RecordedPoint) -> Result<(), String> {
+        if !(1..=MAX_READ_BYTES).contains(&point.bytes) {
+            return Err(format!("bytes: from 1 to {MAX_READ_BYTES}, not {}", point.bytes));
+        }
+        if !(1..=MAX_DEPTH).contains(&point.depth) {
+            return Err(format!("depth: from 1 to {MAX_DEPTH}, not {}", point.depth));
+        }
+        if point.calls == 0 {
+            return Err("calls: none".to_owned());
+        }
+        if !point.calls_per_s.is_finite() || point.calls_per_s < 0.0 {
+            return Err(format!("calls_per_s: no rate: {}", point.calls_per_s));
+        }
+        let (us, shares) = (&point.latency_us, self.shares.len());
+        if us.len() != shares {
+            return Err(format!("latency_us: {} values for {shares} shares", us.len()));
+        }
+        if let Some(at) = us.iter().position(|us| !(0.0..=LONGEST_US).contains(us)) {
+            return Err(format!("latency_us[{at}]: no latency in microseconds: {}", us[at]));
+        }
+        match us.windows(2).position(|pair| pair[0] > pair[1]) {
+            Some(at) => Err(format!("latency_us[{}]: less than the one before it", at + 1)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_grid(&self) -> Result<(), String> {
+        let (sizes, depths) = self.axes();
+        let mut seen = BTreeSet::new();
+        for (index, point) in self.points.iter().enumerate() {
+            if !seen.insert((point.bytes, point.depth)) {
+                let RecordedPoint { bytes, depth, .. } = point;
+                return Err(format!("points[{index}]: {bytes} bytes at depth {depth} a second time"));
+            }
+        }
+        let missing = sizes
+            .iter()
+            .flat_map(|bytes| depths.iter().map(move |depth| (*bytes, *depth)))
+            .find(|point| !seen.contains(point));
+        match missing {
+            Some((bytes, depth)) => Err(format!("points: none of {bytes} bytes at depth {depth}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn trimmed(error: &toml::de::Error) -> String {
+    error.to_string().trim_end().to_owned()
+}
+
+fn within(key: &str, count: usize, least: usize, most: usize) -> Result<(), String> {
+    if (least..=most).contains(&count) {
+        return Ok(());
+    }
+    Err(format!("{key}: from {least} to {most} of them, not {count}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What a recorded tier does, between the points that were measured. In: a share, bytes and reads in flight. Out: a latency.
+//! Pure: the same numbers give the same latency on every machine.
+//!
+//! Of one size and depth, quantiles have straight lines between them. Between sizes and between depths the same quantile goes
+//! in straight lines too: exact for a tier that takes so long for the first byte and so long for each after it, and for one
+//! whose rate is at its limit. Above what was measured the last line goes on, never downwards; below it the first value holds.
+
+/// The longest latency, in microseconds: ten minutes, as of every emulation.
+const LONGEST_US: f64 = 600e6;
+
+/// Quantiles of latencies over a grid of sizes and depths. Whoever makes one has checked it: nothing is empty, all ascends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Law {
+    /// From 0 to 1.
+    pub(super) shares: Vec<f64>,
+    pub(super) sizes: Vec<u64>,
+    pub(super) depths: Vec<u32>,
+    /// For each size the quantiles of each depth, in microseconds.
+    pub(super) us: Vec<Vec<Vec<f64>>>,
+}
+
+/// Where a value lies on an axis: between two places, and how far from the first to the second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    low: usize,
+    high: usize,
+    /// More than 1 above the last.
+    part: f64,
+}
+
+fn place(axis: impl ExactSizeIterator<Item = f64> + Clone, at: f64) -> Place {
+    let last = axis.len().saturating_sub(1);
+    let above = axis.clone().take_while(|value| *value < at).count();
+    let (low, high) = match above {
+        0 => (0, 0),
+        _ if last == 0 => (0, 0),
+        above => (above.min(last) - 1, above.min(last)),
+    };
+    let mut ends = axis.skip(low).take(high - low + 1);
+    let (from, to) = match (ends.next(), ends.next()) {
+        (Some(from), Some(to)) => (from, to),
+        _ => return Place { low, high, part: 0.0 },
+    };
+    Place {
+        low,
+        high,
+        part: (at - from) / (to - from),
+    }
+}
+
+impl Place {
+    fn value(self, of: impl Fn(usize) -> f64) -> f64 {
+        let (low, high) = (of(self.low), of(self.high));
+        if self.part <= 1.0 {
+            low + (high - low) * self.part
+        } else {
+            high + (high - low).max(0.0) * (self.part - 1.0)
+        }
+    }
+}
+
+impl Law {
+    /// The latency that a share of reads of so many bytes does not exceed, with so many reads in flight, this one included.
+    pub(crate) fn latency_us(&self, share: f64, bytes: u64, in_flight: u32) -> f64 {
+        let share = place(self.shares.iter().copied(), share);
+        let size = place(self.sizes.iter().map(|bytes| *bytes as f64), bytes as f64);
+        let depth = place(self.depths.iter().map(|depth| f64::from(*depth)), f64::from(in_flight));
+        let us = size.value(|size| depth.value(|depth| share.value(|at| self.us[size][depth][at])));
+        us.clamp(0.0, LONGEST_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A tier whose median is `first_us + bytes / rate`, ten times that in the tail, and twice that with 8 in flight.
+    fn law() -> Law {
+        let one = |bytes: u64, factor: f64| {
+            let median = (100.0 + bytes as f64 / 1000.0) * factor;
+            vec![median / 2.0, median, 10.0 * median]
+        };
+        let sizes = vec![4000, 64_000, 1_000_000];
+        Law {
+            shares: vec![0.0, 0.5, 1.0],
+            us: sizes
+                .iter()
+                .map(|bytes| [1.0, 2.0, 8.0].map(|factor| one(*bytes, factor)).to_vec())
+                .collect(),
+            sizes,
+            depths: vec![1, 8, 32],
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_what_comes() {
+        let law = law();
+        for (size, bytes) in law.sizes.clone().into_iter().enumerate() {
+            for (depth, in_flight) in law.depths.clone().into_iter().enumerate() {
+                for (at, share) in law.shares.clone().into_iter().enumerate() {
+                    let got = law.latency_us(share, bytes, in_flight);
+                    let want = law.us[size][depth][at];
+                    assert!(
+                        (got - want).abs() < 1e-9 * want,
+                        "{bytes} {in_flight} {share}: {got}, not {want}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn between_and_above_lines_go_on() {
+        let law = law();
+        let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-6 * want, "{got}, not {want}");
+        // Half way from 4,000 to 64,000 bytes, and above the largest.
+        close(law.latency_us(0.5, 34_000, 1), 134.0);
+        close(law.latency_us(0.5, 2_000_000, 1), 2100.0);
+        // Between the quantiles.
+        close(law.latency_us(0.25, 4000, 1), 78.0);
+        // Half way from 8 to 32 in flight: between twice and eight times.
+        close(law.latency_us(0.5, 4000, 20), 104.0 * 5.0);
+        // At its limit: twice the reads in flight take as much longer as the line says.
+        close(law.latency_us(0.5, 4000, 56), 104.0 * 14.0);
+        // Below the smallest the first holds.
+        close(law.latency_us(0.5, 0, 1), 104.0);
+        close(law.latency_us(0.5, 0, 0), 104.0);
+    }
+
+    #[test]
+    fn a_line_that_falls_is_not_drawn_on() {
+        let law = Law {
+            shares: vec![0.0, 1.0],
+            sizes: vec![10, 20],
+            depths: vec![1],
+            us: vec![vec![vec![50.0, 50.0]], vec![vec![30.0, 30.0]]],
+        };
+        assert_eq!(law.latency_us(0.5, 15, 9), 40.0);
+        assert_eq!(law.latency_us(0.5, 4000, 9), 30.0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_draw_is_a_time_and_more_share_is_no_shorter(
+            a in 0.0f64..=1.0, b in 0.0f64..=1.0, bytes: u64, in_flight: u32
+        ) {
+            let law = law();
+            let (low, high) = (law.latency_us(a.min(b), bytes, in_flight), law.latency_us(a.max(b), bytes, in_flight));
+            prop_assert!((0.0..=LONGEST_US).contains(&low) && low <= high + 1e-9 * high, "{low} {high}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A recorded profile as its file has it. In and out: TOML, of a stated version. Plain data; what makes sense of it is beside.
+
+use super::super::fault::InjectedError;
+use serde::{Deserialize, Serialize};
+
+/// The version of the file that this build writes and reads.
+pub const SCHEMA: u32 = 1;
+
+/// A tier as it was measured: what `tierlab-storage-bench calibrate` writes and `emulated.profile = "FILE"` reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The shares of reads that the latencies of each point belong to: ascending, from 0 to 1.
+    pub shares: Vec<f64>,
+    /// What was measured, where and when.
+    pub origin: RecordedOrigin,
+    /// Rates that were reached.
+    pub limits: RecordedLimits,
+    /// Errors that reads ended in, the tier's own repeats included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<InjectedError>,
+    /// What did not stay what it was: each round beside all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<RecordedRound>,
+    /// Every size at every depth, once.
+    pub points: Vec<RecordedPoint>,
+}
+
+/// What was measured, where and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedOrigin {
+    /// When it began, RFC 3339.
+    pub date: String,
+    /// Where, as whoever measured it said: region, machine, network between.
+    pub place: String,
+    /// The tier's kind: `s3`, `nfs`, `nvme`.
+    pub tier: String,
+    /// What the tier said of itself: wrappers, and notes that belong beside every figure.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The machine that measured.
+    pub environment: RecordedEnvironment,
+}
+
+/// The machine that measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedEnvironment {
+    /// Of the operating system.
+    pub kernel: String,
+    /// Its model.
+    pub cpu: String,
+    /// How many.
+    pub cpus: u32,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// The client that read: program, version and commit.
+    pub client: String,
+    /// File system, device and mount options below a local tier.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub filesystem: String,
+}
+
+/// Rates that were reached. What is a limit shows in the latencies already; the replay takes it from there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedLimits {
+    /// Bytes per second of one read after its first byte: by how much longer the largest takes than the next smaller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_bytes_per_s: Option<u64>,
+    /// The most bytes per second of all reads together.
+    pub total_bytes_per_s: u64,
+    /// Whether more reads in flight brought no more bytes.
+    pub total_is_limit: bool,
+    /// The most reads per second.
+    pub requests_per_s: u64,
+    /// Whether more reads in flight brought no more reads per second.
+    pub requests_is_limit: bool,
+}
+
+/// A round of the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedRound {
+    /// Seconds from the first round's start to this one's.
+    pub at_s: f64,
+    /// Its median over that of all rounds, the geometric mean over the points.
+    pub p50_ratio: f64,
+    /// Likewise of the 99th percentile.
+    pub p99_ratio: f64,
+}
+
+/// One size at one depth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedPoint {
+    /// Bytes of each read.
+    pub bytes: u64,
+    /// Reads in flight.
+    pub depth: u32,
+    /// Reads that were timed.
+    pub calls: u64,
+    /// How many of them a second.
+    pub calls_per_s: f64,
+    /// Latencies, one for each of `shares`, ascending, in microseconds.
+    pub latency_us: Vec<f64>,
+}
+
+impl Recorded {
+    /// Where it came from, in one line: `recorded nfs of "office, 10 GbE", 2026-11-23`. What was itself emulated or
+    /// embedded when it was recorded says so.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let RecordedOrigin {
+            date,
+            place,
+            tier,
+            notes,
+            ..
+        } = &self.origin;
+        let day = date.get(..10).unwrap_or(date);
+        let unreal = notes
+            .iter()
+            .filter(|note| note.starts_with("emulated:") || note.contains("embedded"));
+        let unreal: String = unreal.map(|note| format!(", itself {note}")).collect();
+        format!("recorded {tier} of \"{place}\", {day}{unreal}")
+    }
+}

@@ -1,0 +1,151 @@
+//! When reads of a recorded tier end. In: moments that are due, reads in flight. Out: waits that end at their moment, and what
+//! could not be kept. Draws nothing.
+
+use super::timer::Timer;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The timer is asked for a moment so much earlier as waking takes; at most this.
+const MOST_LEAD_NS: u64 = 100_000;
+/// What the lead changes by, up after a wake-up that was late and down after one that was early: it ends where one of five is
+/// late. Who wakes early looks at the clock for the rest, so a longer lead would take more CPU, and a shorter one shows.
+const LONGER_NS: u64 = 400;
+const SHORTER_NS: u64 = 100;
+/// A wait may end by this part of it too early: less than a replay is held to, and long ones need no look at the clock.
+const EARLY_PART: u32 = 128;
+/// From this share of calls on that the tier below was too slow for, the tier says so.
+const NOTED_SHARE: f64 = 0.01;
+
+/// What the calls of a replayed tier share.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    in_flight: AtomicU32,
+    lead_ns: AtomicU64,
+    waits: AtomicU64,
+    /// Of these, those whose moment had passed already.
+    missed: AtomicU64,
+}
+
+/// A call that goes on. Its reads are in flight until it is dropped.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    pub(super) call: u64,
+    pub(super) at: Instant,
+    /// Reads in flight when it began, its own included.
+    pub(super) in_flight: u32,
+    own: u32,
+    of: &'a Replay,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.of.in_flight.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
+impl Replay {
+    /// A call begins, with so many reads at the same time.
+    pub(super) fn arrive(&self, call: u64, reads: usize) -> Arrival<'_> {
+        let own = u32::try_from(reads).unwrap_or(u32::MAX);
+        let before = self.in_flight.fetch_add(own, Ordering::Relaxed);
+        Arrival {
+            call,
+            at: Instant::now(),
+            in_flight: before.wrapping_add(own),
+            own,
+            of: self,
+        }
+    }
+
+    /// Waits until a moment, or next to it: asleep for as long as waking leaves, then looking at the clock while the other tasks
+    /// run.
+    pub(super) async fn until(&self, timer: &Timer, at: Instant) {
+        let now = Instant::now();
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        if at <= now {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let lead_ns = self.lead_ns.load(Ordering::Relaxed);
+        let asked = at.checked_sub(Duration::from_nanos(lead_ns));
+        if let Some(asked) = asked.filter(|asked| *asked > now) {
+            timer.until(asked).await;
+            let is_late = Instant::now() > at;
+            self.lead_ns.store(learned(lead_ns, is_late), Ordering::Relaxed);
+        }
+        let near = at - (at - now) / EARLY_PART;
+        while Instant::now() < near {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What a report has to say of this replay: that the tier below was slower than what was recorded.
+    pub(super) fn shortfall(&self) -> Option<String> {
+        let waits = self.waits.load(Ordering::Relaxed).max(1);
+        let share = self.missed.load(Ordering::Relaxed) as f64 / waits as f64;
+        (share >= NOTED_SHARE).then(|| {
+            let percent = 100.0 * share;
+            format!("replay: in {percent:.0} % of the calls the tier below took longer than what was recorded")
+        })
+    }
+}
+
+/// The lead after a wake-up.
+const fn learned(lead_ns: u64, is_late: bool) -> u64 {
+    if !is_late {
+        return lead_ns.saturating_sub(SHORTER_NS);
+    }
+    let longer = lead_ns + LONGER_NS;
+    if longer < MOST_LEAD_NS { longer } else { MOST_LEAD_NS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lead_ends_where_one_wake_up_of_five_is_late() {
+        // Waking takes 10, 20, .. 90 us, each as often as the others.
+        let mut lead = 0;
+        for turn in 0..5000_u64 {
+            let waking = 10_000 * (turn * 7 % 9 + 1);
+            lead = learned(lead, waking > lead);
+        }
+        assert!((75_000..=85_000).contains(&lead), "{lead}");
+        // However slow the machine is, it is not asked for too early.
+        let all_late = (0..5000).fold(0, |lead, _| learned(lead, true));
+        assert_eq!(all_late, MOST_LEAD_NS);
+        assert_eq!((0..1000).fold(all_late, |lead, _| learned(lead, false)), 0);
+    }
+
+    #[test]
+    fn reads_are_in_flight_until_their_call_is_dropped() {
+        let replay = Replay::default();
+        let first = replay.arrive(0, 1);
+        let second = replay.arrive(1, 3);
+        assert_eq!((first.in_flight, second.in_flight), (1, 4));
+        drop(first);
+        assert_eq!(replay.arrive(2, 1).in_flight, 4);
+        drop(second);
+        assert_eq!(replay.arrive(3, 1).in_flight, 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_wait_ends_far_too_early_and_a_slow_tier_is_told() {
+        let (replay, timer) = (Replay::default(), Timer::start().unwrap());
+        // Longer than any wait here: only the clock is looked at.
+        replay.lead_ns.store(MOST_LEAD_NS, Ordering::Relaxed);
+        for us in [1, 20, 60, 2000] {
+            let begun = Instant::now();
+            replay.until(&timer, begun + Duration::from_micros(us)).await;
+            // What is left at the wait's own start is shorter than what was asked for here.
+            assert!(begun.elapsed() >= Duration::from_micros(us) * (EARLY_PART - 1) / EARLY_PART);
+        }
+        assert_eq!(replay.waits.load(Ordering::Relaxed), 4);
+        let passed = Instant::now();
+        replay.until(&timer, passed).await;
+        let told = replay.shortfall().unwrap();
+        assert!(told.contains("took longer than what was recorded"), "{told}");
+        assert_eq!(Replay::default().shortfall(), None);
+    }
+}
