@@ -7,6 +7,7 @@ use crate::commands::{
 };
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
+use crate::runner::host::{HostArgument, time_of_day};
 use crate::runner::load_process;
 use crate::selfcheck::certificate::CertificateStore;
 use crate::selfcheck::null_endpoint::{self, OneByOne, Script, Stalls};
@@ -14,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use reqwest::Url;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tierlab_analysis::curves::comparison;
 use tierlab_analysis::record::Run;
 use tierlab_load::interrupt::Interrupt;
@@ -136,10 +137,17 @@ enum Command {
         workers: u32,
         #[command(flatten)]
         agents: AgentsOptions,
-        /// Which of several hosts this is, from 0: each sends arrivals of its own, and `merge` makes one run of theirs; none of
-        /// them measures a disturbed step again, which the others would not
-        #[arg(long, value_name = "K", conflicts_with = "agents")]
-        host: Option<u32>,
+        /// Host K, from 0, of N that do not see each other: each sends its share of the plan's rates, and `merge` makes one run of theirs;
+        /// none of them measures a disturbed step again, which the others would not
+        #[arg(long, value_name = "K/N", conflicts_with = "agents", requires = "start_at")]
+        host: Option<HostArgument>,
+        /// When the first step begins on all hosts, whose clocks are set: UTC, such as 2026-11-20T12:00:00Z, and late enough for the
+        /// last of them to be ready
+        #[arg(long, value_name = "TIME", requires = "host", value_parser = time_of_day)]
+        start_at: Option<SystemTime>,
+        /// Seconds from the beginning of each step to that of the next, the same on all hosts [default: a step's length and 5]
+        #[arg(long, value_name = "SECONDS", requires = "host", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        start_every: Option<u32>,
         #[command(flatten)]
         certificate: CertificateOption,
     },
@@ -181,8 +189,8 @@ enum Command {
     },
     /// Makes one run of those that several hosts made of one plan, against one server, at one time
     #[command(after_help = "Example, with both sweeps started together:\n  \
-        on host A: tierlab-loadgen sweep plan.toml --url http://server:8000 --name a --host 0\n  \
-        on host B: tierlab-loadgen sweep plan.toml --url http://server:8000 --name b --host 1\n  \
+        on host A: tierlab-loadgen sweep plan.toml --url http://server:8000 --name a --host 0/2 --start-at 2026-11-20T12:00:00Z\n  \
+        on host B: tierlab-loadgen sweep plan.toml --url http://server:8000 --name b --host 1/2 --start-at 2026-11-20T12:00:00Z\n  \
         tierlab-loadgen merge results/a results/b --out results/both")]
     Merge {
         /// Folders of runs
@@ -403,6 +411,8 @@ impl Command {
                 workers,
                 agents,
                 host,
+                start_at,
+                start_every,
                 certificate,
             } => {
                 let options = sweep::Options {
@@ -414,7 +424,8 @@ impl Command {
                     search_limit_s,
                     workers,
                     agents,
-                    host,
+                    host: host.map(|host| host.0).zip(start_at),
+                    start_every_s: start_every,
                     certificates: certificate.store(),
                 };
                 Box::pin(sweep::run(&options, interrupt()?)).await.map(|()| 0)

@@ -190,15 +190,6 @@ pub fn step_seed(plan_seed: u64, repeat: u32, load_index: usize) -> u64 {
     split_mix(mixed)
 }
 
-/// A step's seed on one of several hosts: that of the step on the first, numbered 0, and another on each other.
-#[must_use]
-pub fn host_seed(step_seed: u64, host: u32) -> u64 {
-    match host {
-        0 => step_seed,
-        host => split_mix(step_seed ^ split_mix(u64::from(host))),
-    }
-}
-
 /// SplitMix64 (Steele, Lea and Flood, 2014): neighbouring inputs to unrelated outputs.
 #[must_use]
 pub const fn split_mix(value: u64) -> u64 {

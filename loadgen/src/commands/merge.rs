@@ -1,7 +1,7 @@
 //! The `merge` command: runs of one plan, made against one server by several hosts at a time, as one run.
 //!
-//! In: the runs' folders. Out: a run whose histograms are the sums of theirs, block by block, and whose rates are added.
-//! What cannot be added is refused: another plan, other points, the same arrivals twice, steps that did not overlap.
+//! In: the runs' folders, one of each host's share. Out: a run whose histograms are the sums of theirs, block by block, at the plan's own
+//! rates. What cannot be added is refused: another plan, other points, a share twice or missing, steps that were not sent at one time.
 //! Percentiles are made from the merged histograms by the same analysis as those of any run.
 
 use crate::error::RunError;
@@ -12,10 +12,12 @@ use crate::store::time::parse_rfc3339;
 use hdrhistogram::Histogram;
 use std::path::{Path, PathBuf};
 use tierlab_analysis::latency::bands;
-use tierlab_analysis::record::{CarriedCertificate, Histograms, Interval, MixShare, Point, Repeat, Run, ServerDelta};
+use tierlab_analysis::record::{
+    CarriedCertificate, Histograms, HostShare, Interval, MixShare, Point, Repeat, Run, ServerDelta,
+};
 
 /// Of a step's window, the share that all hosts must have measured at the same time.
-const LEAST_OVERLAP: f64 = 0.5;
+const LEAST_OVERLAP: f64 = 0.98;
 
 /// Merges runs into a new folder, and prints the table.
 ///
@@ -53,12 +55,20 @@ struct Named<'a> {
 }
 
 fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
+    for run in &runs {
+        finished(run)?;
+    }
+    for pair in runs.windows(2) {
+        alike(&pair[0], &pair[1])?;
+    }
+    let hosts = shares(&runs)?;
+    let coincided = coincidence(&runs)?;
     let mut runs = runs.into_iter();
     let Some(first) = runs.next() else {
         return Err(RunError::Usage("merge takes at least two runs".into()));
     };
-    finished(&first)?;
     let mut all = first.run.clone();
+    all.host = None;
     for check in &mut all.selfcheck {
         check.name = format!("{}: {}", first.folder.display(), check.name);
     }
@@ -67,8 +77,6 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
     all.noise_floor = None;
     note_host(&mut all, &first);
     for other in runs {
-        finished(&other)?;
-        alike(&first, &other)?;
         for (point, more) in all.points.iter_mut().zip(&other.run.points) {
             add_point(point, more).map_err(|what| refuse(&first, &other, &what))?;
         }
@@ -81,7 +89,90 @@ fn merge(runs: Vec<Named<'_>>) -> Result<Run, RunError> {
             check
         }));
     }
+    for point in &mut all.points {
+        point.factors.offered_rps *= f64::from(hosts);
+        for repeat in &mut point.repeats {
+            repeat.hdr_file = hdr_file(&point.factors, repeat.index);
+        }
+    }
+    all.environment.shared_cores.push(format!(
+        "by the hosts' own clocks at least {:.1} % of every window was measured by all of them at one time",
+        // Never rounded up to a whole that was not.
+        (coincided * 1_000.0).floor() / 10.0
+    ));
     Ok(all)
+}
+
+/// How many hosts sent one schedule, when these are the runs of all of them.
+fn shares(runs: &[Named<'_>]) -> Result<u32, RunError> {
+    let mut taken: Vec<(&Named<'_>, HostShare)> = Vec::new();
+    for run in runs {
+        let Some(share) = run.run.host else {
+            return Err(RunError::Usage(format!(
+                "{}: this run is no share of one schedule; make it with --host K/N on each of N hosts",
+                run.folder.display()
+            )));
+        };
+        if let Some((other, same)) = taken
+            .iter()
+            .find(|(_, other)| other.number == share.number || other.of != share.of)
+        {
+            let what = format!("they are host {same} and host {share}, and each of N hosts has a number of its own");
+            return Err(refuse(other, run, &what));
+        }
+        taken.push((run, share));
+    }
+    let of = taken.first().map_or(0, |(_, share)| share.of);
+    let missing: Vec<String> = (0..of)
+        .filter(|number| !taken.iter().any(|(_, share)| share.number == *number))
+        .map(|number| format!("{number}/{of}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(of);
+    }
+    Err(RunError::Usage(format!(
+        "the run of host {} is missing: it sent its share of the same steps; name its folder too",
+        missing.join(", ")
+    )))
+}
+
+/// The least share of a step's window that all hosts measured at the same time.
+fn coincidence(runs: &[Named<'_>]) -> Result<f64, RunError> {
+    let mut least: f64 = 1.0;
+    let points = runs.iter().map(|run| run.run.points.len()).min().unwrap_or(0);
+    for point in 0..points {
+        let of_point = |run: &Named<'_>| run.run.points[point].repeats.len();
+        for repeat in 0..runs.iter().map(of_point).min().unwrap_or(0) {
+            let begins = |run: &Named<'_>| parse_rfc3339(&run.run.points[point].repeats[repeat].started_at);
+            let earliest = runs.iter().min_by_key(|run| begins(run));
+            let latest = runs.iter().max_by_key(|run| begins(run));
+            let (Some(earliest), Some(latest)) = (earliest, latest) else {
+                continue;
+            };
+            let apart = begins(earliest)
+                .zip(begins(latest))
+                .and_then(|(a, b)| b.duration_since(a).ok());
+            let one = &latest.run.points[point].repeats[repeat];
+            let overlap = apart.map_or(0.0, |apart| {
+                1.0 - apart.as_secs_f64() / one.window_s.max(f64::MIN_POSITIVE)
+            });
+            if overlap < LEAST_OVERLAP {
+                let what = format!(
+                    "repeat {} at {}/s each was measured by one at {} and by the other at {}, for {} s: less than {} % of that is \
+                     common to both; give all hosts the same --start-at, and set their clocks",
+                    one.index + 1,
+                    latest.run.points[point].factors.offered_rps,
+                    earliest.run.points[point].repeats[repeat].started_at,
+                    one.started_at,
+                    one.window_s,
+                    100.0 * LEAST_OVERLAP
+                );
+                return Err(refuse(earliest, latest, &what));
+            }
+            least = least.min(overlap);
+        }
+    }
+    Ok(least)
 }
 
 /// The certificates of a host's run, each with its name.
@@ -172,40 +263,14 @@ fn alike(a: &Named<'_>, b: &Named<'_>) -> Result<(), RunError> {
 }
 
 fn add_point(point: &mut Point, more: &Point) -> Result<(), String> {
-    point.factors.offered_rps += more.factors.offered_rps;
     for (repeat, other) in point.repeats.iter_mut().zip(&more.repeats) {
-        let step = format!("repeat {} at {}/s", repeat.index + 1, more.factors.offered_rps);
-        if repeat.seed == other.seed {
-            return Err(format!(
-                "{step} was made from the same arrivals; give each host another --host when it sweeps"
-            ));
-        }
-        let overlap = overlap(repeat, other);
-        if overlap < LEAST_OVERLAP {
-            return Err(format!(
-                "{step} was measured by one at {} and by the other at {}, for {} s: rates of different times do not add \
-                 up; start the hosts together, with their clocks set",
-                repeat.started_at, other.started_at, repeat.window_s
-            ));
+        let step = format!("repeat {} at {}/s each", repeat.index + 1, more.factors.offered_rps);
+        if repeat.seed != other.seed {
+            return Err(format!("{step} is not of one schedule"));
         }
         add_repeat(repeat, other).map_err(|what| format!("{step}: {what}"))?;
     }
-    for repeat in &mut point.repeats {
-        repeat.hdr_file = hdr_file(&point.factors, repeat.index);
-    }
     Ok(())
-}
-
-/// The share of the window that both measured; nothing where a time cannot be read.
-fn overlap(a: &Repeat, b: &Repeat) -> f64 {
-    let (Some(a_start), Some(b_start)) = (parse_rfc3339(&a.started_at), parse_rfc3339(&b.started_at)) else {
-        return 0.0;
-    };
-    let apart = match a_start.duration_since(b_start) {
-        Ok(apart) => apart,
-        Err(error) => error.duration(),
-    };
-    1.0 - apart.as_secs_f64() / a.window_s.max(f64::MIN_POSITIVE)
 }
 
 fn add_repeat(into: &mut Repeat, other: &Repeat) -> Result<(), String> {

@@ -11,7 +11,6 @@ mod files;
 mod inputs;
 mod keys;
 mod lab;
-mod line;
 mod loads;
 mod mix;
 mod overlays;
@@ -20,8 +19,8 @@ mod raw;
 mod search;
 mod storage;
 mod target;
+mod text;
 mod variant;
-mod words;
 
 pub use driven::{Ask, ClosedLoopPlan, Content, JourneyPlan, StepPlan};
 pub use lab::{ColdStartPlan, Data, LabPlan};
@@ -164,6 +163,19 @@ impl Plan {
         self
     }
 
+    /// The same plan, its rates those of one of so many hosts that share them.
+    #[must_use]
+    pub fn with_share_of(mut self, hosts: u32) -> Self {
+        let hosts = f64::from(hosts);
+        for load in &mut self.loads {
+            load.rate /= hosts;
+        }
+        for rate in self.mixes.iter_mut().flat_map(|mix| &mut mix.rates) {
+            *rate /= hosts;
+        }
+        self
+    }
+
     /// What requests to a model are encoded as.
     #[must_use]
     pub const fn form<'a>(&self, model: &'a str) -> Form<'a> {
@@ -227,7 +239,7 @@ fn refusal(file: &Path, text: &str, what: String) -> PlanError {
     let key = what.split('`').nth(1).map(|key| key.trim_matches(['[', ']']));
     PlanError {
         file: file.to_owned(),
-        line: key.and_then(|key| line::line_of(text, key)),
+        line: key.and_then(|key| text::line::line_of(text, key)),
         what,
     }
 }

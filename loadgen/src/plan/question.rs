@@ -3,7 +3,7 @@
 
 use super::check::{MAX_RATE, MAX_REQUESTS_PER_STEP, below, within};
 use super::columns::{self, Column};
-use super::words::{self, RawShare};
+use super::text::words::{self, RawShare};
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
 use std::path::{Path, PathBuf};

@@ -124,7 +124,7 @@ fn modes(given: Option<Vec<Mode>>, loads: &[Load]) -> Result<Vec<Mode>, String> 
 
 /// `p99 < 20 ms`
 fn objective(text: &str) -> Result<Objective, String> {
-    super::words::objective(text).ok_or_else(|| {
+    super::text::words::objective(text).ok_or_else(|| {
         format!("`search.slo` = `{text}` is no objective; it reads like `p99 < 20 ms` (p50, p95 or p99; us, ms or s)")
     })
 }

@@ -18,7 +18,6 @@ use crate::store::journal::{FinishedStep, Points, Position};
 use tierlab_analysis::curves::same_but_rate;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
 use tierlab_load::by_goose::closed_loop;
-use tierlab_load::schedule::host_seed;
 
 /// Behind all loads and mixes.
 const PLACE: usize = 1 << 16;
@@ -98,11 +97,7 @@ impl Runner<'_> {
 
     /// What only one process can send is refused where several would.
     pub(super) fn refuse_several(&self, key: &str, why: &str) -> Result<(), RunError> {
-        let what = if let Some(flag) = self.senders.several() {
-            flag
-        } else if !self.senders.alone {
-            "--host"
-        } else {
+        let Some(what) = self.senders.shared_by() else {
             return Ok(());
         };
         let refused = format!("`{key}`: {why}; leave out {what}, or put it into a plan of its own");
@@ -125,13 +120,14 @@ impl Runner<'_> {
         (self.alive)()?;
         (self.prepare)(&target)?;
         let watch = ledger.progress.begin(&name(&factors));
-        let seed = host_seed(attempt.seed, self.senders.host);
+        let seed = attempt.seed;
         let requests = Requests {
             plan,
             target: &target,
             load: closed.load(0.0),
             model: &plan.model,
             seed,
+            host: None,
         };
         let step = requests.closed_loop(closed.users, closed.think, &watch)?;
         let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());

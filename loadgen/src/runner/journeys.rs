@@ -25,7 +25,7 @@ use tierlab_load::by_goose::journey::{self, StepSample, Travelled};
 use tierlab_load::driver::Finished;
 use tierlab_load::live::Watch;
 use tierlab_load::pacer::Observed;
-use tierlab_load::schedule::{Schedule, host_seed};
+use tierlab_load::schedule::Schedule;
 
 /// Behind all closed loops.
 const PLACE: usize = 1 << 17;
@@ -148,7 +148,7 @@ impl Runner<'_> {
         (self.prepare)(&target)?;
         let prepared = Prepared::of(plan, &target, journey).await?;
         let watch = ledger.progress.begin(&name(&all[0]));
-        let seed = host_seed(attempt.seed, self.senders.host);
+        let seed = attempt.seed;
         let schedule = Arc::new(Schedule::new(&plan.arrivals, rate, plan.warmup, plan.window, seed));
         let step = prepared.journey(plan, &schedule, seed, &watch);
         let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());

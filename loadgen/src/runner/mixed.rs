@@ -6,6 +6,7 @@
 //! replies say (`tierlab_analysis::mix_shares`).
 
 use super::disturbed::{beside, is_wanted_again, seed_of};
+use super::host::Host;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
@@ -17,10 +18,10 @@ use crate::machine::watch::MachineWatch;
 use crate::plan::{Mix, Plan};
 use crate::store::histograms::hdr_file_of;
 use crate::store::journal::{FinishedStep, Position};
+use std::time::Duration;
 use tierlab_analysis::mix_shares;
 use tierlab_analysis::record::{Factors, Purpose, Repeat};
 use tierlab_load::load::Load;
-use tierlab_load::schedule::host_seed;
 use tokio::sync::Barrier;
 
 /// One part at one rate.
@@ -136,12 +137,16 @@ impl Runner<'_> {
             .progress
             .begin(&format!("{} in a mix of {}", name(&parts[0].factors), parts.len()));
         let together = Barrier::new(parts.len());
-        let host = self.senders.host;
+        let host = self.senders.host.map(|host| host.share);
+        let begins = self.senders.host.as_mut().map(Host::begin);
         let seed = |share: &Share<'_>| {
             let of_load = (1 << 20) + step * 64 + share.place;
-            host_seed(seed_of(plan.seed, index, number, of_load), host)
+            seed_of(plan.seed, index, number, of_load)
         };
-        let machine = MachineWatch::begin(target.control.addresses(), plan.step_limit());
+        let machine = MachineWatch::begin(
+            target.control.addresses(),
+            plan.step_limit() + begins.map_or(Duration::ZERO, |begins| begins.ahead()),
+        );
         let measuring = parts.iter().map(|share| {
             let requests = Requests {
                 plan,
@@ -149,9 +154,10 @@ impl Runner<'_> {
                 load: share.load,
                 model: share.model,
                 seed: seed(share),
+                host,
             };
             let (together, watch, interrupt) = (&together, &watch, &self.interrupt);
-            Box::pin(async move { send::measure_part(&requests, together, watch, interrupt).await })
+            Box::pin(async move { send::measure_part(&requests, together, begins, watch, interrupt).await })
         });
         let models = models(&parts);
         let around = Around::begin(&target.control, &models).await;
@@ -177,6 +183,7 @@ impl Runner<'_> {
                 let label = Label {
                     index,
                     seed: seed(share),
+                    host,
                     hdr_file: hdr_file_of(&share.factors, index, number),
                 };
                 Repeat {

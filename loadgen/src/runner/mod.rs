@@ -11,6 +11,7 @@ pub mod check_reply;
 mod closed_loops;
 mod decide;
 mod disturbed;
+pub mod host;
 mod journey_requests;
 mod journeys;
 mod ledger;

@@ -63,7 +63,7 @@ pub fn record(label: Label, finished: &Finished, schedule: &Schedule, server: Op
         agents: Vec::new(),
         lost_before: Vec::new(),
         seed: label.seed,
-        started_at: crate::store::time::rfc3339(finished.window_began),
+        started_at: crate::store::time::rfc3339_ms(finished.window_began),
         window_s: schedule.window_s(),
         scheduled: window.len() as u64,
         completed: window.iter().filter(|sample| sample.is_ok()).count() as u64,

@@ -2,6 +2,7 @@
 //!
 //! In: a plan, a target, a load and a seed. Out: samples. Knows nothing of repeats, nor of what becomes of samples.
 
+use super::host::{Beginning, Host};
 use super::target::{Content, Target};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -10,9 +11,9 @@ use crate::server::delta::Between;
 use crate::server::reading::Reading;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierlab_analysis::record::{AgentStart, Sample, SentRequests, ServerDelta};
+use tierlab_analysis::record::{AgentStart, HostShare, Sample, SentRequests, ServerDelta};
 use tierlab_load::by_goose::closed_loop::{ClosedLoop, Think};
-use tierlab_load::driver::{self, DriverError, Finished, Route, Step};
+use tierlab_load::driver::{self, Finished, Route, Step};
 use tierlab_load::grpc::{self, Connections};
 use tierlab_load::inputs::{Entities, Prepared, Wish, joined_requests, other_requests};
 use tierlab_load::interrupt::Interrupt;
@@ -41,31 +42,28 @@ const CLOSED_LOOP_ENTITIES: usize = 1 << 20;
 pub struct Senders {
     /// Processes on this host, where it is more than this one, or agents.
     pub workers: Option<Workers>,
-    /// Which of several hosts this is, whose runs are merged: each has arrivals of its own.
-    pub host: u32,
-    /// Whether no other host measures the same steps at the same time.
-    pub alone: bool,
+    /// Which of several hosts this is, whose runs are merged; absent where it sends all.
+    pub host: Option<Host>,
 }
 
 impl Senders {
-    /// The agents, or this process, or `workers` of them, on the only host.
+    /// The agents, or this process, or `workers` of them, on one of several hosts if `host` says so.
     ///
     /// # Errors
     /// A process cannot be started, or an agent is not reached.
-    pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>, host: u32) -> Result<Self, RunError> {
+    pub async fn new(plan: &Plan, workers: u32, agents: Option<Agents>, host: Option<Host>) -> Result<Self, RunError> {
         let workers = match (agents, workers) {
             (Some(agents), _) => {
                 let text = plan.text_elsewhere().map_err(RunError::io(&plan.file))?;
                 Some(Workers::connect(agents, text, plan.step_limit()).await?)
             }
             (None, 0 | 1) => None,
-            (None, more) => Some(Workers::start(more, plan.text_here(), plan.step_limit()).await?),
+            (None, more) => {
+                let within = host.map(|host| host.share);
+                Some(Workers::start(more, within, plan.text_here(), plan.step_limit()).await?)
+            }
         };
-        Ok(Self {
-            workers,
-            host,
-            alone: true,
-        })
+        Ok(Self { workers, host })
     }
 
     /// The flag by which several send, where they do.
@@ -73,6 +71,12 @@ impl Senders {
     pub(super) fn several(&self) -> Option<&'static str> {
         let workers = self.workers.as_ref()?;
         Some(if workers.are_agents() { "--agents" } else { "--workers" })
+    }
+
+    /// The flag by which another process or host sends too.
+    #[must_use]
+    pub(super) fn shared_by(&self) -> Option<&'static str> {
+        self.several().or(self.host.map(|_| "--host"))
     }
 
     /// In words, for the result.
@@ -93,29 +97,63 @@ pub struct Requests<'a> {
     pub plan: &'a Plan,
     /// Where they are sent.
     pub target: &'a Target,
-    /// How many entities each asks for, and how many are sent a second.
+    /// How many entities each asks for, and how many are sent a second by this host.
     pub load: Load,
     /// The model that they ask for.
     pub model: &'a str,
     /// What arrivals, entities and tensors derive from.
     pub seed: u64,
+    /// Which share of the schedule of several hosts this one has; all of it where absent.
+    pub host: Option<HostShare>,
 }
 
+/// When a step begins: with the others of its kind, or as soon as it can.
+pub(super) type Begins = Option<Beginning>;
+
 impl Requests<'_> {
-    /// When they are due.
+    /// When those of all hosts are due.
     #[must_use]
     pub fn schedule(&self) -> Arc<Schedule> {
         let plan = self.plan;
         Arc::new(Schedule::new(
             &plan.arrivals,
-            self.load.rate,
+            self.load_of_all().rate,
             plan.warmup,
             plan.window,
             self.seed,
         ))
     }
 
-    /// The step that sends them.
+    /// What all hosts send together.
+    fn load_of_all(&self) -> Load {
+        let hosts = self.host.map_or(1, |host| host.of);
+        Load {
+            rate: self.load.rate * f64::from(hosts),
+            ..self.load
+        }
+    }
+
+    /// Of the schedule of all hosts, this one's share.
+    fn own(&self, all: &Arc<Schedule>) -> Arc<Schedule> {
+        match self.host {
+            None => Arc::clone(all),
+            Some(host) => Arc::new(all.share(host.number as usize, host.of as usize)),
+        }
+    }
+
+    /// This host's share of the step that sends them.
+    fn own_step(&self, all: &Arc<Schedule>, watch: &Watch) -> Result<PreparedStep, RunError> {
+        let prepared = self.step(all, watch)?;
+        Ok(match self.host {
+            None => prepared,
+            Some(host) => PreparedStep {
+                step: prepared.step.share(host.number as usize, host.of as usize),
+                ..prepared
+            },
+        })
+    }
+
+    /// The step that sends those of all hosts.
     ///
     /// # Errors
     /// Tensors that cannot be made, or no way to the server.
@@ -157,6 +195,7 @@ impl Requests<'_> {
             load,
             model,
             seed,
+            ..
         } = *self;
         let expected = target.expected(model, load.batch_size);
         let bodies = (CLOSED_LOOP_ENTITIES / load.batch_size as usize).clamp(64, CLOSED_LOOP_BODIES);
@@ -299,45 +338,51 @@ impl Around {
 /// # Errors
 /// The step could not be driven.
 pub async fn measure(requests: &Requests<'_>, interrupt: &Interrupt) -> Result<Option<Measured>, RunError> {
-    measure_with(None, requests, &Watch::default(), interrupt).await
+    measure_with(None, requests, None, &Watch::default(), interrupt).await
 }
 
 /// The same, sent by `workers` where there are any.
 pub(super) async fn measure_with(
     workers: Option<&mut Workers>,
     requests: &Requests<'_>,
+    begins: Begins,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let Requests { target, load, seed, .. } = *requests;
-    let schedule = requests.schedule();
+    let Requests { target, seed, .. } = *requests;
+    let of_all = requests.schedule();
+    let schedule = requests.own(&of_all);
     let (step, sent) = match &workers {
         None => {
-            let prepared = requests.step(&schedule, watch)?;
+            let prepared = requests.own_step(&of_all, watch)?;
             (Some(prepared.step), prepared.sent)
         }
         // Each process makes its own; what they are is the same.
         Some(_) => (
             None,
-            requests.prepare(schedule.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
+            requests.prepare(of_all.due_us.len().min(DESCRIBED_REQUESTS))?.sent,
         ),
     };
     let models = [requests.model];
     let around = Around::begin(&target.control, &models).await;
     let sent_by = match (step, workers) {
-        (Some(step), _) => driver::run(step, interrupt)
-            .await?
-            .map(|finished| (finished, Vec::new())),
+        (Some(step), _) => {
+            let finished = match begins {
+                None => driver::run(step, interrupt).await?,
+                Some(begins) => Box::pin(driver::run_from(step, async { begins.instant() }, interrupt)).await?,
+            };
+            finished.map(|finished| (finished, Vec::new()))
+        }
         (None, None) => None,
         (None, Some(workers)) => {
             watch.sent_by(workers.size());
             let order = StepOrder {
                 target: target.control.spec().clone(),
-                load,
+                load: requests.load_of_all(),
                 seed,
             };
             tokio::select! {
-                sent = workers.run(&order, &schedule) => Some(sent?),
+                sent = workers.run(&order, &schedule, begins.map(|begins| begins.at)) => Some(sent?),
                 () = interrupt.raised() => None,
             }
         }
@@ -362,14 +407,19 @@ pub(super) async fn measure_with(
 pub(super) async fn measure_part(
     requests: &Requests<'_>,
     together: &Barrier,
+    begins: Begins,
     watch: &Watch,
     interrupt: &Interrupt,
 ) -> Result<Option<Measured>, RunError> {
-    let schedule = requests.schedule();
-    let PreparedStep { step, sent } = requests.step(&schedule, watch)?;
+    let of_all = requests.schedule();
+    let schedule = requests.own(&of_all);
+    let PreparedStep { step, sent } = requests.own_step(&of_all, watch)?;
     let start = async {
         together.wait().await;
-        Ok::<_, DriverError>(Instant::now() + PART_LEAD)
+        match begins {
+            None => Ok(Instant::now() + PART_LEAD),
+            Some(begins) => begins.instant(),
+        }
     };
     let finished = driver::run_from(step, start, interrupt).await?;
     Ok(finished.map(|finished| Measured {

@@ -4,6 +4,7 @@
 //! under way only.
 
 use super::disturbed::beside;
+use super::host::Host;
 use super::ledger::{Attempt, Ledger};
 use super::naming::{factors, line, name};
 use super::recorder::{self, Label};
@@ -22,7 +23,7 @@ use std::time::{Duration, SystemTime};
 use tierlab_analysis::record::{Driven, Factors, Repeat, Run};
 use tierlab_load::interrupt::Interrupt;
 use tierlab_load::load::Load;
-use tierlab_load::schedule::{host_seed, split_mix};
+use tierlab_load::schedule::split_mix;
 use tierlab_load::workers::WorkerError;
 
 /// How often a server that did not answer is asked again.
@@ -88,7 +89,8 @@ impl Runner<'_> {
             ledger.progress.skip();
             return Ok(());
         }
-        let mut seed = host_seed(seed, self.senders.host);
+        let mut seed = seed;
+        let share = self.senders.host.map(|host| host.share);
         let mut lost_before = Vec::new();
         let (measured, machine) = loop {
             let target = &self.targets[position.target];
@@ -101,9 +103,20 @@ impl Runner<'_> {
                 load,
                 model: &self.plan.model,
                 seed,
+                host: share,
             };
-            let machine = MachineWatch::begin(target.control.addresses(), self.plan.step_limit());
-            let step = send::measure_with(self.senders.workers.as_mut(), &requests, &watch, &self.interrupt);
+            let begins = self.senders.host.as_mut().map(Host::begin);
+            let machine = MachineWatch::begin(
+                target.control.addresses(),
+                self.plan.step_limit() + begins.map_or(Duration::ZERO, |begins| begins.ahead()),
+            );
+            let step = send::measure_with(
+                self.senders.workers.as_mut(),
+                &requests,
+                begins,
+                &watch,
+                &self.interrupt,
+            );
             let sent = Box::pin(step).await;
             match sent {
                 Ok(Some(measured)) => break (measured, machine),

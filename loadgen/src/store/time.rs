@@ -16,6 +16,14 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
+/// The same with milliseconds: `YYYY-MM-DDTHH:MM:SS.fffZ`.
+#[must_use]
+pub fn rfc3339_ms(time: SystemTime) -> String {
+    let of_second = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
+    let seconds = rfc3339(time);
+    format!("{}.{of_second:03}Z", seconds.trim_end_matches('Z'))
+}
+
 /// Year, month and day of a number of days since 1970-01-01 (Gregorian).
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -86,6 +94,13 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn milliseconds_come_back() {
+        let time = UNIX_EPOCH + Duration::from_millis(1_795_219_080_042);
+        assert_eq!(rfc3339_ms(time), "2026-11-20T23:58:00.042Z");
+        assert_eq!(parse_rfc3339(&rfc3339_ms(time)), Some(time));
     }
 
     #[test]

@@ -94,7 +94,14 @@ fn answer(point: &Point, summary: &Summary, estimate_us: Option<f64>, slo: &Slo)
         };
     }
     // What was measured is not what was asked for, whatever came out.
-    if has(&[Fault::Device, Fault::Skew, Fault::Schedule, Fault::Backlog, Fault::Drift]) || summary.faults.is_empty() {
+    if has(&[
+        Fault::Device,
+        Fault::Skew,
+        Fault::Schedule,
+        Fault::Backlog,
+        Fault::Drift,
+    ]) || summary.faults.is_empty()
+    {
         return Answer::Unknown;
     }
     if has(&[Fault::Disturbed]) && has(&[Fault::Errors]) {

@@ -2,7 +2,8 @@
 
 use super::defaults::independent;
 use super::{
-    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests, ServerDelta, Summary,
+    AgentStart, Band, ClosedLoopFigures, Driven, GooseFigures, Interval, MachineUse, MixShare, SentRequests,
+    ServerDelta, Summary,
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

@@ -34,7 +34,7 @@ use remote::SendError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
-use tierlab_analysis::record::AgentStart;
+use tierlab_analysis::record::{AgentStart, HostShare};
 use worker::{Share, Worker};
 
 /// The most processes of one run.
@@ -63,6 +63,8 @@ pub struct PlanText {
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
+    /// Of which share of the schedule theirs are parts, where other hosts send the rest.
+    within: Option<HostShare>,
     plan: PlanText,
     step_limit: Duration,
     agents: Option<Agents>,
@@ -70,17 +72,23 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `size` processes of this executable.
+    /// Starts `size` processes of this executable, which send all of a schedule or the share of one host.
     ///
     /// # Errors
     /// One cannot be started.
-    pub async fn start(size: u32, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
+    pub async fn start(
+        size: u32,
+        within: Option<HostShare>,
+        plan: PlanText,
+        step_limit: Duration,
+    ) -> Result<Self, WorkerError> {
         let mut workers = Vec::new();
         for number in 0..size {
             workers.push(local::start(number, size)?);
         }
         let mut all = Self {
             workers,
+            within,
             plan,
             step_limit,
             agents: None,
@@ -97,6 +105,7 @@ impl Workers {
     pub async fn connect(agents: Agents, plan: PlanText, step_limit: Duration) -> Result<Self, WorkerError> {
         let mut all = Self {
             workers: agents.connect(Duration::ZERO).await?,
+            within: None,
             plan,
             step_limit,
             agents: Some(agents),
@@ -112,7 +121,9 @@ impl Workers {
     /// One does not come back.
     pub async fn reconnect(&mut self) -> Result<(), WorkerError> {
         let Some(agents) = &self.agents else {
-            return Err(WorkerError::Failed("processes of this host are not started again".to_owned()));
+            return Err(WorkerError::Failed(
+                "processes of this host are not started again".to_owned(),
+            ));
         };
         // Whatever the others are doing, they end it with their connection.
         self.workers.clear();
@@ -135,16 +146,23 @@ impl Workers {
     async fn set_up(&mut self) -> Result<(), WorkerError> {
         let heads: Vec<FileHead> = match &self.agents {
             None => Vec::new(),
-            Some(_) => self.plan.files.iter().map(|file| remote::head_of(file)).collect::<Result<_, _>>()?,
+            Some(_) => self
+                .plan
+                .files
+                .iter()
+                .map(|file| remote::head_of(file))
+                .collect::<Result<_, _>>()?,
         };
-        let of = self.workers.len() as u32;
-        for (share, worker) in (0..).zip(&mut self.workers) {
+        let workers = self.workers.len() as u32;
+        let (number, hosts) = self.within.map_or((0, 1), |host| (host.number, host.of));
+        for (worker_number, worker) in (0..).zip(&mut self.workers) {
             let setup = Setup {
                 file: self.plan.file.clone(),
                 plan: self.plan.text.clone(),
                 files: heads.clone(),
-                share,
-                of,
+                // Every `workers`-th of what is every `hosts`-th of the whole.
+                share: number + hosts * worker_number,
+                of: hosts * workers,
             };
             let said = worker.link.say(&setup).await;
             worker.check(said).await?;
@@ -159,7 +177,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Runs one step, whose schedule is this, with all of them. Returns also how well each agent's start is known.
+    /// Runs one step, whose schedule is this, with all of them, from `at` on or as soon as all can. Returns also how well each agent's
+    /// start is known.
     ///
     /// # Errors
     /// One of them failed, ended or timed out; the error names it.
@@ -167,6 +186,7 @@ impl Workers {
         &mut self,
         order: &StepOrder,
         schedule: &Schedule,
+        at: Option<SystemTime>,
     ) -> Result<(Finished, Vec<AgentStart>), WorkerError> {
         for worker in &mut self.workers {
             worker.may_be_told(order)?;
@@ -181,8 +201,21 @@ impl Workers {
         let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
         let known = futures::future::try_join_all(known).await?;
         let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
-        let lead = LEAD + slowest.min(LONGEST_WAY);
-        let start_ns = clock.now_ns().saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
+        let mut lead = LEAD + slowest.min(LONGEST_WAY);
+        if let Some(at) = at {
+            let ahead = at.duration_since(SystemTime::now()).unwrap_or_default();
+            if ahead < lead {
+                return Err(WorkerError::Failed(
+                    "the load processes were not ready when the step was to begin on all hosts: start all hosts again, with a \
+                     --start-at some seconds ahead and a longer --start-every"
+                        .to_owned(),
+                ));
+            }
+            lead = ahead;
+        }
+        let start_ns = clock
+            .now_ns()
+            .saturating_add(i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX));
         for (worker, known) in self.workers.iter_mut().zip(&known) {
             let clock_ns = start_ns.saturating_add(known.offset.ns);
             let said = worker.link.say(&Start { clock_ns }).await;
@@ -203,7 +236,11 @@ impl Workers {
             late_us: share.late_us as f64,
             requests: share.samples.len() as u64,
         });
-        let starts = if self.agents.is_some() { starts.collect() } else { Vec::new() };
+        let starts = if self.agents.is_some() {
+            starts.collect()
+        } else {
+            Vec::new()
+        };
         Ok((together(shares, window_began), starts))
     }
 }

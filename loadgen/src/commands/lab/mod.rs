@@ -157,7 +157,7 @@ pub async fn run(options: &Options, interrupt: Interrupt) -> Result<Run, RunErro
         variants,
         cold_starts,
     };
-    let senders = Senders::new(&plan, options.workers, agents, 0).await?;
+    let senders = Senders::new(&plan, options.workers, agents, None).await?;
     let ended = {
         let runner = Runner {
             plan: &plan,

@@ -8,14 +8,14 @@ use tierlab_analysis::record::{Objective, Percentile};
 /// A share: `0.05`, or `5 %`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(super) enum RawShare {
+pub(in crate::plan) enum RawShare {
     Number(f64),
     Text(String),
 }
 
 impl RawShare {
     /// The share it names, from 0 to 1; `None` where it names none.
-    pub(super) fn share(&self) -> Option<f64> {
+    pub(in crate::plan) fn share(&self) -> Option<f64> {
         match self {
             Self::Number(share) => Some(*share),
             Self::Text(text) => share(text),
@@ -25,18 +25,18 @@ impl RawShare {
 }
 
 /// `5 %`
-pub(super) fn share(text: &str) -> Option<f64> {
+pub(in crate::plan) fn share(text: &str) -> Option<f64> {
     let percent = text.trim().strip_suffix('%')?.trim().parse::<f64>().ok()?;
     Some(percent / 100.0)
 }
 
 /// `10m`, `1h 30m`, `90s`
-pub(super) fn time(text: &str) -> Option<Duration> {
+pub(in crate::plan) fn time(text: &str) -> Option<Duration> {
     humantime::parse_duration(text.trim()).ok()
 }
 
 /// `p99 < 20 ms`
-pub(super) fn objective(text: &str) -> Option<Objective> {
+pub(in crate::plan) fn objective(text: &str) -> Option<Objective> {
     let (name, limit) = text.split_once('<')?;
     let percentile = match name.trim() {
         "p50" => Percentile::P50,
@@ -57,7 +57,7 @@ pub(super) fn objective(text: &str) -> Option<Objective> {
 }
 
 /// `errors < 0.1 %`: the share of failed requests.
-pub(super) fn errors(text: &str) -> Option<f64> {
+pub(in crate::plan) fn errors(text: &str) -> Option<f64> {
     let (name, limit) = text.split_once('<')?;
     (name.trim() == "errors")
         .then(|| share(limit))

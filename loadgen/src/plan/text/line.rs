@@ -3,7 +3,7 @@
 
 /// The line, from 1, of a key such as `load[1].rates` or `search.slo`; of a key that is not there, the line of the
 /// innermost table that is. `None` where not even that is there.
-pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+pub(in crate::plan) fn line_of(text: &str, key: &str) -> Option<usize> {
     let mut best: Option<(usize, usize)> = None;
     let mut offer = |path: &str, line: usize| {
         let depth = common_depth(path, key);
