@@ -9,7 +9,10 @@
 //! - [`clock`]: how far another clock is from this one
 //! - `worker`: one of them, as a run sees it; `local`: processes of this host; `remote`: agents as a run sees them; [`listen`]: an agent's own door; [`handshake`], [`secure`]:
 //!   who may give orders
+//! - [`beginning`]: how many are asked at once and how long ahead the start is told; [`simulation`]: a step of thousands of agents in virtual
+//!   time
 
+pub mod beginning;
 pub mod clock;
 pub mod frame;
 pub mod handshake;
@@ -20,6 +23,7 @@ pub mod message;
 mod remote;
 pub mod samples;
 pub mod secure;
+pub mod simulation;
 mod worker;
 
 pub use remote::Agents;
@@ -29,20 +33,17 @@ use crate::driver::Finished;
 use crate::pacer::Observed;
 use crate::schedule::Schedule;
 use clock::WallClock;
+use futures::{StreamExt as _, TryStreamExt as _};
 use message::{FileHead, Ready, Setup, Start, StepOrder};
 use remote::SendError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tierlab_analysis::record::{AgentStart, HostShare};
-use worker::{Share, Worker};
+use worker::{Known, Share, Worker};
 
 /// The most processes of one run.
 pub const MOST: u32 = 64;
-/// From the word to start until it: enough for every process to have read it, beside what the way takes.
-const LEAD: Duration = Duration::from_millis(50);
-/// The longest way that is waited for.
-const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// How long a process may take to make a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Beyond the step itself, how long it may take to hand over its samples.
@@ -199,9 +200,12 @@ impl Workers {
         }
         let clock = self.clock;
         let known = self.workers.iter_mut().map(|worker| worker.ask_the_time(&clock));
-        let known = futures::future::try_join_all(known).await?;
+        let known: Vec<Known> = futures::stream::iter(known)
+            .buffered(beginning::ASKED_AT_ONCE)
+            .try_collect()
+            .await?;
         let slowest = known.iter().map(|known| known.slowest).max().unwrap_or_default();
-        let mut lead = LEAD + slowest.min(LONGEST_WAY);
+        let mut lead = beginning::lead(self.workers.len(), slowest);
         if let Some(at) = at {
             let ahead = at.duration_since(SystemTime::now()).unwrap_or_default();
             if ahead < lead {

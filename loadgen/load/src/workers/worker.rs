@@ -1,6 +1,7 @@
 //! One load process, as the run sees it, wherever it is. In: a link. Out: the time there, samples of its share, checked. Knows nothing of
 //! how the link was made.
 
+use super::beginning::TRIPS;
 use super::clock::{self, Offset, Trip, WallClock};
 use super::frame::Kind;
 use super::link::{Link, LinkError};
@@ -14,8 +15,6 @@ use std::time::Duration;
 use tierlab_analysis::record::{Failure, Sample};
 use tokio::process::Child;
 
-/// Questions for the time before each step.
-const TRIPS: usize = 16;
 /// How long an answer to one may take.
 const TRIP_LIMIT: Duration = Duration::from_secs(10);
 /// How long the last words of a process that is gone are waited for.

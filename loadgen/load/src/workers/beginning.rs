@@ -1,0 +1,34 @@
+//! How load processes come to begin together: what a run does between a step's order and its start, as numbers. In: how many there
+//! are, and how slow the way to them is. Out: how many are asked at once, and how long before the start it is told.
+
+use std::time::Duration;
+
+/// Round trips to each, of which the shortest says most.
+pub const TRIPS: usize = 16;
+/// So many are asked for their time at once: with more, answers wait for each other in this process, and look like slow ways.
+pub const ASKED_AT_ONCE: usize = 8;
+/// From the word to start until it: enough for a process to have read it, beside what the way takes.
+const LEAD: Duration = Duration::from_millis(50);
+/// What telling one of them takes, at the very most.
+const TELLING: Duration = Duration::from_micros(100);
+/// The longest way that is waited for.
+const LONGEST_WAY: Duration = Duration::from_secs(5);
+
+/// How long before it the start is told to so many, the slowest trip to whom took `slowest`.
+#[must_use]
+pub fn lead(size: usize, slowest: Duration) -> Duration {
+    let telling = TELLING.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX));
+    LEAD + telling + slowest.min(LONGEST_WAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_of_them_and_longer_ways_take_a_longer_lead() {
+        assert_eq!(lead(1, Duration::ZERO), Duration::from_micros(50_100));
+        assert_eq!(lead(10_000, Duration::from_millis(20)), Duration::from_millis(1_070));
+        assert!(lead(1, Duration::from_secs(3_600)) < Duration::from_secs(6));
+    }
+}
