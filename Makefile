@@ -17,7 +17,7 @@ else
 RUN_TESTS := $(CARGO) test $(TESTS) --workspace --no-fail-fast --lib --bins --tests
 endif
 
-.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab package check-package image check-deploy check-slurm check-spark
+.PHONY: check-docs help lab lab-programs dist lab-full test setup build lint doc unit check-dashboards bench-storage bench-storage-nfs bench-storage-s3 bench-storage-flight bench-calibrate bench-server bench-overload bench-instances soak bench-loadgen bench-compare bench-disturbed bench-perf-analyzer check-peers fuzz selfcheck deny deny-where-installed advisories clean-data simulate-lab simulate-agents check-agents package check-package image check-deploy check-slurm check-spark
 
 help: ## list the targets
 	@sed -n 's/^\([A-Za-z0-9_.][A-Za-z0-9_.-]*\):\([^=].*\)\{0,1\}$$/\1:\2/p' $(MAKEFILE_LIST) | grep -v '^[.]' | awk -F: '{ what = $$0; if (!sub(/^.*## /, "", what)) what = ""; printf "%-22s%s\n", $$1, what }'
@@ -179,6 +179,14 @@ check-peers: ## sweeps Triton, MLServer, KServe, FastAPI, and this server behind
 simulate-lab: ## how often a lab's answer is right, by simulation; the table goes to results/decisions
 	$(CARGO) build --release --workspace --bin tierlab-loadgen --locked
 	$(BIN)/tierlab-loadgen simulate-lab --out results/decisions
+
+simulate-agents: ## a step by up to ten thousand agents, by simulation; the table goes to results/agents
+	$(CARGO) build --release --workspace --bin tierlab-loadgen --locked
+	$(BIN)/tierlab-loadgen simulate-agents
+
+check-agents: ## a sweep by four agents in network namespaces: delays, wrong clocks, one slow, one killed (root)
+	$(CARGO) build $(TESTS) --workspace --bins --locked
+	scripts/check-agents --bin $(TESTS_BIN)
 
 fuzz: ## every decoder of bytes from outside, FUZZ_SECONDS (60) each, on stable Rust
 	scripts/fuzz

@@ -3,7 +3,7 @@
 use crate::commands::agents_options::AgentsOptions;
 use crate::commands::target_options::TargetOptions;
 use crate::commands::{
-    advise, agent, answer, coverage, lab, merge, prices, report, selfcheck, simulate_lab, sweep, trace,
+    advise, agent, answer, coverage, lab, merge, prices, report, selfcheck, simulate_agents, simulate_lab, sweep, trace,
 };
 use crate::environment::BUILD_COMMIT;
 use crate::error::RunError;
@@ -293,6 +293,10 @@ enum Command {
         #[arg(long, default_value_t = 20_261_122)]
         seed: u64,
     },
+    /// Simulates a step by up to ten thousand agents: messages, bytes, the time to its start, how far from together they begin, what gives way
+    /// first
+    #[command(after_help = "Example:\n  tierlab-loadgen simulate-agents --way-us 5000 --start-skew-us 10000")]
+    SimulateAgents(simulate_agents::Options),
     /// Sends shares of the steps of runs that other hosts conduct (`--agents`), one run at a time
     ///
     /// It is sent the plan and the files that requests are made of. Tokens and certificates for the server it reads itself, from the
@@ -480,6 +484,7 @@ impl Command {
                 selfcheck::run(json.as_deref(), &certificate.store(), &interrupt()?).await
             }
             Self::Coverage { out, trials, seed } => coverage::run(&out, trials as usize, seed).map(|()| 0),
+            Self::SimulateAgents(options) => simulate_agents::run(&options).map(|()| 0),
             Self::SimulateLab { out, labs, seed } => simulate_lab::run(&out, labs as usize, seed).map(|()| 0),
             Self::Trace {
                 log,

@@ -11,6 +11,7 @@ pub mod merge;
 pub mod prices;
 pub mod report;
 pub mod selfcheck;
+pub mod simulate_agents;
 pub mod simulate_lab;
 pub mod sweep;
 pub mod target_options;

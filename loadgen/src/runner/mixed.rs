@@ -183,7 +183,6 @@ impl Runner<'_> {
                 let label = Label {
                     index,
                     seed: seed(share),
-                    host,
                     hdr_file: hdr_file_of(&share.factors, index, number),
                 };
                 Repeat {

@@ -57,7 +57,15 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let points = run["points"].as_array().unwrap();
     assert_eq!(points.len(), 20 + 6 + 3 + 4);
+    let mut measured = 0;
     for point in points {
+        // On a machine that was held up for the whole of a repeat: said, and no figure.
+        if point["verdict"] == "unknown" {
+            let reason = point["reason"].as_str().unwrap();
+            assert!(reason.contains("no call ended within a repeat"), "{point}");
+            continue;
+        }
+        measured += 1;
         let number = |key: &str| {
             point[key]["value"]
                 .as_f64()
@@ -69,6 +77,7 @@ fn every_way_and_pattern_is_measured_and_nothing_is_left_behind() {
         assert!(point["calls"].as_u64().unwrap() > 0, "{point}");
         assert!(number("cpu_s_per_gb") > 0.0, "{point}");
     }
+    assert!(measured > points.len() / 2, "{measured} of {}", points.len());
     let csv = std::fs::read_to_string(out.join("points.csv")).unwrap();
     assert_eq!(csv.lines().count(), points.len() + 1);
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();

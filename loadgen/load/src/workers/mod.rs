@@ -47,7 +47,7 @@ pub const MOST: u32 = 64;
 /// How long a process may take to make a step's requests and to start its users.
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
 /// Beyond the step itself, how long it may take to hand over its samples.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
+pub const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 
 /// The plan of a run, as its load processes are told it.
 #[derive(Debug, Clone)]

@@ -5,6 +5,9 @@
 //! from a seed. The run is one thread, which handles one message after another; its network carries one byte after another.
 
 mod network;
+mod world;
+
+pub use world::World;
 
 use super::beginning::lead;
 use super::clock::{self, Trip};
@@ -19,33 +22,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 use tierlab_analysis::record::{Mode, Outcome, Sample};
 use tierlab_protocol::timing::{Stage, StageTimings};
-
-/// A run, its agents, and what is between them.
-#[derive(Debug, Clone, Copy)]
-pub struct World {
-    /// How many agents.
-    pub agents: u32,
-    /// How many of them are asked for their time at once.
-    pub asked_at_once: u32,
-    /// Requests a second of all together.
-    pub rate: f64,
-    /// Length of the step, warm-up included.
-    pub step: Duration,
-    /// One way to the agent in the middle; half of them are within a factor of two of it.
-    pub way: Duration,
-    /// What a message takes longer than its way, on average.
-    pub jitter: Duration,
-    /// What the run's thread takes to send or to read a message.
-    pub handling: Duration,
-    /// And to read a sample.
-    pub sample_handling: Duration,
-    /// What an agent takes to make a request ready.
-    pub preparing: Duration,
-    /// Bytes a second of the run's network, each way.
-    pub bandwidth: f64,
-    /// What all random numbers derive from.
-    pub seed: u64,
-}
+use world::nanos;
 
 /// What a step took.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,10 +191,6 @@ impl Run<'_> {
         });
         self.say(at_ns, self.lengths.ping, Event::Asked(agent), agent);
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn signed(ns: u64) -> i64 {

@@ -1,6 +1,6 @@
 //! Ways between a run and its agents that were made up. In: a world. Out: how long a message takes.
 
-use super::{World, nanos};
+use super::world::{World, nanos};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1, LogNormal};
