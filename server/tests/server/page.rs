@@ -55,6 +55,7 @@ async fn the_page_is_one_document_under_a_strict_policy() {
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
     ] {
         assert!(policy.split("; ").any(|one| one == directive), "{directive}: {policy}");
     }

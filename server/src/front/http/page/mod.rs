@@ -66,12 +66,13 @@ fn headers(policy: HeaderValue) -> [(HeaderName, HeaderValue); 6] {
     ]
 }
 
-/// What a browser may do for the page: its own style and scripts, requests to this server, and nothing else.
+/// What a browser may do for the page: its own style and scripts, requests to this server, and nothing else. No script may
+/// make markup out of text.
 fn policy() -> String {
     let scripts = SCRIPTS.map(|script| script.source()).join(" ");
     format!(
         "default-src 'none'; script-src {scripts}; style-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'",
+         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
         STYLE.source()
     )
 }

@@ -107,7 +107,7 @@ async function look() {
   element("state").className = `state ${state[0]}`;
   say("state", state[1]);
   document.body.classList.toggle("stale", state[0] === "bad");
-  document.title = state[0] === "good" ? "Tierlab" : `Tierlab: ${state[1]}`;
+  document.title = state[0] === "bad" ? "Tierlab: no answer" : "Tierlab";
   show();
 }
 
@@ -125,7 +125,8 @@ function failed(error) {
   }
   if (error instanceof SyntaxError) return ["bad", "What answers is not this server"];
   known.silentSince ??= new Date();
-  return ["bad", `The server does not answer since ${clock(known.silentSince)}`];
+  const before = known.history.length ? "; below is what it said before" : "";
+  return ["bad", `The server does not answer since ${clock(known.silentSince)}${before}`];
 }
 
 // A look begins 2 s after the last one has ended, so there is one at a time; none while nobody sees the page.
@@ -300,7 +301,11 @@ function fill(id, rows) {
       cell.append(document.createElement("span"));
     }
   }
-  rows.forEach((texts, at) => texts.forEach((text, column) => setText(body.rows[at].cells[column].firstChild, text)));
+  rows.forEach((texts, at) => texts.forEach((text, column) => {
+    const cell = body.rows[at].cells[column];
+    cell.classList.toggle("none", text === DASH);
+    setText(cell.firstChild, text);
+  }));
   body.parentNode.hidden = rows.length === 0;
 }
 

@@ -114,7 +114,7 @@ function inUnits(value, base, units) {
   return `${digits(value)} ${units[at]}`;
 }
 
-const showTime = seconds => seconds >= 0.9995 ? `${digits(seconds)} s` : inUnits(seconds * 1e6, 1000, ["µs", "ms"]);
+const showTime = seconds => seconds >= 0.9995 ? `${digits(seconds)} s` : inUnits(seconds * 1e9, 1000, ["ns", "µs", "ms"]);
 const showBytes = bytes => inUnits(bytes, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const showRate = perSecond => `${digits(perSecond)}/s`;
 const showShare = share => `${(100 * share).toFixed(1)} %`;
